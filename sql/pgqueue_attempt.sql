@@ -1,0 +1,51 @@
+-- The history: one row for each finished attempt, appended by the statement that ends the attempt, never updated.
+-- Partitioned by the day (UTC) of finished_at; retention drops partitions and never deletes rows
+-- (pgqueue_attempt_maintain).  Rows for a day without a partition go to pgqueue_attempt_default: nothing is refused.
+--
+-- status says how the attempt ended:
+--   succeeded   done
+--   deferred    put back for later by its consumer, without an error
+--   retried     put back for later after an error
+--   failed      given up
+--   cancelled   withdrawn before it ran
+--   lost        its lock ran out and was taken over
+-- final says that the message left the queue with this attempt.  content stands only in final rows: until then
+-- the message itself has it.
+create sequence pgqueue_attempt_id_seq as bigint;
+
+create table pgqueue_attempt (
+    id            bigint not null default nextval('pgqueue_attempt_id_seq'),
+    message_id    bigint not null,
+    dequeue_at    bigint not null,
+    created_at    timestamptz not null,
+    started_at    timestamptz,
+    finished_at   timestamptz not null,
+    attempt       integer not null,
+    max_attempts  integer,
+    priority      smallint not null,
+    final         boolean not null,
+    status        text not null,
+    queue         text not null,
+    channel       text,
+    task          text,
+    worker        text,
+    error_class   text,
+    error_message text,
+    traceback     text,
+    result        jsonb,
+    content       jsonb,
+    headers       jsonb,
+    constraint pgqueue_attempt_status_known
+        check (status in ('succeeded', 'deferred', 'retried', 'failed', 'cancelled', 'lost'))
+) partition by range (finished_at);
+
+alter sequence pgqueue_attempt_id_seq owned by pgqueue_attempt.id;
+
+create index pgqueue_attempt_id_ix on pgqueue_attempt (id);
+
+create index pgqueue_attempt_message_ix on pgqueue_attempt (message_id);
+
+-- Rows arrive in the order of this column, so a block range index is as good as a tree and costs next to nothing.
+create index pgqueue_attempt_finished_ix on pgqueue_attempt using brin (finished_at) with (pages_per_range = 32, autosummarize = on);
+
+create table pgqueue_attempt_default partition of pgqueue_attempt default;

@@ -1,0 +1,42 @@
+create or replace function pgqueue_attempt_maintain(p_days_ahead integer default 7, p_days_kept integer default null)
+returns integer
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set lock_timeout = '200ms'
+as $$
+-- Keeps the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
+-- older than p_days_kept whole days (null: keeps all).  Answers how many were made or dropped.
+-- Any number of workers may call it at any time: one works, the others pass.  It never makes traffic wait: a lock that
+-- is not to be had within lock_timeout is left for the next call.
+declare
+    v_today date := pgqueue_clock()::date;
+    v_changed integer := 0;
+    v_partition record;
+begin
+    if not pg_try_advisory_xact_lock(hashtext('pgqueue_attempt_maintain')) then
+        return 0;
+    end if;
+    begin
+        for v_day in 0..p_days_ahead loop
+            v_changed := v_changed + pgqueue_attempt_partition(v_today + v_day)::integer;
+        end loop;
+        for v_partition in
+            select c.relname
+            from pg_inherits i
+            join pg_class c on c.oid = i.inhrelid
+            where i.inhparent = 'pgqueue_attempt'::regclass
+              and c.relname ~ '^pgqueue_attempt_\d{8}$'
+              and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
+            order by c.relname
+        loop
+            execute format('drop table %I', v_partition.relname);
+            v_changed := v_changed + 1;
+        end loop;
+    exception
+        when lock_not_available then
+            return 0;
+    end;
+    return v_changed;
+end
+$$;

@@ -1,0 +1,12 @@
+create or replace function pgqueue_from_epoch(p_ms bigint) returns timestamptz
+language sql immutable strict parallel safe
+as $$
+    -- The time that is p_ms milliseconds after 1970-01-01 00:00 UTC.  Times that PostgreSQL can not write
+    -- (dequeue_at may be any bigint) become -infinity and infinity.
+    -- 24 hours, not one day: a day has 23 or 25 hours where the session's time zone changes its clocks.
+    select case
+        when p_ms < -210866803200000 then '-infinity'::timestamptz
+        when p_ms > 9224318015999999 then 'infinity'::timestamptz
+        else '1970-01-01 00:00:00+00'::timestamptz + (p_ms / 86400000) * interval '24 hours' + (p_ms % 86400000) * interval '1 millisecond'
+    end
+$$;

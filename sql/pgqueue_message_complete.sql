@@ -1,0 +1,57 @@
+create or replace function pgqueue_message_complete(
+    p_ids bigint[],
+    p_attempts integer[],
+    p_worker text,
+    p_results jsonb[] default null,
+    p_started_ats timestamptz[] default null,
+    p_finished_ats timestamptz[] default null
+) returns setof bigint
+language sql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off
+set jit = off
+as $$
+    -- Ends attempts as succeeded: the messages leave the queue and are appended to the history.  Answers the ids that
+    -- were ended; an id that is missing in the answer was not the caller's any more, and nothing happened to it.
+    -- The arrays are parallel and sorted by id.  Row locks are taken in the order of ids (as in every function that
+    -- locks several messages), so that calls never deadlock with each other.
+    -- Writes pgqueue_message and pgqueue_attempt in one statement.
+    --
+    -- The fence names no unlock_at: worker says it all (it is null when nobody holds the message), and a condition on
+    -- unlock_at would let the planner take pgqueue_message_locked_ix and read every locked row.
+    with ended as (
+        delete from pgqueue_message m
+        where m.id = any (p_ids)
+          and m.worker = p_worker
+          and m.attempt = p_attempts[array_position(p_ids, m.id)]
+        returning m.*
+    )
+    insert into pgqueue_attempt (
+        message_id, dequeue_at, created_at, started_at, finished_at, attempt, max_attempts, priority, final, status,
+        queue, channel, task, worker, result, content, headers)
+    select e.id, e.dequeue_at, e.created_at, coalesce(p_started_ats[p.position], e.locked_at),
+           coalesce(p_finished_ats[p.position], pgqueue_clock()),
+           e.attempt, e.max_attempts, e.priority, true, 'succeeded',
+           e.queue, e.channel, e.task, e.worker, p_results[p.position], e.content, e.headers
+    from ended e
+    cross join lateral (select array_position(p_ids, e.id) offset 0) as p (position)
+    order by p.position
+    returning message_id
+$$;
+
+create or replace function pgqueue_message_complete(
+    p_id bigint,
+    p_attempt integer,
+    p_worker text default null,
+    p_result jsonb default null
+) returns boolean
+language sql
+set search_path from current
+as $$
+    -- Ends one attempt as succeeded.  True: done.  False: the attempt is not the caller's any more.
+    select exists (
+        select from pgqueue_message_complete(
+            array[p_id], array[p_attempt], coalesce(p_worker, pgqueue_session_worker()), array[p_result]))
+$$;

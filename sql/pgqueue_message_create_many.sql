@@ -1,0 +1,39 @@
+create or replace function pgqueue_message_create_many(p_messages jsonb) returns setof bigint
+language plpgsql
+set search_path from current
+as $$
+-- Enqueues many messages with one statement and answers their ids, in the order of the array.  p_messages is an array
+-- of objects with the parameters of pgqueue_message_create as keys, content alone required:
+--   [{"content": {"n": 1}, "queue": "mail", "priority": 5, "dequeue_at": 0}, ...]
+-- Absent keys have the defaults of pgqueue_message_create; "max_attempts": null stands, as there, for "never again
+-- after an error".
+-- Writes pgqueue_message; wakes one sleeping worker for each queue that got a ready message.
+declare
+    v_now bigint := pgqueue_now(now());
+    v_clock timestamptz := pgqueue_clock(now());
+    v_queue text;
+begin
+    return query
+    insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
+    select m.item -> 'content',
+           coalesce(m.item ->> 'queue', 'default'),
+           m.item ->> 'task',
+           coalesce((m.item ->> 'priority')::integer, 0),
+           coalesce((m.item ->> 'dequeue_at')::bigint, v_now),
+           m.item ->> 'channel',
+           nullif(m.item -> 'headers', 'null'),
+           case when m.item ? 'max_attempts' then (m.item ->> 'max_attempts')::integer else 5 end,
+           v_clock
+    from jsonb_array_elements(p_messages) with ordinality as m (item, position)
+    order by m.position
+    returning id;
+
+    for v_queue in
+        select distinct coalesce(m.item ->> 'queue', 'default')
+        from jsonb_array_elements(p_messages) as m (item)
+        where coalesce((m.item ->> 'dequeue_at')::bigint, v_now) <= v_now
+    loop
+        perform pgqueue_worker_wake(v_queue);
+    end loop;
+end
+$$;

@@ -1,0 +1,52 @@
+create or replace function pgqueue_message_defer(
+    p_id bigint,
+    p_attempt integer,
+    p_worker text default null,
+    p_dequeue_at bigint default null,
+    p_state jsonb default null,
+    p_error jsonb default null,
+    p_started_at timestamptz default null,
+    p_finished_at timestamptz default null
+) returns text
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms;
+-- null: at once).  p_state is what the next attempt finds in the column state (null: as it was).
+-- p_error, {"class": …, "message": …, "traceback": …}, says that the attempt ended in an error.  Then this is a retry,
+-- and where max_attempts is reached (or is null) the message fails instead.  Without an error nothing is used up: a
+-- message may be deferred as often as it likes.
+-- Answers what was recorded: deferred, retried or failed; null: the attempt is not the caller's any more, and nothing
+-- happened.
+-- Locks one row; writes pgqueue_message and pgqueue_attempt.
+declare
+    v_message pgqueue_message;
+    v_status text := case when p_error is null then 'deferred' else 'retried' end;
+begin
+    select m.* into v_message
+    from pgqueue_message m
+    where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+    for update;
+    if not found then
+        return null;
+    end if;
+
+    if p_error is not null and v_message.attempt >= coalesce(v_message.max_attempts, 1) then
+        v_status := 'failed';
+        delete from pgqueue_message m where m.id = p_id;
+    else
+        update pgqueue_message m
+        set unlock_at = null, locked_at = null, worker = null,
+            dequeue_at = coalesce(p_dequeue_at, pgqueue_now()),
+            state = coalesce(p_state, m.state),
+            max_attempts = m.max_attempts + case when p_error is null then 1 else 0 end,
+            last_error = coalesce(p_error ->> 'message', p_error ->> 'class', m.last_error)
+        where m.id = p_id;
+    end if;
+    perform pgqueue_attempt_append(v_message, v_status, v_status = 'failed', p_error, p_started_at, p_finished_at);
+    return v_status;
+end
+$$;

@@ -1,0 +1,130 @@
+create or replace function pgqueue_message_dequeue(
+    p_queues text[] default null,
+    p_limit integer default 1,
+    p_lock_ms bigint default 60000,
+    p_worker text default null,
+    p_exclude_queues text[] default '{}',
+    p_tasks boolean default false,
+    p_floor_queues text[] default null,
+    p_floor_priorities integer[] default null,
+    p_floor_dequeue_ats bigint[] default null,
+    p_floor_ids bigint[] default null
+) returns setof pgqueue_message
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+-- Takes up to p_limit ready messages and locks them for p_lock_ms: highest priority first, then dequeue_at, then id.
+-- Answers the rows as they are now; (id, attempt, worker) is the token that the ending calls want back.
+--   p_queues          the queues to serve; null: every queue, except p_exclude_queues.  Queues that have messages of
+--                     the same priority share the batch evenly: a flood in one does not starve another.
+--   p_worker          who holds the lock; null: a name that stands for this database session.
+--   p_tasks           true: messages that name a task (what qworker runs); false: raw messages.
+--   p_floor_…         four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
+--                     from (dequeue_at, id) on.  For consumers that find their probes slow, because a long transaction
+--                     keeps the entries of ended messages at the head of the index: they start behind those.
+-- Every step is a probe of pgqueue_message_ready_ix: at most one for each (queue, priority) present plus one for each
+-- row taken, whatever the backlog or the schedule.  The ctid = any (array (…)) form and the settings above pin that
+-- plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
+-- Locks rows of pgqueue_message without waiting for any; calls pgqueue_message_expire when a lock ran out.
+declare
+    v_now bigint := pgqueue_now();
+    v_clock timestamptz := pgqueue_clock();
+    v_worker text := coalesce(p_worker, pgqueue_session_worker());
+    v_queues text[] := p_queues;
+    v_queue text;
+    v_present text[];  -- the queues that have something due at v_priority
+    v_priority integer := 32767;
+    v_left integer := p_limit;
+    v_share integer;
+    v_taken integer;
+    v_again boolean;
+    v_step integer := 0;
+    v_floor_dequeue_at bigint := -9223372036854775808;
+    v_floor_id bigint := -9223372036854775808;
+begin
+    if exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now) then
+        perform pgqueue_message_expire();
+    end if;
+
+    if p_floor_queues is null then
+        if v_queues is null then
+            v_queues := array(select q from pgqueue_message_queues() as q);
+        end if;
+        if p_exclude_queues <> '{}' then
+            v_queues := array(select q from unnest(v_queues) as q where q <> all (p_exclude_queues));
+        end if;
+        if cardinality(v_queues) > 1 then
+            v_queues := array(select q from unnest(v_queues) as q order by random());
+        end if;
+    end if;
+
+    while v_left > 0 loop
+        if p_floor_queues is not null then
+            v_step := v_step + 1;
+            exit when v_step > cardinality(p_floor_queues);
+            v_present := array[p_floor_queues[v_step]];
+            v_priority := p_floor_priorities[v_step];
+            v_floor_dequeue_at := p_floor_dequeue_ats[v_step];
+            v_floor_id := p_floor_ids[v_step];
+        else
+            -- The highest priority below the last one in any of the queues, and the queues whose head there is due.
+            -- priority < v_priority order by priority desc limit 1 is a loose index scan, one probe a queue.
+            select p.priority, array_agg(p.queue) filter (where p.dequeue_at <= v_now)
+            into v_priority, v_present
+            from (
+                select q.queue, head.priority, head.dequeue_at, max(head.priority) over () as highest
+                from unnest(v_queues) as q (queue)
+                cross join lateral (
+                    select m.priority, m.dequeue_at
+                    from pgqueue_message m
+                    where m.queue = q.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                      and m.priority < v_priority
+                    order by m.priority desc, m.dequeue_at, m.id
+                    limit 1
+                ) as head
+            ) as p
+            where p.priority = p.highest
+            group by p.priority;
+            exit when not found;
+            continue when v_present is null;
+        end if;
+
+        -- First round: equal shares.  Then, when a queue had more than its share and others had less: the rest.
+        v_share := ceil(v_left::numeric / cardinality(v_present));
+        loop
+            v_again := false;
+            foreach v_queue in array v_present loop
+                exit when v_left <= 0;
+                return query
+                with taken as (
+                    update pgqueue_message u
+                    set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = v_worker, attempt = u.attempt + 1
+                    where u.ctid = any (array(
+                        select m.ctid
+                        from pgqueue_message m
+                        where m.queue = v_queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                          and m.priority = v_priority
+                          and m.dequeue_at <= v_now
+                          and (m.dequeue_at, m.id) >= (v_floor_dequeue_at, v_floor_id)
+                        order by m.dequeue_at, m.id
+                        limit least(v_share, v_left)
+                        for no key update skip locked
+                    ))
+                    returning u.*
+                )
+                select * from taken t order by t.dequeue_at, t.id;
+                get diagnostics v_taken = row_count;
+                v_left := v_left - v_taken;
+                v_again := v_again or v_taken >= v_share;
+            end loop;
+            exit when v_left <= 0 or not v_again or cardinality(v_present) = 1;
+            v_share := v_left;
+        end loop;
+    end loop;
+end
+$$;

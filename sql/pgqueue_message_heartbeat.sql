@@ -1,0 +1,37 @@
+create or replace function pgqueue_message_heartbeat(
+    p_ids bigint[],
+    p_attempts integer[],
+    p_worker text,
+    p_lock_ms bigint default 60000
+) returns setof bigint
+language sql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Lengthens locks that the caller holds: they now end p_lock_ms from now.  Answers the ids whose lock was
+    -- lengthened; one that is missing in the answer was taken over, and its consumer should stop.
+    -- Locks rows of pgqueue_message in the order of ids.
+    update pgqueue_message m
+    set unlock_at = pgqueue_now() + p_lock_ms
+    where m.id = any (p_ids)
+      and m.worker = p_worker
+      and m.attempt = p_attempts[array_position(p_ids, m.id)]
+    returning m.id
+$$;
+
+create or replace function pgqueue_message_heartbeat(
+    p_id bigint,
+    p_attempt integer,
+    p_worker text default null,
+    p_lock_ms bigint default 60000
+) returns boolean
+language sql
+set search_path from current
+as $$
+    -- Lengthens one lock.  True: done.  False: the attempt is not the caller's any more.
+    select exists (
+        select from pgqueue_message_heartbeat(
+            array[p_id], array[p_attempt], coalesce(p_worker, pgqueue_session_worker()), p_lock_ms))
+$$;

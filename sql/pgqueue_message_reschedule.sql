@@ -1,0 +1,30 @@
+create or replace function pgqueue_message_reschedule(p_ids bigint[], p_dequeue_at bigint default null) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Gives messages that wait another dequeue_at (epoch ms; null: now, that is, run them at once).  Answers the ids that
+-- were moved; one that runs, or has ended, is missing in the answer and nothing happened to it.
+-- Locks rows of pgqueue_message in the order of ids; wakes one sleeping worker for each queue that got something to do.
+declare
+    v_now bigint := pgqueue_now();
+    v_dequeue_at bigint := coalesce(p_dequeue_at, v_now);
+    v_message record;
+    v_queues text[] := '{}';
+begin
+    for v_message in
+        update pgqueue_message m
+        set dequeue_at = v_dequeue_at
+        where m.id = any (p_ids) and m.worker is null
+        returning m.id, m.queue
+    loop
+        if v_dequeue_at <= v_now and v_message.queue <> all (v_queues) then
+            v_queues := v_queues || v_message.queue;
+            perform pgqueue_worker_wake(v_message.queue);
+        end if;
+        return next v_message.id;
+    end loop;
+end
+$$;
