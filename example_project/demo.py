@@ -1,0 +1,164 @@
+"""The demo's story: database, migrations, web and worker, orders, banner, and a clean end.
+
+Usage:
+  python3 example_project [--port PORT]      the shop: web server (Django's runserver), one qworker, orders and jobs
+  python3 example_project manage.py ...      any command of Django's manage.py, in the same environment and database
+
+Ctrl-C (or SIGTERM) stops everything. What the demo keeps (its secrets, the admin's password, the mails that it "sent")
+stands in the folder .example, or in the one that EXAMPLE_STATE names. DATABASE_URL chooses another PostgreSQL.
+"""
+
+import argparse
+import fcntl
+import http.client
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import django
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import connections
+
+from example_project import database, state
+from example_project.processes import Command, Processes, Saying, Stopped, say
+
+HOST = "127.0.0.1"
+USUAL_PORT = 8000
+WEB_SECONDS = 60
+MANAGE = str(database.ROOT / "example_project" / "manage.py")
+
+BANNER = """
+  ------------------------------------------------------------------
+   The shop    {url}
+   The admin   {url}admin/    login admin, password {password}
+   The mails   {mails}
+   Ctrl-C      stops everything
+  ------------------------------------------------------------------
+"""
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["manage.py"]:
+        manage(arguments[1:])
+    return run(parse(arguments).port)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    usage = (__doc__ or "").partition("Usage:\n")
+    parser = argparse.ArgumentParser(
+        prog="python3 example_project",
+        usage=f"\n{usage[2].rstrip()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--port", type=int, help=f"port of the shop (default: {USUAL_PORT}, or a free one)")
+    return parser.parse_args(arguments)
+
+
+def manage(arguments: list[str]) -> NoReturn:
+    os.execv(sys.executable, [sys.executable, MANAGE, *arguments])  # noqa: S606
+
+
+def run(wanted_port: int | None) -> int:
+    # One way to end for Ctrl-C, for a service manager and for a closed terminal.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        serve(free_port(wanted_port))
+    except KeyboardInterrupt:
+        print("\nThe shop is closed.")
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return stopped.code
+    return 0
+
+
+def serve(port: int) -> None:
+    with alone():
+        password = prepare()
+    web = Command(
+        name="web", words=[sys.executable, MANAGE, "runserver", "--noreload", f"{HOST}:{port}"], stop=signal.SIGINT
+    )
+    worker = Command(name="worker", words=[sys.executable, MANAGE, "qworker"], stop=signal.SIGTERM)
+    with Processes(web, worker) as processes:
+        await_answer(port, processes)
+        with alone():
+            fill()
+        print(BANNER.format(url=f"http://{HOST}:{port}/", password=password, mails=state.FOLDER / "mail"), flush=True)
+        processes.wait()
+
+
+def free_port(wanted: int | None) -> int:
+    """The wanted port, or an error; without a wish the usual one, or any that is free."""
+    try:
+        return usable(USUAL_PORT if wanted is None else wanted)
+    except OSError as error:
+        if wanted is None:
+            return usable(0)
+        reason = f"Port {wanted} can not be used: {error.strerror}. Without --port a free one is taken."
+        raise Stopped(reason, 1) from error
+
+
+def usable(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((HOST, port))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """One demo at a time prepares the database; a second one waits, and finds everything done."""
+    with (state.folder() / "start.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def prepare() -> str:
+    """Bring the database up to date; answer the admin's password."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
+    django.setup()
+    say("shop", "preparing the database")
+    call_command("migrate", verbosity=0)
+    password = state.secret("admin-password", 12)
+    let_admin_in(password)
+    return password
+
+
+def let_admin_in(password: str) -> None:
+    admin, _ = get_user_model().objects.get_or_create(
+        username="admin", defaults={"is_staff": True, "is_superuser": True}
+    )
+    if not admin.check_password(password):  # a new account, or a new state folder for an old database
+        admin.set_password(password)
+        admin.save()
+
+
+def await_answer(port: int, processes: Processes) -> None:
+    deadline = time.monotonic() + WEB_SECONDS
+    while not answers(port):
+        if time.monotonic() > deadline:
+            reason = f"The shop did not answer within {WEB_SECONDS} seconds."
+            raise Stopped(reason, 1)
+        processes.wait(timeout=0.1)
+
+
+def answers(port: int) -> bool:
+    web = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        web.request("GET", "/")
+        return web.getresponse().status == http.HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        web.close()
+
+
+def fill() -> None:
+    call_command("fill_shop", stdout=Saying("shop"))
+    connections.close_all()

@@ -1,0 +1,21 @@
+#!/usr/bin/env python3
+"""Django's command line for the example project; ``python3 example_project manage.py ...`` runs it anywhere."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    # This folder stands first on the path when this file is run: its modules would be imported under two names.
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
+
+    from django.core.management import execute_from_command_line  # noqa: PLC0415 - the path has to be right first
+
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

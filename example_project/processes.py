@@ -1,0 +1,169 @@
+"""The demo's child processes: started together, heard together, stopped together."""
+
+import ctypes
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Self
+
+GRACE_SECONDS = 20
+COLOURS = {"web": "36", "worker": "33", "shop": "32"}
+PR_SET_PDEATHSIG = 1
+
+
+class Stopped(Exception):  # noqa: N818 - reads as a sentence where it is raised
+    """A process ended that should have gone on, so everything ends."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    name: str
+    words: list[str]
+    stop: signal.Signals
+    """The signal that this program takes as a polite request."""
+
+
+@dataclass(slots=True)
+class Process:
+    command: Command
+    popen: "subprocess.Popen[bytes]"
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it has ended, and so have all that it started
+            os.killpg(self.popen.pid, number)
+
+    def exit_code(self) -> int:
+        """As a shell would say it: 128 and more for a signal."""
+        code = self.popen.wait()
+        return code if code >= 0 else 128 - code
+
+
+class Processes:
+    """Use as a context: leaving it stops them all, in any case."""
+
+    def __init__(self, *commands: Command) -> None:
+        self.commands = commands
+        self.running: list[Process] = []
+        self.ended: SimpleQueue[Process] = SimpleQueue()
+
+    def __enter__(self) -> Self:
+        try:
+            # All forks before the first thread: a fork takes no other thread along, but the locks that it holds.
+            self.running = [start(command) for command in self.commands]
+            for process in self.running:
+                self.watch(process)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def watch(self, process: Process) -> None:
+        for target in (self.pass_output, self.await_end):
+            thread = threading.Thread(target=target, args=[process], daemon=True)
+            thread.start()
+            process.threads.append(thread)
+
+    def pass_output(self, process: Process) -> None:
+        for line in process.popen.stdout or ():
+            say(process.command.name, line.decode(errors="replace").rstrip("\n"))
+
+    def await_end(self, process: Process) -> None:
+        process.popen.wait()
+        self.ended.put(process)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return after the timeout; raise Stopped as soon as any of them has ended."""
+        try:
+            process = self.ended.get(timeout=timeout)
+        except Empty:
+            return
+        code = process.exit_code()
+        reason = f"The {process.command.name} ended with exit code {code}, so everything stops."
+        raise Stopped(reason, code or 1)
+
+    def stop(self) -> None:
+        """Ask politely, wait, then insist. A second Ctrl-C insists at once."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: self.insist())
+        for process in self.running:
+            if process.popen.poll() is None:
+                process.popen.send_signal(process.command.stop)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for process in self.running:
+            try:
+                process.popen.wait(max(0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                say(process.command.name, f"did not stop within {GRACE_SECONDS} seconds and is killed")
+        self.insist()
+        for process in self.running:
+            process.popen.wait()
+            for thread in process.threads:
+                thread.join(1)  # its last words
+
+    def insist(self) -> None:
+        """Leave nothing behind: each process leads a group with all that it started."""
+        for process in self.running:
+            process.signal_group(signal.SIGKILL)
+
+
+def start(command: Command) -> Process:
+    # In a session of its own, because Ctrl-C reaches every process of the terminal's group: the worker would get it
+    # twice, from the terminal and from us, and take the second for "at once".
+    popen = subprocess.Popen(
+        command.words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+        preexec_fn=in_child(),  # noqa: PLW1509 - no thread runs yet
+    )
+    return Process(command, popen)
+
+
+def in_child() -> Callable[[], None]:
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux only
+
+    def prepare() -> None:
+        # A shell that starts us in the background has SIGINT ignored, and a child would inherit that.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if prctl:
+            prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # should we be killed, nobody else would tell it to stop
+
+    return prepare
+
+
+def say(name: str, text: str) -> None:
+    """Print whole lines with the name of who says them."""
+    prefix = f"{name:<6} |"
+    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        prefix = f"\033[{COLOURS[name]}m{prefix}\033[0m"
+    sys.stdout.write("".join(f"{prefix} {line}\n" for line in text.splitlines()))
+    sys.stdout.flush()
+
+
+class Saying(io.TextIOBase):
+    """A stream for commands that run in this process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def write(self, text: str) -> int:
+        say(self.name, text)
+        return len(text)

@@ -1,0 +1,1 @@
+"""The shop: orders, receipts and the jobs between them."""

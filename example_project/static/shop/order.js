@@ -1,0 +1,30 @@
+// Keep the order's progress up to date: ask again as soon as the answer says that it is worth it.
+const progress = document.getElementById("progress");
+
+function askAgain(waitMs) {
+  if (waitMs) setTimeout(ask, waitMs);
+}
+
+async function ask() {
+  let waitMs = 3000; // when the shop does not answer, for example while it restarts
+  try {
+    const response = await fetch(progress.dataset.url, { headers: { Accept: "application/json" } });
+    if (response.ok) {
+      const answer = await response.json();
+      waitMs = answer.wait_ms;
+      show(answer.html);
+    }
+  } catch (error) {
+    console.warn("The shop does not answer:", error);
+  }
+  askAgain(waitMs);
+}
+
+let shown = "";
+
+// Replace nothing that has not changed: it would take the focus away and be read out again.
+function show(html) {
+  if (html !== shown) progress.innerHTML = shown = html;
+}
+
+askAgain(Number(progress.dataset.waitMs));
