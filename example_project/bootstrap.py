@@ -1,0 +1,32 @@
+"""One command on a fresh machine: make the project's environment on first use, then go on inside it.
+
+The commands are folders with a `__main__.py` that begins with::
+
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from example_project import bootstrap
+
+    bootstrap.enter("demo")  # comes back only inside the environment, with the extra "demo" installed
+
+Standard library only, and readable by an old Python 3 (see interpreter.py).
+"""
+
+import sys
+
+from example_project import interpreter
+
+
+def enter(*extras: str) -> None:
+    """Return inside an up-to-date environment with these extras; otherwise make it and start this command again in it.
+
+    The environment is `.venv` at the repository's root, or the folder that PGQUEUE_VENV names.
+    """
+    interpreter.require(sys.argv)
+    from example_project.environment import Environment, NoEnvironment  # noqa: PLC0415 - in newer syntax
+
+    try:
+        environment = Environment.chosen()
+        environment.provide(extras)
+    except NoEnvironment as error:
+        sys.exit(str(error))
+    if not environment.active:
+        environment.execute(sys.orig_argv[1:])

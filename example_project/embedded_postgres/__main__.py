@@ -1,0 +1,57 @@
+"""Run a program of PostgreSQL against the embedded server.
+
+python -m example_project.embedded_postgres url
+python -m example_project.embedded_postgres psql -c 'select count(*) from pgqueue_message'
+python -m example_project.embedded_postgres --profile bench pgbench -i
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+from example_project.embedded_postgres.binaries import Binaries
+from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.embedded_postgres.server import start
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m example_project.embedded_postgres",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--profile", default="demo", help="whose server: demo (default), test, or a name of your own")
+    parser.add_argument("program", help='"url" to print the address, or a program: psql, pg_dump, pgbench ...')
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    wanted = parser.parse_args()
+    try:
+        url = start(wanted.profile)
+        if wanted.program == "url":
+            print(url)
+            return 0
+        return run(wanted.program, wanted.arguments, url)
+    except EmbeddedPostgresError as error:
+        sys.exit(str(error))
+
+
+def run(program: str, arguments: list[str], url: str) -> int:
+    """As a child, because our lease keeps the server while it runs."""
+    path = Binaries.found().program(program)
+    if not path.exists():
+        raise EmbeddedPostgresError(f"There is no program {program!r} in {path.parent}.")
+    address = urlsplit(url)
+    connection = {
+        "PGHOST": address.hostname,
+        "PGPORT": str(address.port),
+        "PGUSER": address.username,
+        "PGPASSWORD": address.password,
+        "PGDATABASE": address.path.removeprefix("/"),
+    }
+    known = {key: value for key, value in connection.items() if value}
+    return subprocess.run([str(path), *arguments], env={**os.environ, **known}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,2 @@
+class EmbeddedPostgresError(Exception):
+    """The embedded PostgreSQL can not be started."""

@@ -1,0 +1,122 @@
+"""The folder in which one profile's server lives, and the few files in it that its users meet at."""
+
+import contextlib
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from example_project.embedded_postgres.account import Account
+from example_project.embedded_postgres.errors import EmbeddedPostgresError
+
+ROOT = Path(__file__).resolve().parents[2]
+FALLBACK = Path("/var/tmp")  # noqa: S108 - made private, and checked, in fallback()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A running server, as its supervisor announces it."""
+
+    url: str
+    port: int
+    postmaster: int
+    supervisor: int
+    version: str
+    made_with: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """`.embedded_pg/<profile>` in the checkout; elsewhere when that is not ours, or private to root."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, profile: str) -> Self:
+        if named := os.environ.get("PGQUEUE_POSTGRES_HOME"):
+            return cls(Path(named).absolute() / profile)
+        home = ROOT / ".embedded_pg"
+        nearest = nearest_existing(home / profile)
+        if usable(home / profile) and Account.for_server().reaches(nearest):
+            return cls(home / profile)
+        return cls(fallback() / profile)
+
+    @property
+    def lease(self) -> Path:
+        """Locked shared by every user; exclusively by the supervisor while it stops the server."""
+        return self.path / "lease"
+
+    @property
+    def starting(self) -> Path:
+        """Locked by who is starting a supervisor."""
+        return self.path / "starting"
+
+    @property
+    def supervised(self) -> Path:
+        """Locked by the supervisor as long as it lives."""
+        return self.path / "supervised"
+
+    @property
+    def serving(self) -> Path:
+        """Locked, through an inherited file, while any process of the server lives."""
+        return self.path / "serving"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log"
+
+    @property
+    def servers_own(self) -> Path:
+        """Belongs to the server's account; everything else here to the user's."""
+        return self.path / "postgres"
+
+    @property
+    def announcement(self) -> Path:
+        return self.path / "server.json"
+
+    def make(self) -> None:
+        """Its way must be open to the server's account, whatever our umask; what is private in it has its own mode."""
+        for missing in [path for path in reversed((self.path, *self.path.parents)) if not path.exists()]:
+            with contextlib.suppress(FileExistsError):  # another process is just as far
+                missing.mkdir()
+                missing.chmod(0o755)
+
+    def announce(self, server: Server) -> None:
+        unfinished = self.announcement.with_suffix(".new")
+        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it holds the password
+        with open(fd, "w") as file:
+            json.dump(asdict(server), file)
+        unfinished.rename(self.announcement)
+
+    def announced(self) -> Server | None:
+        try:
+            return Server(**json.loads(self.announcement.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def withdraw(self) -> None:
+        self.announcement.unlink(missing_ok=True)
+
+
+def usable(folder: Path) -> bool:
+    """Whether it is ours or can be made by us: a checkout may be read-only, or shared by two users."""
+    nearest = nearest_existing(folder)
+    if nearest == ROOT:
+        return os.access(ROOT, os.W_OK)
+    return nearest.stat().st_uid == os.geteuid()
+
+
+def nearest_existing(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def fallback() -> Path:
+    mark = hashlib.sha256(bytes(ROOT)).hexdigest()[:12]
+    folder = FALLBACK / f"pgqueue-{os.geteuid()}-{mark}"
+    folder.mkdir(mode=0o755, exist_ok=True)
+    found = folder.lstat()
+    if folder.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise EmbeddedPostgresError(f"{folder} is not safely ours: remove it, or name a folder in PGQUEUE_POSTGRES_HOME.")
+    return folder

@@ -1,0 +1,147 @@
+"""The process that owns the server: starts it, starts it again when it was killed, stops it with its last user.
+
+It is nobody's child and has no terminal, so it outlives whoever happened to start it; how a user ends does not matter,
+because users are counted by locks that the kernel gives back.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
+
+from example_project.embedded_postgres.account import Account
+from example_project.embedded_postgres.binaries import Binaries
+from example_project.embedded_postgres.cluster import Cluster
+from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.embedded_postgres.folder import Folder, Server
+from example_project.embedded_postgres.lock import Lock
+from example_project.embedded_postgres.postmaster import Postmaster, serving_alone
+
+READY = "ready"
+LOOK_SECONDS = 0.1
+LINGER_SECONDS = 1.0  # a command line of several short programs needs one server, not several
+RESTARTS, RESTARTS_SECONDS = 5, 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What the supervisor is told, as text on its command line."""
+
+    folder: str
+    binaries: str
+    settings: Mapping[str, str]
+    keep: bool
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        return cls(**json.loads(text))
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+@dataclass(slots=True)
+class Supervisor:
+    order: Order
+    stopping: bool = False
+    unused_since: float | None = None
+    restarted: deque[float] = field(default_factory=lambda: deque(maxlen=RESTARTS))
+
+    def run(self, answer: int) -> None:
+        """The whole life. `answer` is a pipe: who started us waits there for READY, or for what went wrong."""
+        with Lock.exclusive(self.folder.supervised) as alone:
+            try:
+                self.listen_to_signals()
+                cluster = self.provide_cluster()
+                postmaster = self.serve(cluster)
+            except Exception as error:  # noqa: BLE001 - who waits for us has to learn of it, whatever it is
+                return reply(answer, str(error) if isinstance(error, EmbeddedPostgresError) else repr(error))
+            reply(answer, READY)
+            return self.keep_serving(cluster, postmaster, alone)
+
+    @property
+    def folder(self) -> Folder:
+        return Folder(Path(self.order.folder))
+
+    def listen_to_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self.stop)
+
+    def stop(self, *_: object) -> None:
+        self.stopping = True
+
+    def provide_cluster(self) -> Cluster:
+        account = Account.for_server()
+        binaries = Binaries(Path(self.order.binaries)).reachable_by(account, self.folder.path.parent)
+        cluster = Cluster.of(self.folder.servers_own, binaries, account)
+        with serving_alone(self.folder, cluster.data):
+            if not self.order.keep:
+                cluster.remove()  # what a killed supervisor left
+            cluster.initialise_once()
+        return cluster
+
+    def serve(self, cluster: Cluster, port: int | None = None) -> Postmaster:
+        postmaster = Postmaster.started(cluster, self.folder, self.order.settings, port)
+        self.folder.announce(
+            Server(
+                url=cluster.url(postmaster.port),
+                port=postmaster.port,
+                postmaster=postmaster.process.pid,
+                supervisor=os.getpid(),
+                version=cluster.version,
+                made_with=str(self.order),
+            )
+        )
+        return postmaster
+
+    def keep_serving(self, cluster: Cluster, postmaster: Postmaster, alone: Lock) -> None:
+        # With our lock's file gone, the folder may already be another supervisor's: then leave its files alone.
+        while not (self.stopping or alone.vanished or self.unused()):
+            if not postmaster.alive:
+                postmaster = self.serve_again(cluster, postmaster.port)
+            time.sleep(LOOK_SECONDS)
+        if not alone.vanished:
+            self.folder.withdraw()
+        postmaster.stop()
+        if not self.order.keep and not alone.vanished:
+            cluster.remove()
+
+    def serve_again(self, cluster: Cluster, port: int) -> Postmaster:
+        """After somebody killed the server: on the same port, so that its users only have to connect again."""
+        if len(self.restarted) == RESTARTS and time.monotonic() - self.restarted[0] < RESTARTS_SECONDS:
+            self.folder.withdraw()
+            raise EmbeddedPostgresError(f"The server ended {RESTARTS} times within {RESTARTS_SECONDS:.0f} s: giving up.")
+        self.restarted.append(time.monotonic())
+        return self.serve(cluster, port)
+
+    def unused(self) -> bool:
+        """Whether nobody has held a lease for a while. Once it says so, newcomers wait until this process has ended."""
+        lease = Lock.exclusive_now(self.folder.lease)
+        if lease is None:
+            self.unused_since = None
+            return False
+        self.unused_since = self.unused_since or time.monotonic()
+        if time.monotonic() - self.unused_since >= LINGER_SECONDS:
+            return True  # and the lease stays ours
+        lease.release()
+        return False
+
+
+def reply(answer: int, text: str) -> None:
+    with open(answer, "w") as pipe, contextlib.suppress(BrokenPipeError):  # who asked may have been killed meanwhile
+        pipe.write(text)
+
+
+def main(order: str, answer: str) -> None:
+    """Entry of the supervisor's process, see server.launch."""
+    if os.fork():  # nobody's child, so that nobody has to wait for it
+        os._exit(0)
+    os.umask(0o022)  # the server's account has to get through the folders made here; its own are private all the same
+    os.chdir("/")
+    Supervisor(Order.read(order)).run(int(answer))

@@ -1,0 +1,187 @@
+"""The virtual environment that the two commands run in. Standard library only; Linux and macOS."""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, Self
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = ROOT / "pyproject.toml"
+CONSTRAINTS = ROOT / "example_project" / "constraints.txt"
+STAMP = "pgqueue-stamp.json"
+LOCK = "pgqueue-lock"
+
+
+class NoEnvironment(Exception):  # noqa: N818 - reads as a sentence where it is raised
+    """The environment can not be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A folder with a virtual environment in which the project is installed editable."""
+
+    folder: Path
+
+    @classmethod
+    def chosen(cls) -> Self:
+        """The folder PGQUEUE_VENV names, else `.venv`, else (when another Python's is there) `.venv-3.13`."""
+        if named := os.environ.get("PGQUEUE_VENV"):
+            return cls(Path(named).absolute()).checked()
+        usual = cls(ROOT / ".venv")
+        # Somebody who works with two Pythons keeps both environments: remaking one folder at every change would be
+        # slow, and would pull it from under whatever still runs in it.
+        if usual.version in (None, current_version()):
+            return usual
+        return cls(ROOT / f".venv-{current_version()}")
+
+    def checked(self) -> Self:
+        if self.version not in (None, current_version()):
+            raise NoEnvironment(
+                f"PGQUEUE_VENV={self.folder} was made by Python {self.version}, and this is {current_version()}: "
+                "name another folder, or remove that one."
+            )
+        if self.version is None and self.folder.exists() and self.foreign_files():
+            raise NoEnvironment(f"PGQUEUE_VENV={self.folder} is not a virtual environment and not empty.")
+        return self
+
+    def foreign_files(self) -> list[Path]:
+        if (self.folder / "pyvenv.cfg").exists():
+            return []  # an environment whose Python is gone: ours to remake
+        return [path for path in self.folder.iterdir() if path.name != LOCK]
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def active(self) -> bool:
+        """Whether this process runs in it."""
+        return Path(sys.prefix).resolve() == self.folder.resolve()
+
+    @property
+    def version(self) -> str | None:
+        """"3.11", or None when there is no environment, or one whose Python is gone."""
+        config = self.folder / "pyvenv.cfg"
+        if not (self.python.exists() and config.exists()):
+            return None
+        found = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+)", config.read_text(), re.MULTILINE)
+        return found[1] if found else None
+
+    def provide(self, extras: Iterable[str]) -> None:
+        """Make it if it is missing, and install the project with these extras unless that is done already."""
+        if self.has(extras):
+            return
+        with self.locked():
+            if self.has(extras):  # somebody else has just done it
+                return
+            if self.version is None:
+                self.create()
+            wanted = sorted({*self.installed_extras(), *extras})
+            say(f"Installing the project into {self.folder} with {', '.join(wanted)} (once; it takes a while) ...")
+            (self.folder / STAMP).unlink(missing_ok=True)
+            self.install(wanted)
+            (self.folder / STAMP).write_text(json.dumps({"inputs": inputs(), "extras": wanted}))
+
+    def has(self, extras: Iterable[str]) -> bool:
+        return self.version is not None and self.stamp().get("inputs") == inputs() and {*extras} <= self.installed_extras()
+
+    def installed_extras(self) -> set[str]:
+        return set(self.stamp().get("extras", ()))
+
+    def stamp(self) -> dict[str, object]:
+        try:
+            return json.loads((self.folder / STAMP).read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time; the lock goes with the process, however that ends."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / LOCK).open("w")
+        except OSError as error:
+            raise NoEnvironment(f"{error}. Set PGQUEUE_VENV to a folder that you may write to.") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"Another process is preparing {self.folder}; waiting for it ...")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def create(self) -> None:
+        for leftover in self.folder.iterdir():
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover)
+            elif leftover.name != LOCK:
+                leftover.unlink()
+        # Without pip, because Debian's Python can not put it in (no ensurepip): see installers() for who installs.
+        venv.create(self.folder, symlinks=True, with_pip=False, prompt="django-pgqueue")
+
+    def install(self, extras: list[str]) -> None:
+        what = ["--quiet", "-c", str(CONSTRAINTS.relative_to(ROOT)), "-e", f".[{','.join(extras)}]"]
+        for installer in self.installers():
+            # From ROOT with relative paths: no quoting rules for a folder with blanks. The variables keep settings of
+            # the user's from sending the packages somewhere else.
+            env = {**os.environ, "PYTHONSAFEPATH": "1", "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0",
+                   "PIP_ROOT_USER_ACTION": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "UV_PYTHON_DOWNLOADS": "never"}
+            if subprocess.run([*installer, *what], cwd=ROOT, env=env, check=False).returncode == 0:
+                return
+            say(f"{Path(installer[0]).name} could not install it; the lines above say why.")
+        raise NoEnvironment("The environment is not ready. Once the cause is gone, start the same command again.")
+
+    def installers(self) -> Iterator[list[str]]:
+        """What can install into it, the fastest first; each is made ready only when the one before it failed."""
+        if uv := shutil.which("uv"):
+            yield [uv, "pip", "install", "--python", str(self.python)]
+        own_pip = [str(self.python), "-m", "pip"]
+        if runs(*own_pip, "--version") or runs(str(self.python), "-m", "ensurepip"):
+            yield [*own_pip, "install"]
+            return
+        hosts_pip = [base_python(), "-m", "pip"]
+        if runs(*hosts_pip, "--version"):
+            yield [*hosts_pip, "--python", str(self.python), "install"]
+            return
+        say("This Python has neither ensurepip nor pip (Debian: apt install python3-venv), and uv is not on PATH.")
+
+    def execute(self, arguments: list[str]) -> NoReturn:
+        """Replace this process by the environment's Python, as if the environment had been activated."""
+        os.environ["VIRTUAL_ENV"] = str(self.folder)
+        os.environ["PATH"] = f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        os.environ.pop("PYTHONHOME", None)
+        sys.stdout.flush()
+        os.execv(self.python, [str(self.python), *arguments])  # noqa: S606
+
+
+def current_version() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def inputs() -> str:
+    """Changes when what is to be installed changes, and when the checkout has moved (its path is in the environment)."""
+    parts = PYPROJECT.read_bytes(), CONSTRAINTS.read_bytes(), bytes(ROOT)
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def base_python() -> str:
+    """The Python outside every environment."""
+    return str(getattr(sys, "_base_executable", sys.executable))
+
+
+def runs(*command: str) -> bool:
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,68 @@
+"""Find a Python that is new enough.
+
+Any Python 3 must be able to read this file, because the one that starts it may be an old one: annotations stand in
+quotes and nothing here needs a recent library.
+"""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+
+OLDEST = (3, 11)
+MINORS = range(20, OLDEST[1] - 1, -1)
+# Asked of every candidate by running it: a pyenv shim whose version is not switched on exists, but does not run.
+QUESTION = "import sys; print(sys.version_info[0], sys.version_info[1], sys.executable)"
+
+
+def require(argv: "list[str]") -> None:
+    """Return if this Python is new enough, else run `argv` with one that is; without one, leave with what to do."""
+    if sys.version_info[:2] >= OLDEST:
+        return
+    python = newest()
+    if python is None:
+        sys.exit(
+            "Python {0}.{1} or newer is needed. This is {2}, and no newer one is on PATH or under ~/.pyenv/versions. "
+            "Install one (for example: apt install python3, or pyenv install 3.13) and use it.".format(  # noqa: UP032
+                OLDEST[0], OLDEST[1], sys.version.split()[0]
+            )
+        )
+    sys.stdout.flush()
+    os.execv(python, [python] + argv)  # noqa: RUF005, S606
+
+
+def newest() -> "str | None":
+    """Path of the newest usable Python on this machine."""
+    found = installed()
+    return found[max(found)] if found else None
+
+
+def installed() -> "dict[tuple[int, int], str]":
+    """Every usable Python of this machine, one for each minor version: {(3, 13): "/usr/bin/python3.13"}."""
+    found = {}  # type: dict[tuple[int, int], str]
+    for path in candidates():
+        version, executable = ask(path)
+        if version >= OLDEST:
+            found.setdefault(version, executable)
+    return found
+
+
+def candidates() -> "list[str]":
+    """What may be a Python, the most expected first: on PATH, pyenv's, the system's."""
+    names = ["python3"] + ["python3.%d" % minor for minor in MINORS]  # noqa: RUF005, UP031
+    on_path = [shutil.which(name) for name in names]
+    elsewhere = [os.path.expanduser("~/.pyenv/versions/*/bin/python3"), "/usr/bin/python3", "/usr/local/bin/python3"]  # noqa: PTH111
+    elsewhere += ["%s/python3.%d" % (folder, minor) for folder in ("/usr/bin", "/usr/local/bin") for minor in MINORS]  # noqa: UP031
+    found = [path for path in on_path if path] + [path for pattern in elsewhere for path in sorted(glob.glob(pattern))]  # noqa: PTH207
+    return list(dict.fromkeys(found))
+
+
+def ask(path: str) -> "tuple[tuple[int, int], str]":
+    """((3, 13), the interpreter's own path); version (0, 0) when it does not run."""
+    try:
+        said = subprocess.check_output([path, "-c", QUESTION], stderr=subprocess.DEVNULL, timeout=20)
+        major, minor, executable = said.decode().strip().split(" ", 2)
+        return (int(major), int(minor)), executable
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return (0, 0), path
