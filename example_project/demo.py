@@ -5,7 +5,7 @@ Usage:
   python3 example_project manage.py ...      any command of Django's manage.py, in the same environment and database
 
 Ctrl-C (or SIGTERM) stops everything. What the demo keeps (its secrets, the admin's password, the mails that it "sent")
-stands in the folder .example, or in the one that EXAMPLE_STATE names. DATABASE_URL chooses another PostgreSQL.
+stands in the folder .example, or in the one that PGQUEUE_EXAMPLE_HOME names. DATABASE_URL chooses another PostgreSQL.
 """
 
 import argparse

@@ -1,8 +1,11 @@
 """Settings of the example project: a demo on your own machine, not a template for production."""
 
+import logging
+
 import django
 
-from example_project import database, state
+from example_project import state
+from example_project.database import django_databases
 
 DEBUG = True
 SECRET_KEY = state.secret("secret-key", 50)
@@ -22,7 +25,7 @@ INSTALLED_APPS = [
 if django.VERSION < (6, 0):
     INSTALLED_APPS.append("django_tasks")  # the tasks API before Django had its own
 
-DATABASES = {"default": database.settings()}
+DATABASES = django_databases("demo")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
@@ -50,7 +53,6 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [database.ROOT / "example_project" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -63,7 +65,6 @@ TEMPLATES = [
 ]
 
 STATIC_URL = "static/"
-STATICFILES_DIRS = [database.ROOT / "example_project" / "static"]
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
@@ -87,10 +88,10 @@ SESSION_COOKIE_NAME = "harbour_tea_session"
 CSRF_COOKIE_NAME = "harbour_tea_csrf"
 
 
-def worth_a_line(record):
+def worth_a_line(record: logging.LogRecord) -> bool:
     """Neither a page's files nor its polling, which would push everything else off the screen."""
     line = record.getMessage()
-    return record.levelno > 20 or not ("/static/" in line or "/status.json" in line)
+    return record.levelno > logging.INFO or not ("/static/" in line or "/status.json" in line)
 
 
 LOGGING = {

@@ -2,16 +2,20 @@
 
 import os
 import secrets
+import sys
+from contextlib import suppress
 from pathlib import Path
 
-FOLDER = Path(os.environ.get("EXAMPLE_STATE", Path(__file__).resolve().parent.parent / ".example"))
+HOME = "PGQUEUE_EXAMPLE_HOME"
+FOLDER = Path(os.environ.get(HOME) or Path(__file__).resolve().parent.parent / ".example").absolute()
 
 
 def folder() -> Path:
-    FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ignored = FOLDER / ".gitignore"
-    if not ignored.exists():
-        ignored.write_text("*\n")
+    try:
+        FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (FOLDER / ".gitignore").write_text("*\n")
+    except OSError as error:
+        sys.exit(f"{error}. Name a folder that you may write to in {HOME}.")
     return FOLDER
 
 
@@ -28,9 +32,6 @@ def make(kept: Path, text: str) -> None:
     draft = kept.with_name(f"{kept.name}.{os.getpid()}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
-    try:
+    with suppress(FileExistsError):  # another process was faster: its secret is the one
         os.link(draft, kept)
-    except FileExistsError:
-        pass  # another process was faster: its secret is the one
-    finally:
-        draft.unlink()
+    draft.unlink()

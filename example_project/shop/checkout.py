@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from django.db import transaction
-
 from django_pgqueue.queue import Queue
+
+from django_pgqueue.compat import TaskResult
 from example_project.shop.models import Order, OrderJob, OrderLine, Product
 from example_project.shop.tasks import book_courier, send_receipt
 
@@ -44,6 +45,6 @@ def picking_slip(order: Order) -> dict[str, object]:
     return {"order": order.pk, "customer": order.customer, "lines": lines}
 
 
-def remember(order, job):
+def remember(order: Order, job: TaskResult) -> OrderJob:
     """Note the id of a job's result, so that the order's page can show what became of it."""
     return OrderJob.objects.create(order=order, label=job.task.name.replace("_", " ").capitalize(), result_id=job.id)

@@ -3,24 +3,36 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
 from django.utils import timezone
 
 from django_pgqueue.compat import TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from django_pgqueue.models import Message
 from example_project.shop.models import Order, OrderJob
 from example_project.shop.tasks import REMIND_AFTER, quote_currencies, redeem_voucher, send_reminder
 
 SOON = timedelta(minutes=5)
+BUSY_MS, IDLE_MS = 500, 2000
+
+
+class Standing(NamedTuple):
+    status: str
+    detail: str = ""
+    wait_ms: int | None = None
+    """Until it is worth looking again; None where that may be never, or much later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
     label: str
     id: str
-    status: str
-    detail: str = ""
-    attempts: int = 0
-    wait_ms: int | None = None  # until it is worth looking again; None: nothing more will happen
+    attempts: int
+    standing: Standing
+
+    @property
+    def has_ended(self) -> bool:
+        return self.standing.status in {"done", "failed", "forgotten"}
 
 
 def job_lines(order: Order) -> list[JobLine]:
@@ -32,28 +44,31 @@ def job_line(job: OrderJob) -> JobLine:
         result = task_backends["default"].get_result(job.result_id)
     except TaskResultDoesNotExist:
         # Finished jobs are kept for a limited time only.
-        return JobLine(label=job.label, id=job.result_id, status="forgotten", detail="its history has been dropped")
-    status, detail, wait_ms = describe(result)
-    return JobLine(
-        label=job.label, id=job.result_id, status=status, detail=detail, attempts=result.attempts, wait_ms=wait_ms
-    )
+        return JobLine(label=job.label, id=job.result_id, attempts=0, standing=Standing("forgotten"))
+    return JobLine(label=job.label, id=job.result_id, attempts=result.attempts, standing=standing(result))
 
 
-def describe(result: TaskResult) -> tuple[str, str, int | None]:
+def standing(result: TaskResult) -> Standing:
     match result.status:
         case TaskResultStatus.SUCCESSFUL:
-            return "done", in_words(result.return_value), None
+            return Standing("done", in_words(result.return_value))
         case TaskResultStatus.FAILED:
-            return "failed", last_error(result), None
+            return Standing("failed", last_error(result))
         case TaskResultStatus.RUNNING:
-            return "running", "", 500
+            return Standing("running", "", BUSY_MS)
+        case _:
+            return standing_of_waiting(result)
+
+
+def standing_of_waiting(result: TaskResult) -> Standing:
+    """django.tasks calls all that has not ended READY. When it is due, and so whether it is, its message knows."""
+    now = timezone.now()
+    due = Message.objects.filter(pk=result.id).values_list("dequeue_at", flat=True).first() or now
     if result.errors:
-        return "retrying", last_error(result), 500
-    run_after = result.task.run_after
-    if run_after and run_after > timezone.now():
-        wait_ms = 2000 if run_after < timezone.now() + SOON else None
-        return "scheduled", f"for {run_after:%H:%M:%S} UTC", wait_ms
-    return "ready", "waits for a worker", 500
+        return Standing("retrying", f"{last_error(result)} Next at {due:%H:%M:%S} UTC.", BUSY_MS)
+    if due > now:
+        return Standing("scheduled", f"for {due:%H:%M:%S} UTC", IDLE_MS if due < now + SOON else None)
+    return Standing("ready", "waits for a worker", BUSY_MS)
 
 
 def in_words(value: object) -> str:

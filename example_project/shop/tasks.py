@@ -42,7 +42,7 @@ def send_receipt(order_pk: int) -> str:
 
 
 def call_again_soon(exception: BaseException, task_result: TaskResult) -> float | None:
-    """Seconds until the next attempt, or None to give up. The default is exponential, with jitter: too long to watch."""
+    """Seconds until the next attempt, or None to give up. The default, exponential with jitter, is long to watch."""
     return 1.0 + task_result.attempts if isinstance(exception, CourierBusy) else None
 
 

@@ -72,7 +72,8 @@ def order_status(request: HttpRequest, pk: int) -> JsonResponse:
 
 def progress(order: Order) -> dict[str, object]:
     lines = jobs.job_lines(order)
-    return {"jobs": lines, "wait_ms": min((line.wait_ms for line in lines if line.wait_ms), default=None)}
+    waits_ms = [line.standing.wait_ms for line in lines if line.standing.wait_ms]
+    return {"jobs": lines, "wait_ms": min(waits_ms, default=None)}
 
 
 @require_POST

@@ -1,9 +1,9 @@
 """The warehouse works with raw messages: content without a task, taken when a person presses a button."""
 
 from django.db import transaction
+from django_pgqueue.queue import Queue, ReceivedMessage
 
 from django_pgqueue.models import Message
-from django_pgqueue.queue import Queue, ReceivedMessage
 from example_project.shop.models import Order, Parcel
 
 QUEUE = Queue("warehouse")
