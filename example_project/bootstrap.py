@@ -24,8 +24,7 @@ def enter(*extras: str) -> None:
     from example_project.environment import Environment, NoEnvironment  # noqa: PLC0415 - in newer syntax
 
     try:
-        environment = Environment.chosen()
-        environment.provide(extras)
+        environment = Environment.provided(extras)
     except NoEnvironment as error:
         sys.exit(str(error))
     if not environment.active:

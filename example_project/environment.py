@@ -11,7 +11,7 @@ import sys
 import venv
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -20,10 +20,27 @@ PYPROJECT = ROOT / "pyproject.toml"
 CONSTRAINTS = ROOT / "example_project" / "constraints.txt"
 STAMP = "pgqueue-stamp.json"
 LOCK = "pgqueue-lock"
+# So that a user's own settings do not send the packages elsewhere, and uv does not look for another Python.
+INSTALLERS_VARIABLES = {
+    "PYTHONSAFEPATH": "1",
+    "PIP_USER": "0",
+    "PIP_REQUIRE_VIRTUALENV": "0",
+    "PIP_ROOT_USER_ACTION": "ignore",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "UV_PYTHON_DOWNLOADS": "never",
+}
 
 
 class NoEnvironment(Exception):  # noqa: N818 - reads as a sentence where it is raised
     """The environment can not be made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What an environment was installed from, and with which extras."""
+
+    inputs: str = ""
+    extras: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,15 @@ class Environment:
     """A folder with a virtual environment in which the project is installed editable."""
 
     folder: Path
+
+    @classmethod
+    def provided(cls, extras: Iterable[str]) -> Self:
+        """This Python's environment, made and filled if that is not done already."""
+        environment = cls.chosen()
+        while not environment.has(extras):
+            environment.prepare(extras)
+            environment = cls.chosen()  # another Python may have taken the folder while we waited for the lock
+        return environment
 
     @classmethod
     def chosen(cls) -> Self:
@@ -51,7 +77,7 @@ class Environment:
                 "name another folder, or remove that one."
             )
         if self.version is None and self.folder.exists() and self.foreign_files():
-            raise NoEnvironment(f"PGQUEUE_VENV={self.folder} is not a virtual environment and not empty.")
+            raise NoEnvironment(f"PGQUEUE_VENV={self.folder} is neither empty nor a virtual environment.")
         return self
 
     def foreign_files(self) -> list[Path]:
@@ -70,39 +96,33 @@ class Environment:
 
     @property
     def version(self) -> str | None:
-        """"3.11", or None when there is no environment, or one whose Python is gone."""
+        """Such as "3.11"; None when there is no environment, or one whose Python is gone."""
         config = self.folder / "pyvenv.cfg"
         if not (self.python.exists() and config.exists()):
             return None
         found = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+)", config.read_text(), re.MULTILINE)
         return found[1] if found else None
 
-    def provide(self, extras: Iterable[str]) -> None:
-        """Make it if it is missing, and install the project with these extras unless that is done already."""
-        if self.has(extras):
-            return
-        with self.locked():
-            if self.has(extras):  # somebody else has just done it
-                return
-            if self.version is None:
-                self.create()
-            wanted = sorted({*self.installed_extras(), *extras})
-            say(f"Installing the project into {self.folder} with {', '.join(wanted)} (once; it takes a while) ...")
-            (self.folder / STAMP).unlink(missing_ok=True)
-            self.install(wanted)
-            (self.folder / STAMP).write_text(json.dumps({"inputs": inputs(), "extras": wanted}))
+    @property
+    def stamp(self) -> Stamp:
+        try:
+            return Stamp(**json.loads((self.folder / STAMP).read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return Stamp()
 
     def has(self, extras: Iterable[str]) -> bool:
-        return self.version is not None and self.stamp().get("inputs") == inputs() and {*extras} <= self.installed_extras()
+        return self.version == current_version() and self.stamp.inputs == inputs() and {*extras} <= {*self.stamp.extras}
 
-    def installed_extras(self) -> set[str]:
-        return set(self.stamp().get("extras", ()))
-
-    def stamp(self) -> dict[str, object]:
-        try:
-            return json.loads((self.folder / STAMP).read_text())
-        except (FileNotFoundError, ValueError):
-            return {}
+    def prepare(self, extras: Iterable[str]) -> None:
+        with self.locked():
+            if self.version is None:
+                self.create()
+            if self.has(extras) or self.version != current_version():
+                return  # somebody else has just done it, or has made another Python's environment here
+            wanted = sorted({*self.stamp.extras, *extras})
+            say(f"Installing the project into {self.folder} with {', '.join(wanted)} (once; it takes a while) ...")
+            self.install(wanted)
+            (self.folder / STAMP).write_text(json.dumps(asdict(Stamp(inputs=inputs(), extras=wanted))))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -132,10 +152,8 @@ class Environment:
     def install(self, extras: list[str]) -> None:
         what = ["--quiet", "-c", str(CONSTRAINTS.relative_to(ROOT)), "-e", f".[{','.join(extras)}]"]
         for installer in self.installers():
-            # From ROOT with relative paths: no quoting rules for a folder with blanks. The variables keep settings of
-            # the user's from sending the packages somewhere else.
-            env = {**os.environ, "PYTHONSAFEPATH": "1", "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0",
-                   "PIP_ROOT_USER_ACTION": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "UV_PYTHON_DOWNLOADS": "never"}
+            # From ROOT with relative paths: no quoting rules for a folder with blanks in its name.
+            env = {**os.environ, **INSTALLERS_VARIABLES}
             if subprocess.run([*installer, *what], cwd=ROOT, env=env, check=False).returncode == 0:
                 return
             say(f"{Path(installer[0]).name} could not install it; the lines above say why.")
@@ -169,7 +187,7 @@ def current_version() -> str:
 
 
 def inputs() -> str:
-    """Changes when what is to be installed changes, and when the checkout has moved (its path is in the environment)."""
+    """Changes when what is to be installed changes, and when the checkout, which is installed by path, has moved."""
     parts = PYPROJECT.read_bytes(), CONSTRAINTS.read_bytes(), bytes(ROOT)
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 

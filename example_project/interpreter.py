@@ -23,13 +23,13 @@ def require(argv: "list[str]") -> None:
     python = newest()
     if python is None:
         sys.exit(
-            "Python {0}.{1} or newer is needed. This is {2}, and no newer one is on PATH or under ~/.pyenv/versions. "
-            "Install one (for example: apt install python3, or pyenv install 3.13) and use it.".format(  # noqa: UP032
+            "Python {}.{} or newer is needed. This is {}, and no newer one is on PATH or under ~/.pyenv/versions. "
+            "Install one (for example: apt install python3, or pyenv install 3.13) and use it.".format(
                 OLDEST[0], OLDEST[1], sys.version.split()[0]
             )
         )
     sys.stdout.flush()
-    os.execv(python, [python] + argv)  # noqa: RUF005, S606
+    os.execv(python, [python] + argv)  # noqa: S606
 
 
 def newest() -> "str | None":
@@ -50,11 +50,11 @@ def installed() -> "dict[tuple[int, int], str]":
 
 def candidates() -> "list[str]":
     """What may be a Python, the most expected first: on PATH, pyenv's, the system's."""
-    names = ["python3"] + ["python3.%d" % minor for minor in MINORS]  # noqa: RUF005, UP031
+    names = ["python3"] + ["python3.%d" % minor for minor in MINORS]
     on_path = [shutil.which(name) for name in names]
-    elsewhere = [os.path.expanduser("~/.pyenv/versions/*/bin/python3"), "/usr/bin/python3", "/usr/local/bin/python3"]  # noqa: PTH111
-    elsewhere += ["%s/python3.%d" % (folder, minor) for folder in ("/usr/bin", "/usr/local/bin") for minor in MINORS]  # noqa: UP031
-    found = [path for path in on_path if path] + [path for pattern in elsewhere for path in sorted(glob.glob(pattern))]  # noqa: PTH207
+    elsewhere = [os.path.expanduser("~/.pyenv/versions/*/bin/python3"), "/usr/bin/python3", "/usr/local/bin/python3"]
+    elsewhere += ["%s/python3.%d" % (folder, minor) for folder in ("/usr/bin", "/usr/local/bin") for minor in MINORS]
+    found = [path for path in on_path if path] + [path for pattern in elsewhere for path in sorted(glob.glob(pattern))]
     return list(dict.fromkeys(found))
 
 

@@ -1,28 +1,29 @@
 """Run the tests: python3 tests [--no-spark] [anything that pytest takes]
 
-Makes the environment on first use, and needs no installed PostgreSQL. --no-spark leaves out what needs PySpark.
+Makes the environment on first use; no PostgreSQL has to be installed. --no-spark leaves out what needs PySpark.
+Any Python 3 must be able to read this file.
 """
 
 import os
 import sys
 from pathlib import Path
 
-ROOT = str(Path(__file__).resolve().parent.parent)
+# Python put this folder first on the path. Its parent belongs there: a module must not have two names.
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+
+from example_project import bootstrap  # noqa: E402
 
 
 def main(arguments: "list[str]") -> int:
-    sys.path.insert(0, ROOT)
-    from example_project import bootstrap
-
     bootstrap.enter("test")
     import pytest
 
-    os.chdir(ROOT)
-    # `python3 tests` has put this folder itself in front, where its modules would hide others of the same name.
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != os.path.dirname(os.path.abspath(__file__))]
+    os.chdir(str(ROOT))
     if "--no-spark" in arguments:
-        arguments = ["-m", "not spark", *[argument for argument in arguments if argument != "--no-spark"]]
-    return int(pytest.main(arguments))
+        arguments.remove("--no-spark")
+        arguments += ["-m", "not spark"]
+    return pytest.main(arguments)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Binaries:
         return self.folder / name
 
     def version(self, account: Account) -> str:
-        """"PostgreSQL 18.6", as the server says itself."""
+        """What the server says of itself, like "PostgreSQL 18.6"."""
         command = [str(self.program("postgres")), "--version"]
         said = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, **account.run_as)
         found = re.search(r"\d+(\.\d+|devel|beta\d+|rc\d+)", said.stdout)

@@ -52,7 +52,7 @@ class Cluster:
         shutil.rmtree(unfinished, ignore_errors=True)
         password.unlink(missing_ok=True)
         fd = os.open(password, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(fd, "w") as file:
+        with os.fdopen(fd, "w") as file:
             file.write(secrets.token_hex(16))
         self.account.own(password)
         self.run("initdb", "-D", str(unfinished), "-U", NAME, f"--pwfile={password}", *initdb_options(self.major))
@@ -63,7 +63,14 @@ class Cluster:
     def run(self, program: str, *arguments: str, text: str = "") -> None:
         command = [str(self.binaries.program(program)), *arguments]
         done = subprocess.run(
-            command, input=text, cwd="/", env=environment(), capture_output=True, text=True, check=False, **self.account.run_as
+            command,
+            input=text,
+            cwd="/",
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            **self.account.run_as,
         )
         if done.returncode != 0:
             raise EmbeddedPostgresError(f"{program} failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")

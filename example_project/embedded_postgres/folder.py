@@ -86,7 +86,7 @@ class Folder:
     def announce(self, server: Server) -> None:
         unfinished = self.announcement.with_suffix(".new")
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it holds the password
-        with open(fd, "w") as file:
+        with os.fdopen(fd, "w") as file:
             json.dump(asdict(server), file)
         unfinished.rename(self.announcement)
 
@@ -118,5 +118,5 @@ def fallback() -> Path:
     folder.mkdir(mode=0o755, exist_ok=True)
     found = folder.lstat()
     if folder.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise EmbeddedPostgresError(f"{folder} is not safely ours: remove it, or name a folder in PGQUEUE_POSTGRES_HOME.")
+        raise EmbeddedPostgresError(f"{folder} is not safely ours: remove it, or set PGQUEUE_POSTGRES_HOME.")
     return folder

@@ -79,7 +79,7 @@ def launch(cluster: Cluster, folder: Folder, settings: Mapping[str, str], port: 
             env=environment(),
             stdin=subprocess.DEVNULL,
             pass_fds=(serving.fd,),
-            preexec_fn=end_with_parent(),
+            preexec_fn=end_with_parent(),  # noqa: PLW1509 - the supervisor has one thread
             **cluster.account.run_as,
         )
 
@@ -107,8 +107,8 @@ def running_postmaster(data: Path) -> int | None:
 
 def command_line(pid: int) -> str:
     try:
-        if sys.platform == "linux":  # where a small container has no ps
-            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        if (shown := Path(f"/proc/{pid}/cmdline")).exists():  # Linux, where a small container has no ps
+            return shown.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         return subprocess.check_output(["ps", "-ww", "-o", "command=", "-p", str(pid)], text=True)
     except (OSError, subprocess.CalledProcessError):
         return ""
@@ -116,7 +116,7 @@ def command_line(pid: int) -> str:
 
 def end_with_parent() -> Callable[[], None] | None:
     """On Linux: have the kernel stop the server when its supervisor ends, be it by SIGKILL."""
-    if sys.platform != "linux":
+    if not sys.platform.startswith("linux"):
         return None  # the next start finds such an orphan and stops it
     prctl = ctypes.CDLL(None).prctl  # looked up here: the forked child must not load anything
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGQUIT, 0, 0, 0)

@@ -75,8 +75,8 @@ def running(folder: Folder, order: Order) -> Server | None:
 def give_up_after(seconds: float, folder: Folder, server: Server | None, order: Order) -> None:
     if server and server.made_with != str(order) and seconds > OTHER_USERS_SECONDS:
         raise EmbeddedPostgresError(
-            f"The server in {folder.path} is in use, and was started with other settings or programs: {server.made_with}. "
-            "End its users, or use another profile."
+            f"The server in {folder.path} is in use, and was started with other settings or programs: "
+            f"{server.made_with}. End its users, or use another profile."
         )
     if seconds > START_SECONDS:
         raise EmbeddedPostgresError(f"The server in {folder.path} does not accept connections; see {folder.log}.")
@@ -89,7 +89,13 @@ def launch(folder: Folder, order: Order) -> None:
     with folder.log.open("wb" if too_long else "ab") as log:
         command = [sys.executable, "-I", "-S", "-c", SUPERVISOR, str(ROOT), str(order), str(writer)]
         subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(writer,), start_new_session=True, check=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(writer,),
+            start_new_session=True,
+            check=True,
         )
     os.close(writer)
     answer = answered(reader)

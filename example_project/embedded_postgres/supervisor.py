@@ -116,7 +116,7 @@ class Supervisor:
         """After somebody killed the server: on the same port, so that its users only have to connect again."""
         if len(self.restarted) == RESTARTS and time.monotonic() - self.restarted[0] < RESTARTS_SECONDS:
             self.folder.withdraw()
-            raise EmbeddedPostgresError(f"The server ended {RESTARTS} times within {RESTARTS_SECONDS:.0f} s: giving up.")
+            raise EmbeddedPostgresError(f"The server ended {RESTARTS} times in {RESTARTS_SECONDS:.0f} s: giving up.")
         self.restarted.append(time.monotonic())
         return self.serve(cluster, port)
 
