@@ -130,7 +130,7 @@ def start(command: Command) -> Process:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "DJANGO_RUNSERVER_HIDE_WARNING": "true"},
         start_new_session=True,
         preexec_fn=in_child(),  # noqa: PLW1509 - no thread runs yet
     )

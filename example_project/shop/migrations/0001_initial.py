@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
                 ("placed_at", models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
             ],
             options={
-                "ordering": ["-placed_at", "-pk"],
+                "ordering": ("-placed_at", "-pk"),
             },
         ),
         migrations.CreateModel(
@@ -45,7 +45,7 @@ class Migration(migrations.Migration):
                 ("colour", models.CharField(help_text="Colour of the tin, such as #1f7a6d.", max_length=7)),
             ],
             options={
-                "ordering": ["name"],
+                "ordering": ("name",),
             },
         ),
         migrations.CreateModel(
@@ -58,7 +58,7 @@ class Migration(migrations.Migration):
                 ("best_seller", models.CharField(blank=True, max_length=80)),
             ],
             options={
-                "ordering": ["-made_at", "-pk"],
+                "ordering": ("-made_at", "-pk"),
                 "get_latest_by": "made_at",
             },
         ),
@@ -86,7 +86,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "ordering": ["pk"],
+                "ordering": ("pk",),
             },
         ),
         migrations.CreateModel(
@@ -97,7 +97,7 @@ class Migration(migrations.Migration):
                 ("order", models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, to="shop.order")),
             ],
             options={
-                "ordering": ["-packed_at", "-pk"],
+                "ordering": ("-packed_at", "-pk"),
             },
         ),
         migrations.CreateModel(
@@ -118,7 +118,7 @@ class Migration(migrations.Migration):
                 ("product", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to="shop.product")),
             ],
             options={
-                "ordering": ["pk"],
+                "ordering": ("pk",),
             },
         ),
         migrations.CreateModel(
@@ -144,7 +144,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "ordering": ["currency"],
+                "ordering": ("currency",),
                 "constraints": [
                     models.UniqueConstraint(fields=("order", "currency"), name="shop_quote_once_per_currency")
                 ],
