@@ -3,6 +3,7 @@
 Usage:
   python3 example_project [--port PORT]      the shop: web server (Django's runserver), one qworker, orders and jobs
   python3 example_project manage.py ...      any command of Django's manage.py, in the same environment and database
+  python -m example_project.demo ...         either of them, in an environment that you have made yourself
 
 Ctrl-C (or SIGTERM) stops everything. What the demo keeps (its secrets, the admin's password, the mails that it "sent")
 stands in the folder .example, or in the one that PGQUEUE_EXAMPLE_HOME names. DATABASE_URL chooses another PostgreSQL.
@@ -26,7 +27,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from example_project import database, state
-from example_project.processes import Command, Processes, Saying, Stopped, say
+from example_project.processes import Command, Processes, Saying, Stopped, say, take_signals
 
 HOST = "127.0.0.1"
 USUAL_PORT = 8000
@@ -65,9 +66,7 @@ def manage(arguments: list[str]) -> NoReturn:
 
 
 def run(wanted_port: int | None) -> int:
-    # One way to end for Ctrl-C, for a service manager and for a closed terminal.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    take_signals(signal.default_int_handler)
     try:
         serve(free_port(wanted_port))
     except KeyboardInterrupt:
@@ -162,3 +161,7 @@ def answers(port: int) -> bool:
 def fill() -> None:
     call_command("fill_shop", stdout=Saying("shop"))
     connections.close_all()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import Self
 
 GRACE_SECONDS = 20
@@ -25,6 +26,12 @@ class Stopped(Exception):  # noqa: N818 - reads as a sentence where it is raised
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+def take_signals(handler: Callable[[int, FrameType | None], object]) -> None:
+    """One way to end for Ctrl-C, for a service manager and for a closed terminal."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +69,8 @@ class Processes:
     def __enter__(self) -> Self:
         try:
             # All forks before the first thread: a fork takes no other thread along, but the locks that it holds.
-            self.running = [start(command) for command in self.commands]
+            for command in self.commands:
+                self.running.append(start(command))
             for process in self.running:
                 self.watch(process)
         except BaseException:
@@ -99,8 +107,7 @@ class Processes:
 
     def stop(self) -> None:
         """Ask politely, wait, then insist. A second Ctrl-C insists at once."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: self.insist())
+        take_signals(lambda *_: self.insist())
         for process in self.running:
             if process.popen.poll() is None:
                 process.popen.send_signal(process.command.stop)
@@ -115,6 +122,8 @@ class Processes:
             process.popen.wait()
             for thread in process.threads:
                 thread.join(1)  # its last words
+            if process.popen.stdout:
+                process.popen.stdout.close()
 
     def insist(self) -> None:
         """Leave nothing behind: each process leads a group with all that it started."""
