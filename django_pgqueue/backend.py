@@ -1,0 +1,109 @@
+"""The ``django.tasks`` backend: enqueue is one row, written inside the caller's own transaction."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from django_pgqueue import content, functions, schedule
+from django_pgqueue.compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultStatus, task_enqueued
+from django_pgqueue.conf import Options
+from django_pgqueue.tasks import PgQueueTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class PgQueueBackend(BaseTaskBackend):
+    """Keeps jobs in PostgreSQL::
+
+        TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": ["default", "mail"]}}
+
+    Django makes one for each thread, often before the apps are ready: it holds settings and nothing else.
+    """
+
+    task_class = PgQueueTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.settings = Options.of(self.options)
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        self.validate_task(task)
+        call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
+        created = functions.message_create(
+            connections[self.settings.database],
+            content.dump(call, max_bytes=self.settings.max_content_bytes, what="the task's call"),
+            queue=task.queue_name,
+            task=task.module_path,
+            priority=int(task.priority),
+            **_when(task),
+            max_attempts=self.max_attempts(task),
+        )
+        result = TaskResult(
+            task=task,
+            id=str(created.id),
+            status=TaskResultStatus.READY,
+            enqueued_at=created.created_at,
+            started_at=None,
+            last_attempted_at=None,
+            finished_at=None,
+            args=call["args"],
+            kwargs=call["kwargs"],
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult:
+        from django_pgqueue import results  # noqa: PLC0415 -- imports models: not before the apps are ready
+
+        return results.load(result_id, alias=self.alias, database=self.settings.database)
+
+    def validate_task(self, task: Task) -> None:
+        super().validate_task(task)
+        # Tasks that were declared for another backend are plain ones: they have none of these.
+        max_attempts, backoff = getattr(task, "max_attempts", None), getattr(task, "backoff", None)
+        if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
+            message = f"max_attempts must be a whole number from 1 on, or None for no retries, not {max_attempts!r}."
+            raise InvalidTask(message)
+        if backoff is not None and not callable(backoff):
+            message = (
+                f"backoff must be a callable (exception, task_result) -> seconds or None, not {backoff!r}. "
+                "For fixed waits: backoff=lambda exception, result: 30."
+            )
+            raise InvalidTask(message)
+        if "\x00" in task.queue_name or not task.queue_name:
+            message = f"{task.queue_name!r} can not be the name of a queue."
+            raise InvalidTask(message)
+
+    def max_attempts(self, task: Task) -> int | None:
+        own: int | None = getattr(task, "max_attempts", None)
+        return self.settings.max_attempts if own is None else own
+
+
+def _when(task: Task) -> dict[str, Any]:
+    """When the task may run, as arguments of ``message_create``.
+
+    The headers keep what the caller said: ``dequeue_at`` is rounded to milliseconds and moves with each retry.
+    """
+    delay = getattr(task, "delay", None)
+    if delay is not None:
+        return {
+            "delay_ms": schedule.milliseconds(delay),
+            "headers": json.dumps({"delay_us": delay // schedule.MICROSECOND}),
+        }
+    if task.run_after is not None:
+        return {
+            "dequeue_at": schedule.not_before(task.run_after),
+            "headers": json.dumps({"run_after": task.run_after.isoformat()}),
+        }
+    return {}

@@ -1,0 +1,51 @@
+"""The one place that knows where the tasks API comes from.
+
+Django has it from 6.0 on; on Django 5.2 the backport ``django-tasks`` supplies the same API under other names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import django
+
+if TYPE_CHECKING or django.VERSION >= (6, 0):
+    from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError
+    from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskException, TaskResultDoesNotExist
+    from django.tasks.signals import task_enqueued, task_finished, task_started
+
+    TASKS_MODULE = "django.tasks"
+else:
+    from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+    from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.base import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError
+    from django_tasks.exceptions import (
+        InvalidTaskBackendError as InvalidTaskBackend,
+        InvalidTaskError as InvalidTask,
+        TaskException,
+        TaskResultDoesNotExist,
+    )
+    from django_tasks.signals import task_enqueued, task_finished, task_started
+
+    TASKS_MODULE = "django_tasks"
+
+__all__ = [
+    "DEFAULT_TASK_BACKEND_ALIAS",
+    "TASKS_MODULE",
+    "BaseTaskBackend",
+    "InvalidTask",
+    "InvalidTaskBackend",
+    "Task",
+    "TaskContext",
+    "TaskError",
+    "TaskException",
+    "TaskResult",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "task_backends",
+    "task_enqueued",
+    "task_finished",
+    "task_started",
+]

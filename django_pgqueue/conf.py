@@ -1,0 +1,50 @@
+"""The options of a backend: the only way to the settings.
+
+They stand in ``TASKS[alias]["OPTIONS"]`` in UPPER_CASE.  Unknown keys are reported by a system check and ignored here,
+so that a typing error in the settings can not stop a running site.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a backend and its workers behave.
+
+    >>> Options.of({"LOCK_SECONDS": 300}).lock_ms
+    300000
+    """
+
+    database: str = "default"
+    """Alias of the database that holds the queue."""
+    max_attempts: int | None = None
+    """Attempts of tasks that do not say themselves.  None: an exception fails the job at once."""
+    max_content_bytes: int = 1_048_576
+    """Largest content, headers or result, as JSON in bytes."""
+    lock_seconds: float = 60
+    """How long a worker holds a message without a heartbeat before others take it over."""
+    grace_seconds: float = 25
+    """How long a stopping worker waits for what is running."""
+    history_days: int | None = 30
+    """Whole days that finished attempts are kept.  None: for ever."""
+    listen: bool = True
+    """Whether idle workers wait for notifications.  False behind a transaction pooler: they poll every second."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Options:
+        known = {key.lower(): value for key, value in options.items() if key in cls}
+        return cls(**known)
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        return [field.name.upper() for field in fields(cls)]
+
+    @property
+    def lock_ms(self) -> int:
+        return int(self.lock_seconds * 1000)

@@ -1,0 +1,123 @@
+"""What may be stored as JSON, checked in Python before any SQL.
+
+PostgreSQL refuses some of what ``json.dumps`` writes (NaN, ``"\\x00"``, lone surrogates), and a refused statement breaks
+the caller's transaction; other things change on the way (keys that are not text).  Both are errors here, which name the
+place and the value, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
+
+NEXT_STEP = (
+    "Pass text, numbers, booleans, None, lists and dictionaries with text keys; a primary key instead of an object."
+)
+EXACT_FLOATS_END = 2.0**53
+
+
+def encode(value: Any, *, max_bytes: int, what: str = "content") -> str:
+    """``value`` as JSON text that a jsonb column takes and gives back equal.
+
+    >>> encode({"args": [1, "é"], "kwargs": {}}, max_bytes=100)
+    '{"args":[1,"é"],"kwargs":{}}'
+    """
+    return dump(normalize(value, what), max_bytes=max_bytes, what=what)
+
+
+def dump(normal: Any, *, max_bytes: int, what: str = "content") -> str:
+    """JSON text of a value that ``normalize`` has been through."""
+    try:
+        text = json.dumps(normal, ensure_ascii=False, separators=(",", ":"), check_circular=False)
+    except ValueError as error:  # an integer of more than 4 300 digits
+        message = f"{what} can not be stored as JSON: {error}."
+        raise InvalidContent(message) from error
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > max_bytes:
+        message = (
+            f"{what} has {size:,} bytes as JSON and may have {max_bytes:,}. "
+            "Store the data where it belongs and pass its key, or raise MAX_CONTENT_BYTES in the OPTIONS of the backend."
+        )
+        raise ContentTooLarge(message)
+    return text
+
+
+def normalize(value: Any, what: str = "content") -> Any:
+    """``value`` in the types that JSON has: tuples become lists, bytes become text, as in django.tasks.
+
+    >>> normalize({"sizes": (1, 2)})
+    {'sizes': [1, 2]}
+    """
+    try:
+        return _normalize(value, what)
+    except RecursionError:
+        message = f"{what} is nested too deeply, or contains itself. {NEXT_STEP}"
+        raise InvalidContent(message) from None
+
+
+def _normalize(value: Any, where: str) -> Any:
+    match value:
+        case str():
+            return _text(value, where)
+        case None | bool() | int():
+            return value
+        case float():
+            return _number(value, where)
+        case bytes():
+            return _decoded(value, where)
+        case Mapping():
+            return {_key(key, where): _normalize(item, f"{where}[{key!r}]") for key, item in value.items()}
+        case Sequence():
+            return [_normalize(item, f"{where}[{position}]") for position, item in enumerate(value)]
+        case _:
+            message = (
+                f"{where} is a {type(value).__qualname__}, which JSON has no word for: {_shown(value)}. {NEXT_STEP}"
+            )
+            raise InvalidContent(message)
+
+
+def _text(value: str, where: str) -> str:
+    if "\x00" in value:
+        message = (
+            f"{where} contains the character NUL, which PostgreSQL can not store: {_shown(value)}. Remove it first."
+        )
+        raise InvalidContent(message)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            message = f"{where} is not valid Unicode ({error.reason}): {_shown(value)}. Decode it with errors='replace' first."
+            raise InvalidContent(message) from error
+    return value
+
+
+def _number(value: float, where: str) -> float | int:
+    if not math.isfinite(value):
+        message = f"{where} is {value!r}, which JSON has no word for. Use None or a text instead."
+        raise InvalidContent(message)
+    # jsonb writes 1e23 as 100000000000000000000000, which is not the nearest integer to that float; this one is.
+    return int(value) if abs(value) >= EXACT_FLOATS_END else value
+
+
+def _decoded(value: bytes, where: str) -> str:
+    try:
+        return _text(value.decode(), where)
+    except UnicodeDecodeError as error:
+        message = f"{where} is bytes that are not UTF-8: {_shown(value)}. Encode them first, for example with base64."
+        raise InvalidContent(message) from error
+
+
+def _key(key: Any, where: str) -> str:
+    if not isinstance(key, str):
+        message = f"{where} has the key {_shown(key)}, which would come back as text. Use text keys."
+        raise InvalidContent(message)
+    return _text(key, f"the key {_shown(key)} of {where}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

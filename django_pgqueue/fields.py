@@ -1,0 +1,119 @@
+"""A model field for the queue's times: epoch milliseconds in a BIGINT, an aware datetime in Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+MILLISECOND = dt.timedelta(milliseconds=1)
+# A day inside of what datetime can hold, so that a conversion to any time zone still fits.
+EARLIEST_MS = (dt.datetime(1, 1, 2, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
+LATEST_MS = (dt.datetime(9999, 12, 30, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
+SMALLEST_MS, LARGEST_MS = -(2**63), 2**63 - 1
+
+
+class EpochDateTime(dt.datetime):
+    """The datetime of a number of milliseconds since 1970, which it keeps in ``epoch_ms``.
+
+    A BIGINT reaches beyond what a datetime can hold.  Such a time shows as the earliest or the latest day and still
+    goes back to the database as the number it was.
+
+    >>> EpochDateTime.from_ms(0)
+    EpochDateTime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
+    >>> EpochDateTime.from_ms(-(2**63)).epoch_ms
+    -9223372036854775808
+    """
+
+    epoch_ms: int
+
+    @classmethod
+    def from_ms(cls, ms: int) -> EpochDateTime:
+        shown = EPOCH + min(max(ms, EARLIEST_MS), LATEST_MS) * MILLISECOND
+        value = cls.combine(shown.date(), shown.time(), tzinfo=dt.UTC)
+        value.epoch_ms = ms
+        return value
+
+
+def to_epoch_ms(value: dt.datetime) -> int:
+    """Milliseconds since 1970 of an aware datetime, rounded down; naive ones are in the current time zone.
+
+    >>> to_epoch_ms(dt.datetime(1970, 1, 1, 0, 0, 1, 999, tzinfo=dt.UTC))
+    1000
+    """
+    exact = getattr(value, "epoch_ms", None)
+    if exact is not None:
+        return int(exact)
+    if timezone.is_naive(value):
+        value = timezone.make_aware(value)
+    return (value - EPOCH) // MILLISECOND
+
+
+class EpochField(models.Field):  # type: ignore[type-arg]
+    """Milliseconds since 1970 in a BIGINT, an aware datetime in Python, in forms and in filters.
+
+    Filters and ordering compare the numbers in the database, so indexes on the column serve them.  Values may be
+    given as datetimes, as ISO 8601 text or as a number of milliseconds.
+    """
+
+    description = "Date and time, as milliseconds since 1970"
+    default_error_messages = {"invalid": "“%(value)s” is neither a date with a time nor a number of milliseconds."}
+
+    def db_type(self, connection: Any) -> str:  # noqa: ARG002
+        return "bigint"
+
+    def from_db_value(self, value: int | None, expression: Any, connection: Any) -> EpochDateTime | None:  # noqa: ARG002
+        return None if value is None else EpochDateTime.from_ms(value)
+
+    def to_python(self, value: Any) -> dt.datetime | None:
+        if value is None or isinstance(value, dt.datetime):
+            return value
+        if isinstance(value, dt.date):
+            return timezone.make_aware(dt.datetime(value.year, value.month, value.day))  # noqa: DTZ001
+        if isinstance(value, int) and not isinstance(value, bool) and SMALLEST_MS <= value <= LARGEST_MS:
+            return EpochDateTime.from_ms(value)
+        if isinstance(value, str) and (parsed := self._parse(value)) is not None:
+            return parsed
+        raise ValidationError(self.error_messages["invalid"], code="invalid", params={"value": value})
+
+    def _parse(self, value: str) -> dt.datetime | None:
+        try:
+            parsed = parse_datetime(value)
+        except ValueError:
+            return None
+        if parsed is not None:
+            return parsed
+        try:
+            ms = int(value)
+        except ValueError:
+            return None
+        return EpochDateTime.from_ms(ms) if SMALLEST_MS <= ms <= LARGEST_MS else None
+
+    def get_prep_value(self, value: Any) -> Any:
+        value = super().get_prep_value(value)
+        if value is None or hasattr(value, "resolve_expression"):
+            return value
+        moment = self.to_python(value)
+        return None if moment is None else to_epoch_ms(moment)
+
+    def value_to_string(self, obj: models.Model) -> str:
+        value = self.value_from_object(obj)
+        return "" if value is None else str(to_epoch_ms(value))
+
+    def formfield(self, **kwargs: Any) -> Any:
+        return super().formfield(**{"form_class": forms.DateTimeField, **kwargs})
+
+
+class NamesField(models.Field):  # type: ignore[type-arg]
+    """A text[] that psycopg reads as a list.  Django's own ArrayField would ask for django.contrib.postgres."""
+
+    description = "List of names"
+
+    def db_type(self, connection: Any) -> str:  # noqa: ARG002
+        return "text[]"

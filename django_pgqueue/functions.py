@@ -1,0 +1,380 @@
+"""The binding: the only Python that calls the SQL functions.
+
+Every call takes the connection to work on, either one of Django's (then it is part of the caller's transaction) or one
+of psycopg's.  Rows come back as dataclasses; JSON comes and goes as text (``content.py`` knows how it must look).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from traceback import format_exception
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Sequence
+
+
+class Cursor(Protocol):
+    def execute(self, sql: Any, params: Any = None, /) -> Any: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *args: object) -> Any: ...
+
+
+class Connection(Protocol):
+    def cursor(self) -> Any: ...
+
+
+@dataclass(slots=True)
+class Received:
+    """A message as its consumer holds it: ``(id, attempt, worker)`` is the token that ends the attempt."""
+
+    id: int
+    attempt: int
+    max_attempts: int | None
+    priority: int
+    queue: str
+    channel: str | None
+    task: str | None
+    worker: str
+    dequeue_at: int
+    created_at: dt.datetime
+    locked_at: dt.datetime
+    content: str
+    headers: str | None
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    id: int
+    created_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """Why an attempt ended: the dotted path of the exception's class, its message, its traceback."""
+
+    message: str
+    error_class: str | None = None
+    traceback: str | None = None
+
+    @classmethod
+    def of(cls, error: BaseException | str) -> Error:
+        if isinstance(error, str):
+            return cls(message=error)
+        path = f"{type(error).__module__}.{type(error).__qualname__}"
+        return cls(message=_text_of(error), error_class=path, traceback="".join(format_exception(error)))
+
+    def as_json(self) -> str:
+        words = {"class": self.error_class, "message": self.message, "traceback": self.traceback}
+        return json.dumps({name: storable(text) for name, text in words.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Where the last dequeue of one priority of a queue stopped: the next one may begin there."""
+
+    queue: str
+    priority: int
+    dequeue_at: int
+    id: int
+
+
+def storable(text: str | None) -> str | None:
+    """``text`` without what PostgreSQL can not store (NUL, lone surrogates): for words that come with foreign errors."""
+    if text is None:
+        return None
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__qualname__
+    except Exception as unprintable:  # noqa: BLE001 -- the error of an error must not hide the first one
+        return f"{type(error).__qualname__} (its text can not be made: {type(unprintable).__qualname__})"
+
+
+CREATE = """
+select pgqueue_message_create(
+    %s::jsonb, %s, %s, %s, coalesce(%s::bigint, pgqueue_now(now()) + %s::bigint), %s, %s::jsonb, %s),
+    pgqueue_clock(now())
+"""
+
+
+def message_create(
+    connection: Connection,
+    content: str,
+    *,
+    queue: str = "default",
+    task: str | None = None,
+    priority: int = 0,
+    dequeue_at: int | None = None,
+    delay_ms: int | None = None,
+    channel: str | None = None,
+    headers: str | None = None,
+    max_attempts: int | None = 5,
+) -> Created:
+    """Enqueues one message.  ``delay_ms`` counts from the database's clock, which is the only clock there is."""
+    with connection.cursor() as cursor:
+        cursor.execute(CREATE, (content, queue, task, priority, dequeue_at, delay_ms, channel, headers, max_attempts))
+        return Created(*cursor.fetchone())
+
+
+def message_create_many(connection: Connection, messages: str) -> list[int]:
+    """Enqueues many messages: ``messages`` is the JSON array that sql/pgqueue_message_create_many.sql describes."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_message_create_many(%s::jsonb)", (messages,))
+        return [row[0] for row in cursor.fetchall()]
+
+
+DEQUEUE = """
+select id, attempt, max_attempts, priority, queue, channel, task, worker, dequeue_at, created_at, locked_at,
+       content::text, headers::text, state::text
+from pgqueue_message_dequeue(
+    %s::text[], %s, %s, %s, %s::text[], %s, %s::text[], %s::integer[], %s::bigint[], %s::bigint[])
+"""
+# A claim that a crash of the server undoes has simply not happened: it need not wait for the disk.  The setting ends
+# with the transaction, so the statement must be a transaction of its own.
+DEQUEUE_UNFLUSHED = (
+    "with setting as materialized (select set_config('synchronous_commit', 'off', true))"
+    + DEQUEUE.replace("from pgqueue_message_dequeue", "from setting cross join lateral pgqueue_message_dequeue")
+)
+
+
+def message_dequeue(
+    connection: Connection,
+    *,
+    queues: Sequence[str] | None = None,
+    exclude_queues: Sequence[str] = (),
+    limit: int = 1,
+    lock_ms: int = 60_000,
+    worker: str | None = None,
+    tasks: bool = False,
+    floors: Sequence[Floor] | None = None,
+    flush: bool = True,
+) -> list[Received]:
+    """Takes and locks ready messages.  ``flush=False``: the claim's own transaction does not wait for the disk."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            DEQUEUE if flush else DEQUEUE_UNFLUSHED,
+            (
+                None if queues is None else list(queues),
+                limit,
+                lock_ms,
+                worker,
+                list(exclude_queues),
+                tasks,
+                None if floors is None else [floor.queue for floor in floors],
+                None if floors is None else [floor.priority for floor in floors],
+                None if floors is None else [floor.dequeue_at for floor in floors],
+                None if floors is None else [floor.id for floor in floors],
+            ),
+        )
+        return [Received(*row) for row in cursor.fetchall()]
+
+
+@dataclass(slots=True)
+class Success:
+    """An attempt that succeeded, to be completed: ``result`` is JSON text or None."""
+
+    id: int
+    attempt: int
+    result: str | None = None
+    started_at: dt.datetime | None = None
+    finished_at: dt.datetime | None = None
+
+
+COMPLETE = """
+select pgqueue_message_complete(%s::bigint[], %s::integer[], %s, %s::jsonb[], %s::timestamptz[], %s::timestamptz[])
+"""
+
+
+def message_complete(connection: Connection, successes: Iterable[Success], *, worker: str) -> set[int]:
+    """Completes attempts and answers the ids of those that were ours; the others were lost."""
+    ends = sorted(successes, key=lambda success: success.id)
+    results = [end.result for end in ends]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            COMPLETE,
+            (
+                [end.id for end in ends],
+                [end.attempt for end in ends],
+                worker,
+                results if any(result is not None for result in results) else None,
+                [end.started_at for end in ends],
+                [end.finished_at for end in ends],
+            ),
+        )
+        return {row[0] for row in cursor.fetchall()}
+
+
+DEFER = """
+select pgqueue_message_defer(
+    %s::bigint, %s::integer, %s, coalesce(%s::bigint, pgqueue_now() + %s::bigint), %s::jsonb, %s::jsonb,
+    %s::timestamptz, %s::timestamptz)
+"""
+
+
+def message_defer(
+    connection: Connection,
+    message: Received,
+    *,
+    delay_ms: int = 0,
+    dequeue_at: int | None = None,
+    state: str | None = None,
+    error: Error | None = None,
+    started_at: dt.datetime | None = None,
+    finished_at: dt.datetime | None = None,
+) -> str | None:
+    """Puts a message back.  Answers "deferred", "retried" or "failed"; None: the attempt was lost."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            DEFER,
+            (
+                message.id,
+                message.attempt,
+                message.worker,
+                dequeue_at,
+                delay_ms,
+                state,
+                None if error is None else error.as_json(),
+                started_at,
+                finished_at,
+            ),
+        )
+        status: str | None = cursor.fetchone()[0]
+        return status
+
+
+FAIL = "select pgqueue_message_fail(%s::bigint, %s::integer, %s, %s::jsonb, %s::timestamptz, %s::timestamptz)"
+
+
+def message_fail(
+    connection: Connection,
+    message: Received,
+    *,
+    error: Error,
+    started_at: dt.datetime | None = None,
+    finished_at: dt.datetime | None = None,
+) -> bool:
+    """Gives a message up.  False: the attempt was lost."""
+    with connection.cursor() as cursor:
+        cursor.execute(FAIL, (message.id, message.attempt, message.worker, error.as_json(), started_at, finished_at))
+        return bool(cursor.fetchone()[0])
+
+
+def message_release(connection: Connection, messages: Iterable[Received], *, worker: str) -> set[int]:
+    """Gives back messages that were not started, without counting the attempt."""
+    held = sorted((message.id, message.attempt) for message in messages)
+    return _ids(
+        connection,
+        "select pgqueue_message_release(%s::bigint[], %s::integer[], %s)",
+        ([id_ for id_, _ in held], [attempt for _, attempt in held], worker),
+    )
+
+
+def message_heartbeat(connection: Connection, messages: Iterable[Received], *, worker: str, lock_ms: int) -> set[int]:
+    """Lengthens locks and answers the ids of those that were ours; the others were lost."""
+    held = sorted((message.id, message.attempt) for message in messages)
+    return _ids(
+        connection,
+        "select pgqueue_message_heartbeat(%s::bigint[], %s::integer[], %s, %s)",
+        ([id_ for id_, _ in held], [attempt for _, attempt in held], worker, lock_ms),
+    )
+
+
+def message_cancel(connection: Connection, ids: Iterable[int]) -> set[int]:
+    """Withdraws messages that wait and answers their ids."""
+    return _ids(connection, "select pgqueue_message_cancel(%s::bigint[])", (sorted(ids),))
+
+
+def message_reschedule(connection: Connection, ids: Iterable[int], *, delay_ms: int = 0) -> set[int]:
+    """Makes messages that wait ready ``delay_ms`` from now and answers their ids."""
+    return _ids(
+        connection,
+        "select pgqueue_message_reschedule(%s::bigint[], pgqueue_now() + %s::bigint)",
+        (sorted(ids), delay_ms),
+    )
+
+
+def message_next_at(
+    connection: Connection, *, queues: Sequence[str] | None, exclude_queues: Sequence[str] = (), tasks: bool = False
+) -> tuple[int | None, int]:
+    """The earliest ``dequeue_at`` that waits in the queues, and what time it is: both in epoch ms."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_message_next_at(%s::text[], %s::text[], %s), pgqueue_now()",
+            (None if queues is None else list(queues), list(exclude_queues), tasks),
+        )
+        next_at, now = cursor.fetchone()
+        return next_at, now
+
+
+def attempt_enqueue(connection: Connection, attempt_ids: Iterable[int]) -> list[int]:
+    """Enqueues finished messages again and answers the ids of the new ones."""
+    return sorted(_ids(connection, "select pgqueue_attempt_enqueue(%s::bigint[])", (sorted(attempt_ids),)))
+
+
+def attempt_maintain(connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None) -> int:
+    """Makes and drops partitions of the history and answers how many."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_attempt_maintain(%s, %s)", (days_ahead, days_kept))
+        return int(cursor.fetchone()[0])
+
+
+def now(connection: Connection) -> dt.datetime:
+    """What time it is for the queue."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_clock()")
+        moment: dt.datetime = cursor.fetchone()[0]
+        return moment
+
+
+def worker_seen(
+    connection: Connection,
+    *,
+    worker: str,
+    queues: Sequence[str] | None,
+    exclude_queues: Sequence[str],
+    hostname: str,
+    pid: int,
+    slots: int,
+    asleep_ms: int | None,
+) -> None:
+    """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "with setting as materialized (select set_config('synchronous_commit', 'off', true)) "
+            "select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint) from setting",
+            (
+                worker,
+                None if queues is None else list(queues),
+                list(exclude_queues),
+                hostname,
+                pid,
+                slots,
+                asleep_ms,
+            ),
+        )
+
+
+def worker_wake(connection: Connection, queue: str) -> None:
+    """Wakes one sleeping worker of ``queue``, if there is one."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_wake(%s)", (queue,))
+
+
+def worker_gone(connection: Connection, worker: str) -> None:
+    """Signs a worker off."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_gone(%s)", (worker,))
+
+
+def _ids(connection: Connection, sql: str, params: tuple[Any, ...]) -> set[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return {row[0] for row in cursor.fetchall()}

@@ -1,0 +1,149 @@
+"""Makes the queue: the files of sql/ in the order of sql/install.sql."""
+
+import django.db.models.functions.datetime
+from django.db import migrations, models
+
+import django_pgqueue.fields
+from django_pgqueue import schema
+
+MIGRATION = "0001_initial"
+
+
+def run(name, state=()):
+    """Runs sql/<name>.sql.  Going back, everything is taken out at once by the first operation."""
+    return migrations.RunSQL(
+        schema.load(name, migration=MIGRATION), reverse_sql=migrations.RunSQL.noop, state_operations=list(state)
+    )
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    operations = [
+        migrations.RunSQL(migrations.RunSQL.noop, reverse_sql=schema.load("uninstall", migration=MIGRATION)),
+        run(
+            "pgqueue_message",
+            [
+                migrations.CreateModel(
+                    name="Message",
+                    fields=[
+                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                        ("dequeue_at", django_pgqueue.fields.EpochField()),
+                        ("unlock_at", django_pgqueue.fields.EpochField(blank=True, null=True)),
+                        ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                        ("locked_at", models.DateTimeField(blank=True, null=True)),
+                        ("attempt", models.IntegerField(db_default=0)),
+                        ("max_attempts", models.IntegerField(blank=True, null=True)),
+                        ("priority", models.SmallIntegerField(db_default=0)),
+                        ("queue", models.TextField(db_default="default")),
+                        ("channel", models.TextField(blank=True, null=True)),
+                        ("task", models.TextField(blank=True, null=True)),
+                        ("unique_key", models.TextField(blank=True, null=True)),
+                        ("worker", models.TextField(blank=True, null=True)),
+                        ("content", models.JSONField()),
+                        ("headers", models.JSONField(blank=True, null=True)),
+                        ("state", models.JSONField(blank=True, null=True)),
+                        ("last_error", models.TextField(blank=True, null=True)),
+                    ],
+                    options={
+                        "db_table": "pgqueue_message",
+                    },
+                )
+            ],
+        ),
+        run(
+            "pgqueue_attempt",
+            [
+                migrations.CreateModel(
+                    name="Attempt",
+                    fields=[
+                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                        ("message_id", models.BigIntegerField()),
+                        ("dequeue_at", django_pgqueue.fields.EpochField()),
+                        ("created_at", models.DateTimeField()),
+                        ("started_at", models.DateTimeField(blank=True, null=True)),
+                        ("finished_at", models.DateTimeField()),
+                        ("attempt", models.IntegerField()),
+                        ("max_attempts", models.IntegerField(blank=True, null=True)),
+                        ("priority", models.SmallIntegerField()),
+                        ("final", models.BooleanField()),
+                        (
+                            "status",
+                            models.TextField(
+                                choices=[
+                                    ("succeeded", "Succeeded"),
+                                    ("deferred", "Deferred"),
+                                    ("retried", "Retried"),
+                                    ("failed", "Failed"),
+                                    ("cancelled", "Cancelled"),
+                                    ("lost", "Lost"),
+                                ]
+                            ),
+                        ),
+                        ("queue", models.TextField()),
+                        ("channel", models.TextField(blank=True, null=True)),
+                        ("task", models.TextField(blank=True, null=True)),
+                        ("worker", models.TextField(blank=True, null=True)),
+                        ("error_class", models.TextField(blank=True, null=True)),
+                        ("error_message", models.TextField(blank=True, null=True)),
+                        ("traceback", models.TextField(blank=True, null=True)),
+                        ("result", models.JSONField(blank=True, null=True)),
+                        ("content", models.JSONField(blank=True, null=True)),
+                        ("headers", models.JSONField(blank=True, null=True)),
+                    ],
+                    options={
+                        "verbose_name": "finished attempt",
+                        "db_table": "pgqueue_attempt",
+                    },
+                )
+            ],
+        ),
+        run(
+            "pgqueue_worker",
+            [
+                migrations.CreateModel(
+                    name="Worker",
+                    fields=[
+                        ("id", models.TextField(primary_key=True, serialize=False)),
+                        ("asleep_until", django_pgqueue.fields.EpochField(blank=True, null=True)),
+                        ("started_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                        ("seen_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                        ("pid", models.IntegerField()),
+                        ("slots", models.IntegerField()),
+                        ("hostname", models.TextField()),
+                        ("queues", django_pgqueue.fields.NamesField(blank=True, null=True)),
+                        ("exclude_queues", django_pgqueue.fields.NamesField(blank=True)),
+                    ],
+                    options={
+                        "db_table": "pgqueue_worker",
+                    },
+                )
+            ],
+        ),
+        run("pgqueue_to_epoch"),
+        run("pgqueue_from_epoch"),
+        run("pgqueue_clock"),
+        run("pgqueue_now"),
+        run("pgqueue_session_worker"),
+        run("pgqueue_worker_wake"),
+        run("pgqueue_worker_seen"),
+        run("pgqueue_worker_gone"),
+        run("pgqueue_attempt_append"),
+        run("pgqueue_attempt_partition"),
+        run("pgqueue_attempt_maintain"),
+        run("pgqueue_message_create"),
+        run("pgqueue_message_create_many"),
+        run("pgqueue_message_queues"),
+        run("pgqueue_message_next_at"),
+        run("pgqueue_message_expire"),
+        run("pgqueue_message_dequeue"),
+        run("pgqueue_message_heartbeat"),
+        run("pgqueue_message_release"),
+        run("pgqueue_message_complete"),
+        run("pgqueue_message_defer"),
+        run("pgqueue_message_fail"),
+        run("pgqueue_message_cancel"),
+        run("pgqueue_message_reschedule"),
+        run("pgqueue_attempt_enqueue"),
+        migrations.RunSQL("select pgqueue_attempt_maintain()", reverse_sql=migrations.RunSQL.noop),
+    ]

@@ -1,0 +1,97 @@
+"""Django's view of the queue's tables.  The tables themselves are made by sql/, through the migrations."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+
+from django_pgqueue.fields import EpochField, NamesField
+
+
+class Message(models.Model):
+    """Work that waits or runs.  Change it through the SQL functions (``functions.py``), which know the locks."""
+
+    id = models.BigAutoField(primary_key=True)
+    dequeue_at = EpochField()
+    unlock_at = EpochField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    locked_at = models.DateTimeField(null=True, blank=True)
+    attempt = models.IntegerField(db_default=0)
+    max_attempts = models.IntegerField(null=True, blank=True)
+    priority = models.SmallIntegerField(db_default=0)
+    queue = models.TextField(db_default="default")
+    channel = models.TextField(null=True, blank=True)  # noqa: DJ001 -- null is what the indexes speak of
+    task = models.TextField(null=True, blank=True)  # noqa: DJ001
+    unique_key = models.TextField(null=True, blank=True)  # noqa: DJ001
+    worker = models.TextField(null=True, blank=True)  # noqa: DJ001
+    content = models.JSONField()
+    headers = models.JSONField(null=True, blank=True)
+    state = models.JSONField(null=True, blank=True)
+    last_error = models.TextField(null=True, blank=True)  # noqa: DJ001
+
+    class Meta:
+        db_table = "pgqueue_message"
+
+    def __str__(self) -> str:
+        return f"{self.pk} {self.task or 'raw message'}"
+
+
+class Attempt(models.Model):
+    """A finished attempt: a row of the append-only history."""
+
+    class Status(models.TextChoices):
+        SUCCEEDED = "succeeded"
+        DEFERRED = "deferred"
+        RETRIED = "retried"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+        LOST = "lost"
+
+    id = models.BigAutoField(primary_key=True)
+    message_id = models.BigIntegerField()
+    dequeue_at = EpochField()
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField()
+    attempt = models.IntegerField()
+    max_attempts = models.IntegerField(null=True, blank=True)
+    priority = models.SmallIntegerField()
+    final = models.BooleanField()
+    status = models.TextField(choices=Status.choices)
+    queue = models.TextField()
+    channel = models.TextField(null=True, blank=True)  # noqa: DJ001
+    task = models.TextField(null=True, blank=True)  # noqa: DJ001
+    worker = models.TextField(null=True, blank=True)  # noqa: DJ001
+    error_class = models.TextField(null=True, blank=True)  # noqa: DJ001
+    error_message = models.TextField(null=True, blank=True)  # noqa: DJ001
+    traceback = models.TextField(null=True, blank=True)  # noqa: DJ001
+    result = models.JSONField(null=True, blank=True)
+    content = models.JSONField(null=True, blank=True)
+    headers = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_attempt"
+        verbose_name = "finished attempt"
+
+    def __str__(self) -> str:
+        return f"{self.message_id} attempt {self.attempt} {self.status}"
+
+
+class Worker(models.Model):
+    """A worker process that has said that it is alive."""
+
+    id = models.TextField(primary_key=True)
+    asleep_until = EpochField(null=True, blank=True)
+    started_at = models.DateTimeField(db_default=Now())
+    seen_at = models.DateTimeField(db_default=Now())
+    pid = models.IntegerField()
+    slots = models.IntegerField()
+    hostname = models.TextField()
+    queues = NamesField(null=True, blank=True)
+    exclude_queues = NamesField(blank=True)
+
+    class Meta:
+        db_table = "pgqueue_worker"
+
+    def __str__(self) -> str:
+        return self.id

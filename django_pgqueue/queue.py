@@ -1,0 +1,229 @@
+"""Raw messages, without tasks: the use that LonnyMQ, pg_mq and BlaboSoft's queue were made for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from django_pgqueue import content, functions, schedule
+from django_pgqueue.conf import Options
+from django_pgqueue.exceptions import AttemptLost, InvalidMessage
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable
+
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A named queue of raw messages, used inside or outside of transactions.
+
+    What is sent in a transaction is there when the transaction commits, and never was when it rolls back; so is what is
+    received and ended in one.  Workers (``manage.py qworker``) leave raw messages alone, whatever the queue.
+
+    >>> Queue("warehouse").send({"order": 7})  # doctest: +SKIP
+    1
+    >>> message = Queue("warehouse").receive(lock_seconds=30)  # doctest: +SKIP
+    >>> message.complete()  # doctest: +SKIP
+    """
+
+    name: str
+    database: str = "default"
+    max_content_bytes: int = field(default=Options().max_content_bytes, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _checked_name("queue", self.name)
+
+    def send(
+        self,
+        content: Any,
+        *,
+        priority: int = 0,
+        run_after: dt.datetime | dt.timedelta | None = None,
+        dequeue_at: int | None = None,
+        channel: str | None = None,
+        headers: dict[str, Any] | None = None,
+        max_attempts: int | None = 5,
+    ) -> int:
+        """Sends one message, anything that JSON can say, and answers its id.
+
+        ``run_after``: not before this time, or this time from now.  ``dequeue_at``: the same in epoch milliseconds;
+        historical and negative values go ahead of other messages of the same ``priority`` (-100 to 100, higher first).
+        ``max_attempts``: tries that end in an error before the message fails; None: one.
+        """
+        at, delay_ms = schedule.split(run_after=run_after, dequeue_at=dequeue_at)
+        return functions.message_create(
+            connections[self.database],
+            self._encode(content, "content"),
+            queue=self.name,
+            priority=_checked_priority(priority),
+            dequeue_at=at,
+            delay_ms=delay_ms,
+            channel=_checked_name("channel", channel),
+            headers=None if headers is None else self._encode(headers, "headers"),
+            max_attempts=_checked_max_attempts(max_attempts),
+        ).id
+
+    def send_many(self, contents: Iterable[Any], *, priority: int = 0, channel: str | None = None) -> list[int]:
+        """Sends messages with one statement and answers their ids, in the order of ``contents``."""
+        common = {
+            "queue": self.name,
+            "priority": _checked_priority(priority),
+            "channel": _checked_name("channel", channel),
+        }
+        # The contents are encoded once, and one by one, so that the size limit is that of each message.
+        tail = json.dumps(common, ensure_ascii=False)[1:]
+        items = [f'{{"content":{self._encode(item, f"contents[{n}]")},{tail}' for n, item in enumerate(contents)]
+        return functions.message_create_many(connections[self.database], f"[{','.join(items)}]")
+
+    def receive(self, *, lock_seconds: float = 60) -> ReceivedMessage | None:
+        """Takes the next ready message and holds it for ``lock_seconds``; None: there is none."""
+        return next(iter(self.receive_many(1, lock_seconds=lock_seconds)), None)
+
+    def receive_many(self, limit: int, *, lock_seconds: float = 60) -> list[ReceivedMessage]:
+        """Takes up to ``limit`` ready messages: highest priority first, then oldest."""
+        if type(limit) is not int or limit < 1:
+            message = f"limit={limit!r} is not a whole number from 1 on."
+            raise InvalidMessage(message)
+        received = functions.message_dequeue(
+            connections[self.database], queues=[self.name], limit=limit, lock_ms=_checked_lock_ms(lock_seconds)
+        )
+        return [ReceivedMessage(received=message, consumed_from=self) for message in received]
+
+    def _encode(self, value: Any, what: str) -> str:
+        return content.encode(value, max_bytes=self.max_content_bytes, what=what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReceivedMessage:
+    """A message that this consumer holds.  One of ``complete``, ``defer`` and ``fail`` ends it; the three and
+    ``heartbeat`` raise ``AttemptLost`` when the lock ran out and somebody else has the message.
+    """
+
+    received: functions.Received
+    consumed_from: Queue
+    content: Any = field(init=False)
+    headers: dict[str, Any] | None = field(init=False)
+    state: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("content", "headers", "state"):
+            text = getattr(self.received, name)
+            object.__setattr__(self, name, None if text is None else json.loads(text))
+
+    def __repr__(self) -> str:
+        return f"<ReceivedMessage {self.id} of queue {self.queue!r}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> int:
+        return self.received.id
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is, from 1 on."""
+        return self.received.attempt
+
+    @property
+    def max_attempts(self) -> int | None:
+        return self.received.max_attempts
+
+    @property
+    def queue(self) -> str:
+        return self.received.queue
+
+    @property
+    def channel(self) -> str | None:
+        return self.received.channel
+
+    @property
+    def priority(self) -> int:
+        return self.received.priority
+
+    @property
+    def worker(self) -> str:
+        """Who holds the message: a name that stands for this database session."""
+        return self.received.worker
+
+    @property
+    def created_at(self) -> dt.datetime:
+        return self.received.created_at
+
+    def complete(self, result: Any = None) -> None:
+        """Done: the message leaves the queue; ``result`` stands in the history."""
+        end = functions.Success(
+            self.id,
+            self.attempt,
+            result=None if result is None else self.consumed_from._encode(result, "result"),  # noqa: SLF001
+        )
+        self._ours(bool(functions.message_complete(self._connection, [end], worker=self.worker)))
+
+    def defer(self, seconds: float = 0, *, state: Any = None, error: BaseException | str | None = None) -> None:
+        """Back into the queue, to be received again in ``seconds``, with ``state`` for the next attempt.
+
+        With an ``error`` this is a retry: after ``max_attempts`` of them the message fails instead.
+        """
+        status = functions.message_defer(
+            self._connection,
+            self.received,
+            delay_ms=round(seconds * 1000),
+            state=None if state is None else self.consumed_from._encode(state, "state"),  # noqa: SLF001
+            error=None if error is None else functions.Error.of(error),
+        )
+        self._ours(status is not None)
+
+    def fail(self, error: BaseException | str) -> None:
+        """Given up: the message leaves the queue; ``error`` stands in the history, from where it can be sent again."""
+        self._ours(functions.message_fail(self._connection, self.received, error=functions.Error.of(error)))
+
+    def heartbeat(self, *, lock_seconds: float = 60) -> None:
+        """Holds the message for ``lock_seconds`` from now, while the work goes on."""
+        lock_ms = _checked_lock_ms(lock_seconds)
+        held = functions.message_heartbeat(self._connection, [self.received], worker=self.worker, lock_ms=lock_ms)
+        self._ours(bool(held))
+
+    @property
+    def _connection(self) -> Any:
+        return connections[self.consumed_from.database]
+
+    def _ours(self, done: bool) -> None:
+        if not done:
+            message = (
+                f"Message {self.id} of queue {self.queue!r}: attempt {self.attempt} is not ours any more; it was ended, "
+                "or its lock ran out and another consumer has it. Use a longer lock_seconds, or heartbeat()."
+            )
+            raise AttemptLost(message)
+
+
+def _checked_name(what: str, name: str | None) -> str | None:
+    if name is None and what == "channel":
+        return None
+    if not isinstance(name, str) or not name or "\x00" in name:
+        message = f"{name!r} can not be the name of a {what}: it must be text, not empty and without NUL."
+        raise InvalidMessage(message)
+    return name
+
+
+def _checked_priority(priority: int) -> int:
+    if type(priority) is not int or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        message = f"priority={priority!r} is not a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}."
+        raise InvalidMessage(message)
+    return priority
+
+
+def _checked_max_attempts(max_attempts: int | None) -> int | None:
+    if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
+        message = f"max_attempts={max_attempts!r} is neither a whole number from 1 on nor None."
+        raise InvalidMessage(message)
+    return max_attempts
+
+
+def _checked_lock_ms(lock_seconds: float) -> int:
+    if not isinstance(lock_seconds, (int, float)) or not 0 < lock_seconds < 1e9:
+        message = f"lock_seconds={lock_seconds!r} is not a number of seconds above 0."
+        raise InvalidMessage(message)
+    return max(1, round(lock_seconds * 1000))

@@ -1,0 +1,61 @@
+"""From the name in a message to the task that it means: only registered tasks are ever run."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.utils.module_loading import autodiscover_modules
+
+from django_pgqueue.compat import Task
+from django_pgqueue.exceptions import UnknownTask
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+
+
+def autodiscover() -> None:
+    """Imports the ``tasks`` module of every installed app."""
+    autodiscover_modules("tasks")
+
+
+@cache
+def find(path: str) -> Any:
+    """The task at a dotted path such as ``"shop.tasks.send_receipt"``.
+
+    A message is data: its words must not import just any module.  What has been imported is searched, and what belongs
+    to the same top-level package as an installed app is imported.
+    """
+    if not DOTTED_PATH.fullmatch(path):
+        message = f"{path!r} is not the dotted path of a task."
+        raise UnknownTask(message)
+    module_path, _, name = path.rpartition(".")
+    found = getattr(_module(module_path, path), name, None)
+    if not isinstance(found, Task):
+        message = f"{path!r} is not a task: {module_path} has " + (
+            f"a {type(found).__name__} of that name. Declare it with @task." if found is not None else f"no {name!r}."
+        )
+        raise UnknownTask(message)
+    return found
+
+
+def _module(module_path: str, path: str) -> ModuleType:
+    if module_path in sys.modules:
+        return sys.modules[module_path]
+    if module_path.partition(".")[0] not in {config.name.partition(".")[0] for config in apps.get_app_configs()}:
+        message = (
+            f"The module of the task {path!r} has not been imported and belongs to no installed app. "
+            "Import it in the ready() of an app, or add its package to INSTALLED_APPS."
+        )
+        raise UnknownTask(message)
+    try:
+        return importlib.import_module(module_path)
+    except ImportError as error:
+        message = f"The module of the task {path!r} can not be imported: {error}."
+        raise UnknownTask(message) from error

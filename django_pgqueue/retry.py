@@ -1,0 +1,42 @@
+"""How long to wait before the next attempt: arithmetic only."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import TaskResult
+
+Backoff = Callable[[BaseException, Any], float | None]
+"""``(exception, task_result) -> seconds`` until the next attempt; None gives the message up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exponential:
+    """Waits ``base`` seconds after the first attempt, ``factor`` times as long after each further one, at most ``longest``.
+
+    ``jitter`` spreads the waits by that share in both directions, so that jobs that failed together do not come back
+    together.
+
+    >>> Exponential(base=1, jitter=0).seconds(attempt=4)
+    8.0
+    """
+
+    base: float = 1.0
+    factor: float = 2.0
+    longest: float = 3600.0
+    jitter: float = 0.25
+
+    def __call__(self, exception: BaseException, task_result: TaskResult) -> float:  # noqa: ARG002
+        return self.seconds(attempt=task_result.attempts)
+
+    def seconds(self, *, attempt: int) -> float:
+        # The exponent is bounded because a float is: 2.0 ** 1024 is an OverflowError.
+        wait = min(self.longest, self.base * self.factor ** min(attempt - 1, 64))
+        return wait * (1 + random.uniform(-self.jitter, self.jitter))  # noqa: S311 -- spreads load, keeps no secret
+
+
+DEFAULT = Exponential()

@@ -1,0 +1,65 @@
+"""From the times that callers speak of to the milliseconds that the queue keeps: arithmetic only."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.utils import timezone
+
+from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.fields import EPOCH, LARGEST_MS, SMALLEST_MS
+
+MICROSECOND = dt.timedelta(microseconds=1)
+MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+def not_before(moment: dt.datetime) -> int:
+    """The first whole epoch millisecond at or after ``moment``, so that nothing runs before its time.
+
+    >>> not_before(dt.datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=dt.UTC))
+    1001
+    """
+    if timezone.is_naive(moment):
+        moment = timezone.make_aware(moment)
+    return -((EPOCH - moment) // MILLISECOND)
+
+
+def milliseconds(delay: dt.timedelta) -> int:
+    """``delay`` in whole milliseconds, rounded up.
+
+    >>> milliseconds(dt.timedelta(seconds=1.5))
+    1500
+    """
+    return -(-delay // MILLISECOND)
+
+
+def split(
+    *, run_after: dt.datetime | dt.timedelta | None = None, dequeue_at: int | None = None
+) -> tuple[int | None, int | None]:
+    """``(dequeue_at, delay_ms)`` of a message: of a time, a time from now, or epoch milliseconds given directly."""
+    if run_after is not None and dequeue_at is not None:
+        message = f"run_after={run_after!r} and dequeue_at={dequeue_at!r} say the same thing: give one of them."
+        raise InvalidMessage(message)
+    match run_after:
+        case None:
+            return _checked(dequeue_at), None
+        case dt.timedelta():
+            return None, milliseconds(run_after)
+        case dt.datetime() if timezone.is_naive(run_after):
+            message = (
+                f"run_after={run_after!r} has no time zone. Use timezone.now() + timedelta(...), timezone.make_aware(...), "
+                "or give a timedelta."
+            )
+            raise InvalidMessage(message)
+        case dt.datetime():
+            return not_before(run_after), None
+        case _:
+            message = f"run_after={run_after!r} is neither a datetime nor a timedelta."
+            raise InvalidMessage(message)
+
+
+def _checked(dequeue_at: int | None) -> int | None:
+    if dequeue_at is None or (type(dequeue_at) is int and SMALLEST_MS <= dequeue_at <= LARGEST_MS):
+        return dequeue_at
+    message = f"dequeue_at={dequeue_at!r} is not a whole number of milliseconds since 1970 that fits 64 bits. Use run_after for datetimes."
+    raise InvalidMessage(message)
