@@ -6,17 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from example_project import processes
 from example_project.processes import Command, Processes, Stopped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.example.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 20
@@ -33,13 +29,6 @@ def our_signals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def python(code: str, name: str = "worker", stop: signal.Signals = signal.SIGTERM) -> Command:
     return Command(name=name, words=[sys.executable, "-c", code], stop=stop)
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {SECONDS} seconds: {what}"
-        time.sleep(0.02)
 
 
 def is_alive(pid: int) -> bool:
