@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_pgqueue import content, functions, schedule
-from django_pgqueue.compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultStatus, task_enqueued
+from django_pgqueue.compat import (
+    AnyTask,
+    AnyTaskResult,
+    BaseTaskBackend,
+    InvalidTask,
+    TaskResult,
+    TaskResultStatus,
+    task_enqueued,
+)
 from django_pgqueue.conf import Options
 from django_pgqueue.tasks import PgQueueTask
 
@@ -34,7 +42,9 @@ class PgQueueBackend(BaseTaskBackend):
         super().__init__(alias, params)
         self.settings = Options.of(self.options)
 
-    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+    def enqueue(  # type: ignore[override]
+        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> AnyTaskResult:
         self.validate_task(task)
         call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
         created = functions.message_create(
@@ -46,7 +56,7 @@ class PgQueueBackend(BaseTaskBackend):
             **_when(task),
             max_attempts=self.max_attempts(task),
         )
-        result = TaskResult(
+        result: AnyTaskResult = TaskResult(
             task=task,
             id=str(created.id),
             status=TaskResultStatus.READY,
@@ -63,12 +73,12 @@ class PgQueueBackend(BaseTaskBackend):
         task_enqueued.send_robust(type(self), task_result=result)
         return result
 
-    def get_result(self, result_id: str) -> TaskResult:
+    def get_result(self, result_id: str) -> AnyTaskResult:
         from django_pgqueue import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
         return results.load(result_id, alias=self.alias, database=self.settings.database)
 
-    def validate_task(self, task: Task) -> None:
+    def validate_task(self, task: AnyTask) -> None:
         super().validate_task(task)
         # Tasks that were declared for another backend are plain ones: they have none of these.
         max_attempts, backoff = getattr(task, "max_attempts", None), getattr(task, "backoff", None)
@@ -85,12 +95,12 @@ class PgQueueBackend(BaseTaskBackend):
             message = f"{task.queue_name!r} can not be the name of a queue."
             raise InvalidTask(message)
 
-    def max_attempts(self, task: Task) -> int | None:
+    def max_attempts(self, task: AnyTask) -> int | None:
         own: int | None = getattr(task, "max_attempts", None)
         return self.settings.max_attempts if own is None else own
 
 
-def _when(task: Task) -> dict[str, Any]:
+def _when(task: AnyTask) -> dict[str, Any]:
     """When the task may run, as arguments of ``message_create``.
 
     The headers keep what the caller said: ``dequeue_at`` is rounded to milliseconds and moves with each retry.

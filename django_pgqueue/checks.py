@@ -29,7 +29,7 @@ def check_backends(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 
 
 def ours() -> dict[str, PgQueueBackend]:
-    """The backends of this package, by alias: found by their class, so that subclasses count and others are not made."""
+    """The backends of this package by alias: found by class, so that subclasses count and others are not made."""
     return {
         alias: cast("PgQueueBackend", task_backends[alias])
         for alias, params in task_backends.settings.items()
@@ -45,7 +45,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _check_options(alias: str, options: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
-    known = Options.keys()
+    known = Options.names()
     for key in options:
         if key not in known:
             yield checks.Error(

@@ -16,7 +16,13 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskException, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 
-    TASKS_MODULE = "django.tasks"
+    if TYPE_CHECKING:
+        from typing import Any, TypeAlias
+
+        AnyTask: TypeAlias = Task[..., Any]
+        AnyTaskResult: TypeAlias = TaskResult[..., Any]
+    else:
+        AnyTask, AnyTaskResult = Task, TaskResult
 else:
     from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     from django_tasks.backends.base import BaseTaskBackend
@@ -29,11 +35,12 @@ else:
     )
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
-    TASKS_MODULE = "django_tasks"
+    AnyTask, AnyTaskResult = Task, TaskResult
 
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
-    "TASKS_MODULE",
+    "AnyTask",
+    "AnyTaskResult",
     "BaseTaskBackend",
     "InvalidTask",
     "InvalidTaskBackend",

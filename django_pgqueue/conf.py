@@ -38,11 +38,11 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
-        known = {key.lower(): value for key, value in options.items() if key in cls}
+        known = {key.lower(): value for key, value in options.items() if key in cls.names()}
         return cls(**known)
 
     @classmethod
-    def keys(cls) -> list[str]:
+    def names(cls) -> list[str]:
         return [field.name.upper() for field in fields(cls)]
 
     @property

@@ -1,7 +1,7 @@
 """What may be stored as JSON, checked in Python before any SQL.
 
-PostgreSQL refuses some of what ``json.dumps`` writes (NaN, ``"\\x00"``, lone surrogates), and a refused statement breaks
-the caller's transaction; other things change on the way (keys that are not text).  Both are errors here, which name the
+PostgreSQL refuses some of what ``json.dumps`` writes (NaN, NUL, lone surrogates), and a refused statement breaks the
+caller's transaction; other things change on the way (keys that are not text).  Both are errors here, which name the
 place and the value, and nothing is lost.
 """
 
@@ -40,7 +40,7 @@ def dump(normal: Any, *, max_bytes: int, what: str = "content") -> str:
     if size > max_bytes:
         message = (
             f"{what} has {size:,} bytes as JSON and may have {max_bytes:,}. "
-            "Store the data where it belongs and pass its key, or raise MAX_CONTENT_BYTES in the OPTIONS of the backend."
+            "Store the data where it belongs and pass its key, or raise MAX_CONTENT_BYTES in the backend's OPTIONS."
         )
         raise ContentTooLarge(message)
     return text
@@ -90,7 +90,9 @@ def _text(value: str, where: str) -> str:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            message = f"{where} is not valid Unicode ({error.reason}): {_shown(value)}. Decode it with errors='replace' first."
+            message = (
+                f"{where} is not valid Unicode ({error.reason}): {_shown(value)}. Decode it with errors='replace'."
+            )
             raise InvalidContent(message) from error
     return value
 

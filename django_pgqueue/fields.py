@@ -63,7 +63,9 @@ class EpochField(models.Field):  # type: ignore[type-arg]
     """
 
     description = "Date and time, as milliseconds since 1970"
-    default_error_messages = {"invalid": "“%(value)s” is neither a date with a time nor a number of milliseconds."}
+    default_error_messages = {  # noqa: RUF012 -- Django's own form
+        "invalid": "“%(value)s” is neither a date with a time nor a number of milliseconds."
+    }
 
     def db_type(self, connection: Any) -> str:  # noqa: ARG002
         return "bigint"

@@ -85,7 +85,7 @@ class Floor:
 
 
 def storable(text: str | None) -> str | None:
-    """``text`` without what PostgreSQL can not store (NUL, lone surrogates): for words that come with foreign errors."""
+    """``text`` without what PostgreSQL can not store (NUL, lone surrogates): for the words of foreign errors."""
     if text is None:
         return None
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

@@ -101,7 +101,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReceivedMessage:
-    """A message that this consumer holds.  One of ``complete``, ``defer`` and ``fail`` ends it; the three and
+    """A message that this consumer holds.  ``complete``, ``defer`` and ``fail`` end it; these three and
     ``heartbeat`` raise ``AttemptLost`` when the lock ran out and somebody else has the message.
     """
 
@@ -193,8 +193,8 @@ class ReceivedMessage:
     def _ours(self, done: bool) -> None:
         if not done:
             message = (
-                f"Message {self.id} of queue {self.queue!r}: attempt {self.attempt} is not ours any more; it was ended, "
-                "or its lock ran out and another consumer has it. Use a longer lock_seconds, or heartbeat()."
+                f"Message {self.id} of queue {self.queue!r}: attempt {self.attempt} is not ours any more. It was ended, or "
+                "its lock ran out and another consumer has it. Use a longer lock_seconds, or heartbeat()."
             )
             raise AttemptLost(message)
 
@@ -223,7 +223,7 @@ def _checked_max_attempts(max_attempts: int | None) -> int | None:
 
 
 def _checked_lock_ms(lock_seconds: float) -> int:
-    if not isinstance(lock_seconds, (int, float)) or not 0 < lock_seconds < 1e9:
+    if type(lock_seconds) not in (int, float) or not 0 < lock_seconds < 1e9:
         message = f"lock_seconds={lock_seconds!r} is not a number of seconds above 0."
         raise InvalidMessage(message)
     return max(1, round(lock_seconds * 1000))

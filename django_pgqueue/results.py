@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import registry
-from django_pgqueue.compat import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from django_pgqueue.compat import (
+    AnyTaskResult,
+    TaskError,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+)
 from django_pgqueue.models import Attempt, Message
 
 if TYPE_CHECKING:
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 LARGEST_ID = 2**63 - 1
 
 
-def load(result_id: str, *, alias: str, database: str) -> TaskResult:
+def load(result_id: str, *, alias: str, database: str) -> AnyTaskResult:
     """The result with this id, from wherever its message is now."""
     message_id = _message_id(result_id)
     # The message first: what has left it by then is in the history, in the same commit.
@@ -36,7 +42,7 @@ def load(result_id: str, *, alias: str, database: str) -> TaskResult:
 
 def running(
     message: Received, task: Any, *, alias: str, started_at: dt.datetime, earlier: Sequence[Attempt]
-) -> TaskResult:
+) -> AnyTaskResult:
     """The result of a message that is about to run, as its task, its context and the signals see it."""
     content = json.loads(message.content)
     return TaskResult(
@@ -67,7 +73,7 @@ def _message_id(result_id: str) -> int:
     return int(text)
 
 
-def _waiting(message: Message, attempts: Sequence[Attempt], alias: str) -> TaskResult:
+def _waiting(message: Message, attempts: Sequence[Attempt], alias: str) -> AnyTaskResult:
     held = message.worker is not None
     return TaskResult(
         task=_as_enqueued(registry.find(message.task or ""), message.priority, message.queue, message.headers, alias),
@@ -85,10 +91,10 @@ def _waiting(message: Message, attempts: Sequence[Attempt], alias: str) -> TaskR
     )
 
 
-def _finished(last: Attempt, attempts: Sequence[Attempt], alias: str) -> TaskResult:
+def _finished(last: Attempt, attempts: Sequence[Attempt], alias: str) -> AnyTaskResult:
     succeeded = last.status == Attempt.Status.SUCCEEDED
     content = last.content or {}
-    result = TaskResult(
+    result: AnyTaskResult = TaskResult(
         task=_as_enqueued(registry.find(last.task or ""), last.priority, last.queue, last.headers, alias),
         id=str(last.message_id),
         status=TaskResultStatus.SUCCESSFUL if succeeded else TaskResultStatus.FAILED,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from django_pgqueue.compat import TaskResult
+    from django_pgqueue.compat import AnyTaskResult
 
 Backoff = Callable[[BaseException, Any], float | None]
 """``(exception, task_result) -> seconds`` until the next attempt; None gives the message up."""
@@ -16,10 +16,10 @@ Backoff = Callable[[BaseException, Any], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exponential:
-    """Waits ``base`` seconds after the first attempt, ``factor`` times as long after each further one, at most ``longest``.
+    """Waits ``base`` seconds after the first attempt and ``factor`` times as long after each further one.
 
-    ``jitter`` spreads the waits by that share in both directions, so that jobs that failed together do not come back
-    together.
+    No wait is longer than ``longest``.  ``jitter`` spreads the waits by that share in both directions, so that jobs that
+    failed together do not come back together.
 
     >>> Exponential(base=1, jitter=0).seconds(attempt=4)
     8.0
@@ -30,7 +30,7 @@ class Exponential:
     longest: float = 3600.0
     jitter: float = 0.25
 
-    def __call__(self, exception: BaseException, task_result: TaskResult) -> float:  # noqa: ARG002
+    def __call__(self, exception: BaseException, task_result: AnyTaskResult) -> float:  # noqa: ARG002
         return self.seconds(attempt=task_result.attempts)
 
     def seconds(self, *, attempt: int) -> float:

@@ -33,10 +33,8 @@ def milliseconds(delay: dt.timedelta) -> int:
     return -(-delay // MILLISECOND)
 
 
-def split(
-    *, run_after: dt.datetime | dt.timedelta | None = None, dequeue_at: int | None = None
-) -> tuple[int | None, int | None]:
-    """``(dequeue_at, delay_ms)`` of a message: of a time, a time from now, or epoch milliseconds given directly."""
+def split(*, run_after: object = None, dequeue_at: int | None = None) -> tuple[int | None, int | None]:
+    """``(dequeue_at, delay_ms)`` of a message."""
     if run_after is not None and dequeue_at is not None:
         message = f"run_after={run_after!r} and dequeue_at={dequeue_at!r} say the same thing: give one of them."
         raise InvalidMessage(message)
@@ -47,8 +45,8 @@ def split(
             return None, milliseconds(run_after)
         case dt.datetime() if timezone.is_naive(run_after):
             message = (
-                f"run_after={run_after!r} has no time zone. Use timezone.now() + timedelta(...), timezone.make_aware(...), "
-                "or give a timedelta."
+                f"run_after={run_after!r} has no time zone. Use timezone.now() + timedelta(...), "
+                "timezone.make_aware(...), or give a timedelta."
             )
             raise InvalidMessage(message)
         case dt.datetime():
@@ -61,5 +59,7 @@ def split(
 def _checked(dequeue_at: int | None) -> int | None:
     if dequeue_at is None or (type(dequeue_at) is int and SMALLEST_MS <= dequeue_at <= LARGEST_MS):
         return dequeue_at
-    message = f"dequeue_at={dequeue_at!r} is not a whole number of milliseconds since 1970 that fits 64 bits. Use run_after for datetimes."
+    message = (
+        f"dequeue_at={dequeue_at!r} is not a whole number of epoch milliseconds (64 bits). Datetimes: use run_after."
+    )
     raise InvalidMessage(message)

@@ -16,7 +16,9 @@ def folder() -> Path:
     for candidate in (package / "sql", package.parent / "sql"):
         if (candidate / "install.sql").is_file():
             return candidate
-    message = f"The SQL files of django_pgqueue are missing: looked for install.sql in {package / 'sql'} and {package.parent / 'sql'}."
+    message = (
+        f"The SQL files of django_pgqueue are missing: there is no sql/install.sql in {package} or {package.parent}."
+    )
     raise FileNotFoundError(message)
 
 

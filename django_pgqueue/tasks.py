@@ -15,7 +15,7 @@ __all__ = ["PgQueueTask", "task"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PgQueueTask(Task):  # type: ignore[misc,unused-ignore]
+class PgQueueTask(Task):  # type: ignore[type-arg]
     """A task with retries.  Without ``max_attempts`` it behaves as Django says: an exception fails it at once."""
 
     max_attempts: int | None = None
@@ -25,7 +25,7 @@ class PgQueueTask(Task):  # type: ignore[misc,unused-ignore]
 
     def __post_init__(self) -> None:
         # super() without arguments does not find its class in a slotted dataclass.
-        Task.__post_init__(self)  # type: ignore[attr-defined,unused-ignore]
+        Task.__post_init__(self)
 
     def using(self, *, run_after: dt.datetime | dt.timedelta | None = None, **changes: Any) -> PgQueueTask:
         """A copy with other values: ``priority``, ``queue_name``, ``run_after`` (a time, or a time from now),
@@ -51,7 +51,9 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
     ``backoff``: a callable ``(exception, task_result) -> seconds``, or None to give up; by default exponential.
     """
     if "run_after" in options:
-        message = "run_after cannot be defined statically with the @task decorator. Use .using(run_after=...) to set it dynamically."
+        message = (
+            "run_after can not be given to @task, which is called once: use .using(run_after=...) for each enqueue."
+        )
         raise TypeError(message)
 
     def declare(func: Any) -> Any:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from django_pgqueue import functions, registry, results
 from django_pgqueue.backend import PgQueueBackend
-from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, TaskResult, task_backends
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.worker.execution import Execution
@@ -25,7 +25,7 @@ WORKER = "testing.drain"
 
 def drain(
     queues: Sequence[str] | None = None, *, limit: int | None = None, backend: str = DEFAULT_TASK_BACKEND_ALIAS
-) -> list[TaskResult]:
+) -> list[AnyTaskResult]:
     """Runs what is ready in ``queues`` (None: in all of them), here and now, and answers the results in that order.
 
     The jobs run one after the other in this thread, on Django's connection and so inside of the test's transaction.
@@ -38,11 +38,11 @@ def drain(
     """
     tasks = task_backends[backend]
     if not isinstance(tasks, PgQueueBackend):
-        message = f"TASKS[{backend!r}] is a {type(tasks).__qualname__}, which keeps no jobs in PostgreSQL that could be drained."
+        message = f"TASKS[{backend!r}] is a {type(tasks).__qualname__}: it keeps no jobs in PostgreSQL to be drained."
         raise PgQueueError(message)
     registry.autodiscover()
     connection = connections[tasks.settings.database]
-    finished = []
+    finished: list[AnyTaskResult] = []
     while limit is None or len(finished) < limit:
         claimed = functions.message_dequeue(
             connection, queues=queues, lock_ms=tasks.settings.lock_ms, worker=WORKER, tasks=True

@@ -1,7 +1,10 @@
 """Makes the queue: the files of sql/ in the order of sql/install.sql."""
 
+from collections.abc import Sequence
+
 import django.db.models.functions.datetime
 from django.db import migrations, models
+from django.db.migrations.operations.base import Operation
 
 import django_pgqueue.fields
 from django_pgqueue import schema
@@ -9,7 +12,7 @@ from django_pgqueue import schema
 MIGRATION = "0001_initial"
 
 
-def run(name, state=()):
+def run(name: str, state: Sequence[Operation] = ()) -> migrations.RunSQL:
     """Runs sql/<name>.sql.  Going back, everything is taken out at once by the first operation."""
     return migrations.RunSQL(
         schema.load(name, migration=MIGRATION), reverse_sql=migrations.RunSQL.noop, state_operations=list(state)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError
 
 from django_pgqueue import content, registry, results, retry
-from django_pgqueue.compat import TaskContext, TaskError, TaskResult, TaskResultStatus, task_finished, task_started
+from django_pgqueue.compat import (
+    AnyTaskResult,
+    TaskContext,
+    TaskError,
+    TaskResultStatus,
+    task_finished,
+    task_started,
+)
 from django_pgqueue.exceptions import InvalidContent, UnknownTask
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.outcome import Ended, Failed, Outcome, Retry, Succeeded
@@ -38,7 +45,7 @@ class Execution:
         self.clock = clock
         self.started_at = clock()
         self.task: Any = None
-        self.result: TaskResult
+        self.result: AnyTaskResult
 
     def run(self) -> Ended:
         try:
@@ -71,7 +78,7 @@ class Execution:
         self.result = self._result(earlier)
         task_started.send_robust(type(self.backend), task_result=self.result)
 
-    def _result(self, earlier: list[Any]) -> TaskResult:
+    def _result(self, earlier: list[Any]) -> AnyTaskResult:
         try:
             return results.running(
                 self.message, self.task, alias=self.backend.alias, started_at=self.started_at, earlier=earlier

@@ -61,7 +61,7 @@ def _record_error(connection: functions.Connection, end: Ended) -> None:
 
 def _log_lost(message_id: int, attempt: int) -> None:
     logger.warning(
-        "lost id=%s attempt=%s: its lock ran out and it was taken over, or it was ended by hand; its outcome is not recorded",
+        "lost id=%s attempt=%s: its lock ran out and it was taken over, or was ended by hand; no outcome is recorded",
         message_id,
         attempt,
     )
