@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, Task, task_backends
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_pgqueue.retry import Backoff
 
 __all__ = ["PgQueueTask", "task"]
@@ -41,6 +43,10 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
         return replace(self, **changes)
 
 
+@overload
+def task(function: Callable[..., Any], *, backend: str = ..., **options: Any) -> PgQueueTask: ...
+@overload
+def task(*, backend: str = ..., **options: Any) -> Callable[[Callable[..., Any]], PgQueueTask]: ...
 def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **options: Any) -> Any:
     """Declares a task.  Django's own ``@task`` does the same from Django 6.1 on; earlier ones take no further options.
 
