@@ -1,27 +1,32 @@
 """The shop's background jobs, one for each thing that a job can be: plain, retried, doomed, scheduled, async, low."""
 
+from __future__ import annotations
+
 import asyncio
 from datetime import timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from django.core.mail import send_mail
 from django.db import transaction
 from django.db.models import Sum
 from django.template.loader import render_to_string
 
-from django_pgqueue.compat import TaskContext, TaskResult
 from django_pgqueue.tasks import task
 from example_project.shop.models import CourierBooking, Order, OrderLine, Quote, Receipt, SalesReport
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import TaskContext, TaskResult
 
 REMIND_AFTER = timedelta(minutes=1)
 RATES = {"GBP": Decimal("0.84"), "JPY": Decimal("161.50"), "USD": Decimal("1.09")}
 
 
-class CourierBusy(Exception):  # noqa: N818 - reads as a sentence where it is raised
+class CourierBusy(Exception):
     """The courier's line is busy."""
 
 
-class VoucherExpired(Exception):  # noqa: N818
+class VoucherExpired(Exception):
     """The voucher has expired, and no second try will change that."""
 
 
@@ -41,13 +46,13 @@ def send_receipt(order_pk: int) -> str:
     return f"sent to {order.email}" if new else "had been sent before"
 
 
-def call_again_soon(exception: BaseException, task_result: TaskResult) -> float | None:
+def call_again_soon(exception: BaseException, task_result: TaskResult[Any, Any]) -> float | None:
     """Seconds until the next attempt, or None to give up. The default, exponential with jitter, is long to watch."""
     return 1.0 + task_result.attempts if isinstance(exception, CourierBusy) else None
 
 
 @task(takes_context=True, max_attempts=5, backoff=call_again_soon)
-def book_courier(context: TaskContext, order_pk: int) -> str:
+def book_courier(context: TaskContext[Any, Any], order_pk: int) -> str:
     """Call the courier, who answers at the third ring: the first two attempts fail and are retried."""
     if context.attempt < 3:
         problem = f"The courier's line is busy (call {context.attempt})."

@@ -1,9 +1,9 @@
 """The warehouse works with raw messages: content without a task, taken when a person presses a button."""
 
 from django.db import transaction
-from django_pgqueue.queue import Queue, ReceivedMessage
 
 from django_pgqueue.models import Message
+from django_pgqueue.queue import Queue, ReceivedMessage
 from example_project.shop.models import Order, Parcel
 
 QUEUE = Queue("warehouse")
@@ -27,7 +27,7 @@ def pick_next(outcome: str) -> str:
 
 
 def pack(slip: ReceivedMessage) -> str:
-    order = Order.objects.filter(pk=order_number(slip)).first()
+    order = Order.objects.filter(pk=order_number(slip) or 0).first()
     if order is None:
         slip.fail("There is no such order.")
         return f"Message {slip.id} names no order that we have. It has failed and waits in the history."
@@ -52,6 +52,6 @@ def order_number(slip: ReceivedMessage) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def slips() -> "list[Message]":
+def slips() -> list[Message]:
     """The slips that wait, without taking them."""
     return list(Message.objects.filter(queue=QUEUE.name, task=None).order_by("dequeue_at", "id")[:SHOWN])

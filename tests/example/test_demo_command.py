@@ -121,13 +121,13 @@ class Demo:
     def hears(self, pattern: str) -> str:
         """The first group of what the demo has said, or says soon."""
 
-        def found() -> re.Match[str] | None:
+        def found() -> str:
             match = re.search(pattern, self.said)
-            assert match or self.process.poll() is None, f"the demo has ended and never said {pattern}:\n{self.said}"
-            return match
+            assert match or self.process.poll() is None, f"the demo has ended and never said {pattern}"
+            return match[1] if match else ""
 
         try:
-            return wait_until(found, f"the demo says {pattern}", START_SECONDS)[1]
+            return wait_until(found, f"the demo says {pattern}", START_SECONDS)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.said}") from None
 
