@@ -1,19 +1,13 @@
 """Placing an order: the paragraph that this whole project is about."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
 from django.db import transaction
 
+from django_pgqueue.compat import AnyTaskResult
 from django_pgqueue.queue import Queue
 from example_project.shop.models import Order, OrderJob, OrderLine, Product
 from example_project.shop.tasks import book_courier, send_receipt
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from django_pgqueue.compat import TaskResult
 
 
 class ChangedMind(Exception):
@@ -51,6 +45,6 @@ def picking_slip(order: Order) -> dict[str, object]:
     return {"order": order.pk, "customer": order.customer, "lines": lines}
 
 
-def remember(order: Order, job: TaskResult[Any, Any]) -> OrderJob:
+def remember(order: Order, job: AnyTaskResult) -> OrderJob:
     """Note the id of a job's result, so that the order's page can show what became of it."""
     return OrderJob.objects.create(order=order, label=job.task.name.replace("_", " ").capitalize(), result_id=job.id)

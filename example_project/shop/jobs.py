@@ -1,21 +1,16 @@
 """What became of an order's jobs, in words for its page."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from django.utils import timezone
 
-from django_pgqueue.compat import TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from django_pgqueue.compat import AnyTaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_pgqueue.models import Message
+from example_project.shop.models import Order, OrderJob
 from example_project.shop.tasks import REMIND_AFTER, quote_currencies, redeem_voucher, send_reminder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from example_project.shop.models import Order, OrderJob
 
 SOON = timedelta(minutes=5)
 BUSY_MS, IDLE_MS = 500, 2000
@@ -53,7 +48,7 @@ def job_line(job: OrderJob) -> JobLine:
     return JobLine(label=job.label, id=job.result_id, attempts=result.attempts, standing=standing(result))
 
 
-def standing(result: TaskResult[Any, Any]) -> Standing:
+def standing(result: AnyTaskResult) -> Standing:
     match result.status:
         case TaskResultStatus.SUCCESSFUL:
             return Standing("done", in_words(result.return_value))
@@ -65,7 +60,7 @@ def standing(result: TaskResult[Any, Any]) -> Standing:
             return standing_of_waiting(result)
 
 
-def standing_of_waiting(result: TaskResult[Any, Any]) -> Standing:
+def standing_of_waiting(result: AnyTaskResult) -> Standing:
     """django.tasks calls all that has not ended READY. When it is due, and so whether it is, its message knows."""
     now = timezone.now()
     due = Message.objects.filter(pk=result.id).values_list("dequeue_at", flat=True).first() or now
@@ -80,7 +75,7 @@ def in_words(value: object) -> str:
     return ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
 
 
-def last_error(result: TaskResult[Any, Any]) -> str:
+def last_error(result: AnyTaskResult) -> str:
     """The last line of the last traceback, without the path of the exception's class."""
     if not result.errors:
         return ""
@@ -89,16 +84,16 @@ def last_error(result: TaskResult[Any, Any]) -> str:
     return message if colon else name
 
 
-def remind(order: Order) -> TaskResult[Any, Any]:
+def remind(order: Order) -> AnyTaskResult:
     return send_reminder.using(run_after=REMIND_AFTER).enqueue(order.pk)
 
 
-def quote(order: Order) -> TaskResult[Any, Any]:
+def quote(order: Order) -> AnyTaskResult:
     return quote_currencies.enqueue(order.pk)
 
 
-def redeem(order: Order) -> TaskResult[Any, Any]:
+def redeem(order: Order) -> AnyTaskResult:
     return redeem_voucher.enqueue(order.pk, code="SUMMER-99")
 
 
-ON_REQUEST: dict[str, Callable[[Order], TaskResult[Any, Any]]] = {"remind": remind, "quote": quote, "redeem": redeem}
+ON_REQUEST: dict[str, Callable[[Order], AnyTaskResult]] = {"remind": remind, "quote": quote, "redeem": redeem}
