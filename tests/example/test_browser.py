@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
@@ -125,12 +126,12 @@ class Page:
         self.driver.execute_cdp_cmd(
             "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         )
-        self.driver.set_window_size(width, 900)
-        height = self.driver.execute_script("return document.documentElement.scrollHeight")
-        self.driver.set_window_size(width, max(900, int(height)))
+        viewport = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
+        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+        self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         OUTPUT.mkdir(exist_ok=True)
-        self.driver.save_screenshot(str(OUTPUT / f"{name}.png"))
-        self.driver.set_window_size(1200, 900)
+        (OUTPUT / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
     def complaints(self) -> list[str]:
         """What the browser's console has to say about the page."""
