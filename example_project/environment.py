@@ -31,7 +31,7 @@ INSTALLERS_VARIABLES = {
 }
 
 
-class NoEnvironment(Exception):  # noqa: N818 - reads as a sentence where it is raised
+class NoEnvironment(Exception):
     """The environment can not be made."""
 
 
