@@ -18,7 +18,7 @@ Backoff = Callable[[BaseException, Any], float | None]
 class Exponential:
     """Waits ``base`` seconds after the first attempt and ``factor`` times as long after each further one.
 
-    No wait is longer than ``longest``.  ``jitter`` spreads the waits by that share in both directions, so that jobs that
+    No wait is longer than ``longest``.  ``jitter`` spreads the waits by that share in both directions: jobs that
     failed together do not come back together.
 
     >>> Exponential(base=1, jitter=0).seconds(attempt=4)

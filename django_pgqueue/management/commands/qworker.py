@@ -1,0 +1,129 @@
+"""``manage.py qworker``: runs the jobs."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+
+from django_pgqueue.checks import ours
+from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.settings import WorkerSettings
+from django_pgqueue.worker.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+
+class Command(BaseCommand):
+    help = "Runs the jobs of the queue until it is stopped (SIGTERM or Ctrl-C; a second one stops at once)."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--queues", "-Q", metavar="a,b", help="Serve only these queues (default: all).")
+        parser.add_argument("--exclude-queues", "-X", metavar="a,b", default="", help="Serve all queues but these.")
+        parser.add_argument("--processes", type=int, default=1, metavar="N", help="Worker processes (default: 1).")
+        parser.add_argument(
+            "--threads", "--concurrency", type=int, default=4, metavar="N",
+            help="Jobs that run at a time in each process (default: 4).",
+        )  # fmt: skip
+        parser.add_argument(
+            "--burst", "--batch", action="store_true", help="Leave when nothing is ready, instead of waiting for more."
+        )
+        parser.add_argument("--lock-seconds", type=float, metavar="S", help="Overrides LOCK_SECONDS of the backend.")
+        parser.add_argument("--grace-seconds", type=float, metavar="S", help="Overrides GRACE_SECONDS of the backend.")
+        parser.add_argument("--backend", metavar="ALIAS", help="Alias in TASKS (default: the first that is ours).")
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        settings = self._settings(options)
+        log_to_terminal(options["verbosity"])
+        try:
+            code = run(settings)
+        except psycopg.errors.UndefinedFunction as error:
+            message = f"The queue's functions are missing in the database: run manage.py migrate. ({error})"
+            raise CommandError(message) from error
+        except psycopg.OperationalError as error:
+            message = f"The database can not be reached: {error}"
+            raise CommandError(message) from error
+        if code:
+            raise SystemExit(code)
+
+    def _settings(self, options: dict[str, Any]) -> WorkerSettings:
+        backend = self._backend(options["backend"])
+        defaults = ours()[backend].settings
+        for name in ("processes", "threads"):
+            if options[name] < 1:
+                message = f"--{name} {options[name]} is not a number from 1 on."
+                raise CommandError(message)
+        return WorkerSettings(
+            backend=backend,
+            queues=names("queues", options["queues"]),
+            exclude_queues=names("exclude-queues", options["exclude_queues"]) or (),
+            processes=options["processes"],
+            threads=options["threads"],
+            burst=options["burst"],
+            lock_seconds=seconds("lock-seconds", options["lock_seconds"], defaults.lock_seconds),
+            grace_seconds=seconds("grace-seconds", options["grace_seconds"], defaults.grace_seconds),
+            history_days=defaults.history_days,
+            listen=defaults.listen,
+        )
+
+    def _backend(self, alias: str | None) -> str:
+        backends = ours()
+        if alias is None and backends:
+            return next(iter(backends))
+        if alias in backends:
+            return alias
+        wanted = "has no backend" if alias is None else f"has no backend {alias!r}"
+        message = (
+            f"TASKS {wanted} of django_pgqueue (it has: {', '.join(backends) or 'none'}). "
+            'Set TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}.'
+        )
+        raise CommandError(message)
+
+
+def run(settings: WorkerSettings) -> int:
+    connections.close_all()
+    if settings.processes > 1 or not settings.burst:
+        return Supervisor(settings).run()
+    consumer = Consumer(settings)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: consumer.stop())
+    return consumer.run()
+
+
+def names(option: str, text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found and text:
+        message = f"--{option} {text!r} names no queue."
+        raise CommandError(message)
+    return found
+
+
+def seconds(option: str, value: float | None, default: float) -> float:
+    if value is not None and value <= 0:
+        message = f"--{option} {value} is not a number above 0."
+        raise CommandError(message)
+    return default if value is None else value
+
+
+def log_to_terminal(verbosity: int) -> None:
+    """One line for each job, unless the project's LOGGING has its own idea or -v 0 asks for quiet."""
+    logger = logging.getLogger("django_pgqueue")
+    if verbosity == 0:
+        logger.setLevel(logging.ERROR)
+        return
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        logger.addHandler(handler)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.DEBUG if verbosity > 2 else logging.INFO)

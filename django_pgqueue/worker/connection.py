@@ -1,0 +1,45 @@
+"""The worker's own connection to the queue: Django's parameters, without Django's cursors and transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from django.db import connections
+from psycopg import sql
+from psycopg.pq import Format
+
+# A worker that lost its network finds out in about half a minute, not after the two hours of the system's default.
+KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+
+
+class BinaryCursor(psycopg.Cursor[Any]):
+    """Asks for results in binary: reading two timestamps a message as text would cost more than all the rest."""
+
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        super().__init__(connection, **kwargs)
+        self.format = Format.BINARY
+
+
+def connect(database: str, *, prepare: bool) -> psycopg.Connection[Any]:
+    """Opens an autocommit connection; ``prepare=False`` for poolers that give every transaction another session."""
+    wrapper = connections.create_connection(database)
+    params = wrapper.get_connection_params()
+    for key in ("cursor_factory", "context", "prepare_threshold"):
+        params.pop(key, None)
+    connection = psycopg.connect(
+        **(KEEPALIVES | params),
+        autocommit=True,
+        cursor_factory=BinaryCursor,
+        prepare_threshold=0 if prepare else None,
+    )
+    try:
+        if role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
+            connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
+        # Whatever the application uses: a claim that waits for nobody needs no more than this.
+        connection.execute("set session characteristics as transaction isolation level read committed")
+        connection.execute("set timezone = 'UTC'")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,351 @@
+"""One worker process: claims messages, lets the slots run them, records how they ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+
+from django_pgqueue import functions, registry
+from django_pgqueue.compat import task_backends
+from django_pgqueue.worker.clock import DatabaseClock
+from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.floors import Floors
+from django_pgqueue.worker.idleness import Idleness
+from django_pgqueue.worker.pace import Pace
+from django_pgqueue.worker.record import record
+from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.waker import Waker
+
+if TYPE_CHECKING:
+    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.functions import Received
+    from django_pgqueue.worker.outcome import Ended
+    from django_pgqueue.worker.settings import WorkerSettings
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+RECORD_WITHIN_SECONDS = 0.02
+MOST_RECORDED = 500
+LONGEST_WAIT_SECONDS = 1.0
+SEEN_EVERY_SECONDS = 4.0
+MAINTAIN_EVERY_SECONDS = 3600.0
+SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
+
+
+@dataclass(slots=True)
+class Held:
+    """A message that this process has claimed and not yet ended."""
+
+    message: Received
+    locked: float
+    """When the lock was last set, by the monotonic clock."""
+    lost: bool = False
+
+
+class Consumer:
+    """The life of a worker process is ``run``.  Only its thread talks to the queue; the slots only run tasks."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.hostname = socket.gethostname()
+        # Unique for each start: a server crash may undo a claim and hand the same attempt out again.
+        self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.backend = cast("PgQueueBackend", task_backends[settings.backend])
+        self.database = self.backend.settings.database
+        self.waker = Waker()
+        self.pace = Pace(settings.threads)
+        self.floors = Floors()
+        self.idleness = Idleness(listen=settings.listen)
+        self.held: dict[int, Held] = {}
+        self.ended: list[Ended] = []
+        self.first_ended = 0.0
+        self.drained = False
+        self.stop_by: float | None = None
+        self.stop_now = False
+        self.next_heartbeat = self.next_seen = self.next_maintenance = 0.0
+        self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
+        self.connection: psycopg.Connection[Any]
+        self.slots: Slots
+
+    def run(self) -> int:
+        """Works until told to stop, or until nothing is ready in a burst.  Answers the exit code."""
+        registry.autodiscover()
+        self.connection = self._connect()
+        self.clock = DatabaseClock(functions.now(self.connection))
+        self.slots = Slots(self.settings.threads, backend=self.backend, clock=self.clock, waker=self.waker)
+        logger.info("started worker=%s slots=%s queues=%s", self.id, self.settings.threads, self.settings.served)
+        parent = os.getppid()
+        while not self._finished():
+            self._turn()
+            if os.getppid() != parent:
+                self.stop()
+        return self._leave()
+
+    def stop(self) -> None:
+        """Asks to stop: nothing new is begun, and what runs may end within grace.  Asked again: stops now."""
+        if self.stop_by is None:
+            self.stop_by = time.monotonic() + self.settings.grace_seconds
+        else:
+            self.stop_now = True
+        self.waker.wake()
+
+    def _turn(self) -> None:
+        try:
+            self._reconnect_if_needed()
+            if not self.connection.closed:
+                self._collect()
+                self._record_if_due()
+                self._give_back_if_stopping()
+                self._heartbeat_if_due()
+                self._be_seen_if_due()
+                self._maintain_if_due()
+                self._claim_if_due()
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self._pause(error)
+        self._wait()
+
+    def _finished(self) -> bool:
+        if self.stop_by is None:
+            return self.drained and not self.held
+        return self.stop_now or not self.held or time.monotonic() > self.stop_by
+
+    # Claiming
+
+    def _claim_if_due(self) -> None:
+        room = self.pace.room(self._unfinished())
+        if self.stop_by is not None or room == 0 or time.monotonic() < self.idleness.next_look:
+            return
+        claimed = self._claim(room)
+        if not claimed and self.settings.burst:
+            self.drained = True
+            return
+        self.drained = False
+        if claimed and self.idleness.asleep:
+            self._wake_up(claimed, full=len(claimed) >= room)
+        self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
+        if self.idleness.wants_to_sleep:
+            self._fall_asleep()
+        elif self.idleness.asleep:
+            self._sleep_until_due()
+
+    def _claim(self, room: int) -> list[Received]:
+        began = time.monotonic()
+        floors = self.floors.choose(began)
+        claimed = functions.message_dequeue(
+            self.connection,
+            queues=self.settings.queues,
+            exclude_queues=self.settings.exclude_queues,
+            limit=room,
+            lock_ms=self.settings.lock_ms,
+            worker=self.id,
+            tasks=True,
+            floors=floors,
+            flush=False,
+        )
+        now = time.monotonic()
+        self.floors.learn(claimed, seconds=now - began, full=floors is None, now=now)
+        if claimed:
+            self.clock.correct(claimed[0].locked_at)
+            for message in claimed:
+                self.held[message.id] = Held(message, began)
+            self.slots.refill_below = self.pace.refill_below
+            self.slots.run(claimed)
+        elif floors is not None:
+            return self._claim(room)  # nothing above the floors: look everywhere
+        return claimed
+
+    # Sleeping and waking
+
+    def _fall_asleep(self) -> None:
+        self._be_seen(asleep=True)
+        self.idleness.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
+
+    def _wake_up(self, claimed: list[Received], *, full: bool) -> None:
+        self.idleness.woke_up()
+        self._be_seen(asleep=False)
+        if full:  # there may be more than this process can do: the next sleeper is ours to wake
+            for queue in {message.queue for message in claimed}:
+                functions.worker_wake(self.connection, queue)
+
+    def _sleep_until_due(self) -> None:
+        next_at, now_ms = functions.message_next_at(
+            self.connection, queues=self.settings.queues, exclude_queues=self.settings.exclude_queues, tasks=True
+        )
+        if next_at is not None:
+            self.idleness.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
+
+    # Recording
+
+    def _collect(self) -> None:
+        collected = self.slots.take_done()
+        if collected:
+            self.first_ended = self.first_ended if self.ended else time.monotonic()
+            self.ended += collected
+            self.pace.learn(collected)
+
+    def _record_if_due(self) -> None:
+        if not self.ended:
+            return
+        waited = time.monotonic() - self.first_ended
+        if self._unfinished() and waited < RECORD_WITHIN_SECONDS and len(self.ended) < MOST_RECORDED:
+            return
+        record(self.connection, self.ended, worker=self.id)
+        for end in self.ended:
+            self.held.pop(end.message.id, None)
+        self.ended = []
+
+    def _unfinished(self) -> int:
+        return len(self.held) - len(self.ended)
+
+    # Keeping what is held
+
+    def _heartbeat_if_due(self) -> None:
+        now, third = time.monotonic(), self.settings.lock_seconds / 3
+        if now < self.next_heartbeat:
+            return
+        self.next_heartbeat = now + third / 2
+        old = [held for held in self.held.values() if not held.lost and now - held.locked > third]
+        if not old:
+            return
+        ours = functions.message_heartbeat(
+            self.connection, [held.message for held in old], worker=self.id, lock_ms=self.settings.lock_ms
+        )
+        for held in old:
+            held.locked = now
+            if held.message.id not in ours:
+                held.lost = True
+                logger.warning(
+                    "lost id=%s task=%s attempt=%s: its lock ran out and it was taken over while it ran here",
+                    held.message.id, held.message.task, held.message.attempt,
+                )  # fmt: skip
+
+    def _be_seen_if_due(self) -> None:
+        if time.monotonic() >= self.next_seen:
+            self._be_seen(asleep=self.idleness.asleep)
+
+    def _be_seen(self, *, asleep: bool) -> None:
+        self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
+        functions.worker_seen(
+            self.connection,
+            worker=self.id,
+            queues=self.settings.queues,
+            exclude_queues=self.settings.exclude_queues,
+            hostname=self.hostname,
+            pid=os.getpid(),
+            slots=self.settings.threads,
+            asleep_ms=int(2.5 * SEEN_EVERY_SECONDS * 1000) if asleep else None,
+        )
+
+    def _maintain_if_due(self) -> None:
+        if time.monotonic() >= self.next_maintenance:
+            self.next_maintenance = time.monotonic() + MAINTAIN_EVERY_SECONDS
+            functions.attempt_maintain(self.connection, days_kept=self.settings.history_days)
+
+    # Waiting
+
+    def _wait(self) -> None:
+        # Who ends an attempt after this line wakes us; who ended one before is seen by the next lines.
+        self.waker.parked = True
+        seconds = self._seconds_until_something_is_due()
+        files = [] if self.connection.closed or not self.idleness.asleep else [self.connection.fileno()]
+        if self.waker.wait(seconds, *files):
+            self._notified()
+
+    def _seconds_until_something_is_due(self) -> float:
+        now = time.monotonic()
+        due = [now + LONGEST_WAIT_SECONDS]
+        if self.connection.closed:
+            due.append(self.reconnect_at)
+        elif self.slots.done or self.ended:
+            unfinished = self._unfinished() - len(self.slots.done)
+            due.append((self.first_ended if self.ended else now) + (RECORD_WITHIN_SECONDS if unfinished else 0))
+        if self.stop_by is not None:
+            due.append(self.stop_by)
+        elif not self.connection.closed and self.pace.room(self._unfinished() - len(self.slots.done)):
+            due.append(self.idleness.next_look)
+        if self.held:
+            due.append(self.next_heartbeat)
+        return 0.0 if self.drained else min(due) - now
+
+    def _notified(self) -> None:
+        try:
+            self.connection.pgconn.consume_input()
+            while self.connection.pgconn.notifies():
+                self.idleness.notified()
+        except psycopg.OperationalError as error:
+            self._pause(error)
+
+    # The connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = connect(self.database, prepare=self.settings.listen)
+        connection.add_notify_handler(lambda _: self.idleness.notified())
+        if self.settings.listen:
+            connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(f"pgqueue_{self.id}")))
+        return connection
+
+    def _reconnect_if_needed(self) -> None:
+        if not self.connection.closed or time.monotonic() < self.reconnect_at:
+            return
+        self.connection = self._connect()
+        self.reconnect_seconds = SHORTEST_RECONNECT_SECONDS
+        self.next_seen = 0.0
+        logger.info("reconnected worker=%s", self.id)
+
+    def _pause(self, error: Exception) -> None:
+        """After an error of the connection: what was held is still held, and what has ended is recorded later."""
+        now = time.monotonic()
+        logger.warning("database error worker=%s retry_in_seconds=%.1f: %s", self.id, self.reconnect_seconds, error)
+        if self.connection.broken:
+            self.connection.close()
+        self.reconnect_at = now + self.reconnect_seconds
+        self.idleness.pause(self.reconnect_seconds, now=now)
+        self.first_ended = max(self.first_ended, now + self.reconnect_seconds)
+        self.reconnect_seconds = min(LONGEST_RECONNECT_SECONDS, 2 * self.reconnect_seconds)
+
+    # Stopping
+
+    def _give_back_if_stopping(self) -> None:
+        if self.stop_by is None:
+            return
+        unstarted = self.slots.take_unstarted()
+        if unstarted:
+            functions.message_release(self.connection, unstarted, worker=self.id)
+            for message in unstarted:
+                self.held.pop(message.id, None)
+
+    def _leave(self) -> int:
+        self.slots.stop()
+        abandoned = [held.message for held in self.held.values()]
+        try:
+            if abandoned:
+                self._abandon(abandoned)
+            functions.worker_gone(self.connection, self.id)
+            self.connection.close()
+        except psycopg.Error as error:
+            logger.warning("database error worker=%s while leaving: %s", self.id, error)
+        self.waker.close()
+        logger.info("stopped worker=%s abandoned=%s", self.id, len(abandoned))
+        return 1 if abandoned else 0
+
+    def _abandon(self, messages: list[Received]) -> None:
+        """What did not end within grace: its lock ends now, so that others take it over at once."""
+        self._collect()
+        record(self.connection, self.ended, worker=self.id)
+        done = {end.message.id for end in self.ended}
+        rest = [message for message in messages if message.id not in done]
+        functions.message_heartbeat(self.connection, rest, worker=self.id, lock_ms=0)
+        for message in rest:
+            logger.error(
+                "abandoned id=%s task=%s attempt=%s: it did not end within grace",
+                message.id,
+                message.task,
+                message.attempt,
+            )

@@ -1,0 +1,49 @@
+"""Keeps claims fast while somebody's long transaction holds a snapshot.
+
+The entries of ended messages stay at the head of the index as long as any snapshot might need them, and each claim from
+the head walks over all of them.  A floor, the place where the last claim stopped, lets the next one begin behind them.
+What lies below a floor (late commits, other priorities) is found by full claims in between, which get a bounded share
+of the time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_pgqueue.functions import Floor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_pgqueue.functions import Received
+
+SLOW_SECONDS, SLOW_SECONDS_A_MESSAGE = 0.004, 40e-6
+"""A claim that takes longer than this walked over something: the usual one takes 0.3 ms and 8 µs a message."""
+FULL_SHARE = 0.15
+"""Share of the time that full claims may take while they are slow."""
+
+
+class Floors:
+    def __init__(self) -> None:
+        self._floors: dict[tuple[str, int], Floor] = {}
+        self._full_claim_at = 0.0
+        self.slow = False
+
+    def choose(self, now: float) -> list[Floor] | None:
+        """The floors for the next claim, highest priority first; None: a full claim."""
+        if not self.slow or not self._floors or now >= self._full_claim_at:
+            return None
+        return sorted(self._floors.values(), key=lambda floor: -floor.priority)
+
+    def learn(self, claimed: Sequence[Received], *, seconds: float, full: bool, now: float) -> None:
+        """Takes note of a claim that took ``seconds`` and ended at ``now``."""
+        if full:
+            self.slow = seconds > SLOW_SECONDS + SLOW_SECONDS_A_MESSAGE * len(claimed)
+            self._full_claim_at = now + seconds * (1 - FULL_SHARE) / FULL_SHARE
+            if not self.slow:
+                self._floors.clear()
+        for message in claimed:
+            key = (message.queue, message.priority)
+            floor = self._floors.get(key)
+            if floor is None or (message.dequeue_at, message.id) > (floor.dequeue_at, floor.id):
+                self._floors[key] = Floor(*key, message.dequeue_at, message.id)

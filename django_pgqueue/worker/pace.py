@@ -1,0 +1,42 @@
+"""How many messages to hold: enough to keep the slots busy, not so many that others could have started them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_pgqueue.worker.outcome import Ended
+
+AHEAD_SECONDS = 0.05
+"""Claim what can start within this time."""
+MOST_HELD = 1000
+MOST_CLAIMED = 500
+SAMPLES = 16
+
+
+class Pace:
+    """Learns how long jobs take."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
+
+    def learn(self, ended: Sequence[Ended]) -> None:
+        samples = ended[:: max(1, len(ended) // SAMPLES)]
+        seconds = sum((end.finished_at - end.started_at).total_seconds() for end in samples) / len(samples)
+        self.job_seconds += (seconds - self.job_seconds) * (0.5 if seconds < self.job_seconds else 0.9)
+
+    @property
+    def most_held(self) -> int:
+        return min(MOST_HELD, max(self.slots, int(self.slots * AHEAD_SECONDS / max(self.job_seconds, 1e-6))))
+
+    @property
+    def refill_below(self) -> int:
+        """Claim again when fewer than this are unfinished, so that the next batch arrives while this one runs."""
+        return self.most_held if self.most_held <= self.slots else max(self.slots, self.most_held // 2)
+
+    def room(self, unfinished: int) -> int:
+        """How many to claim now."""
+        return min(MOST_CLAIMED, self.most_held - unfinished) if unfinished < self.refill_below else 0

@@ -1,0 +1,33 @@
+"""What a worker was asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    queues: tuple[str, ...] | None = None
+    """The queues to serve; None: every one."""
+    exclude_queues: tuple[str, ...] = ()
+    backend: str = "default"
+    """Alias in TASKS: its OPTIONS say where the queue is."""
+    processes: int = 1
+    threads: int = 4
+    """Slots of each process: how many jobs run at a time."""
+    burst: bool = False
+    """Leave when nothing is ready."""
+    lock_seconds: float = 60
+    grace_seconds: float = 25
+    history_days: int | None = 30
+    listen: bool = True
+
+    @property
+    def lock_ms(self) -> int:
+        return int(self.lock_seconds * 1000)
+
+    @property
+    def served(self) -> str:
+        """The queues in words."""
+        queues = "all queues" if self.queues is None else ", ".join(self.queues)
+        return queues if not self.exclude_queues else f"{queues} except {', '.join(self.exclude_queues)}"

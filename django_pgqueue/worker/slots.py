@@ -1,0 +1,175 @@
+"""The slots of a worker process: threads for plain tasks, one event loop for async ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from inspect import iscoroutinefunction
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from django.conf import settings as django_settings
+from django.db import connections
+
+from django_pgqueue import registry
+from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.outcome import Ended, Failed, Retry, Succeeded
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterable
+
+    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.functions import Received
+    from django_pgqueue.worker.waker import Waker
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+class Slots:
+    """Runs messages in the order in which they come; what has ended waits in ``done`` until the consumer takes it."""
+
+    def __init__(self, count: int, *, backend: PgQueueBackend, clock: Callable[[], dt.datetime], waker: Waker) -> None:
+        self.count = count
+        self.backend = backend
+        self.clock = clock
+        self.waker = waker
+        self.done: deque[Ended] = deque()
+        self.refill_below = 0
+        self._waiting: SimpleQueue[Received | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._coroutines = Coroutines(self)
+
+    def run(self, messages: Iterable[Received]) -> None:
+        coroutines = []
+        for message in messages:
+            if is_async(message):
+                coroutines.append(message)
+            else:
+                self._waiting.put(message)
+        if coroutines:
+            self._coroutines.run(coroutines)
+        while len(self._threads) < min(self.count, self._waiting.qsize()):
+            thread = threading.Thread(target=self._work, name=f"slot-{len(self._threads) + 1}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def take_unstarted(self) -> list[Received]:
+        """Takes back what no slot has begun."""
+        unstarted = self._coroutines.take_unstarted()
+        while True:
+            try:
+                message = self._waiting.get_nowait()
+            except Empty:
+                return unstarted
+            if message is not None:
+                unstarted.append(message)
+
+    def stop(self) -> None:
+        for _ in self._threads:
+            self._waiting.put(None)
+        self._coroutines.stop()
+
+    def take_done(self) -> list[Ended]:
+        return [self.done.popleft() for _ in range(len(self.done))]
+
+    def ended(self, end: Ended) -> None:
+        """Called by the slots."""
+        _log(end)
+        self.done.append(end)
+        # The consumer wants to know of the first end, to record it in time, and of a stock that runs low.
+        if self.waker.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
+            self.waker.wake()
+
+    def _work(self) -> None:
+        while (message := self._waiting.get()) is not None:
+            end = Execution(message, backend=self.backend, clock=self.clock).run()
+            leave_connections_clean(message)
+            self.ended(end)
+        connections.close_all()
+
+
+class Coroutines:
+    """One event loop in a thread of its own, made when the first async task comes."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[Received] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+
+    def run(self, messages: list[Received]) -> None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="coroutines", daemon=True).start()
+        self._waiting.extend(messages)
+        self._loop.call_soon_threadsafe(self._start_waiting)
+
+    def take_unstarted(self) -> list[Received]:
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+
+    def stop(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _start_waiting(self) -> None:
+        while len(self._running) < self.slots.count:
+            try:
+                message = self._waiting.popleft()
+            except IndexError:
+                return
+            task = asyncio.get_running_loop().create_task(self._run(message))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    async def _run(self, message: Received) -> None:
+        self.slots.ended(await Execution(message, backend=self.slots.backend, clock=self.slots.clock).arun())
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._start_waiting()
+
+
+def is_async(message: Received) -> bool:
+    try:
+        return iscoroutinefunction(registry.find(message.task or "").func)
+    except UnknownTask:  # a thread will find out, and say so in the history
+        return False
+
+
+def leave_connections_clean(message: Received) -> None:
+    """What a task did to this thread's connections must not reach the next one."""
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and (connection.in_atomic_block or not connection.get_autocommit()):
+            logger.error(
+                "The task of message id=%s task=%s left a transaction open: it is rolled back.",
+                message.id,
+                message.task,
+            )
+            connection.close()
+            connection.in_atomic_block = False
+        connection.close_if_unusable_or_obsolete()
+        if django_settings.DEBUG:
+            connection.queries_log.clear()
+
+
+def _log(end: Ended) -> None:
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
+    match end.outcome:
+        case Succeeded():
+            logger.info("succeeded id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms)
+        case Retry(error, wait_seconds):
+            logger.warning(
+                "retried id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f error=%s: %s",
+                message.id, message.task, message.attempt, run_ms, wait_seconds, error.error_class, error.message,
+            )  # fmt: skip
+        case Failed(error):
+            logger.error(
+                "failed id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
+                message.id, message.task, message.attempt, run_ms, error.error_class, error.message,
+            )  # fmt: skip

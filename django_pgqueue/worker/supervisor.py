@@ -1,0 +1,149 @@
+"""Keeps worker processes: starts them, starts them again when they crash, and stops them together."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from django_pgqueue.worker.consumer import Consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.worker.settings import WorkerSettings
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+STABLE_SECONDS = 10.0
+"""A process that lived this long crashed for a reason of its own; one that did not waits longer each time."""
+LONGEST_RESTART_SECONDS = 30.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(slots=True)
+class Place:
+    """One of the processes that should be there."""
+
+    pid: int | None = None
+    started: float = 0.0
+    start_at: float = 0.0
+    crashes: int = 0
+
+
+class Supervisor:
+    """Forks before anything has connected or started a thread, and does nothing but wait for its children."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.places = [Place() for _ in range(settings.processes)]
+        self.stops_asked = 0
+        self.code = 0
+
+    def run(self) -> int:
+        """Answers the exit code: 0 when every process ended well."""
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        with handling(STOP_SIGNALS, self._asked_to_stop), handling([signal.SIGCHLD], lambda *_: None):
+            before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+            try:
+                while self._work_is_left():
+                    self._start_missing()
+                    select.select([read], [], [], self._seconds_until_start())
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(read, 4096)
+                    self._reap()
+            finally:
+                signal.set_wakeup_fd(before)
+                os.close(read)
+                os.close(write)
+        return self.code
+
+    def _work_is_left(self) -> bool:
+        return any(place.pid is not None or place.start_at != float("inf") for place in self.places)
+
+    def _start_missing(self) -> None:
+        now = time.monotonic()
+        for place in self.places:
+            if place.pid is None and place.start_at <= now:
+                place.pid, place.started = self._fork(), now
+
+    def _fork(self) -> int:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(work(self.settings))
+        return pid
+
+    def _reap(self) -> None:
+        for place in self.places:
+            if place.pid is None:
+                continue
+            pid, status = os.waitpid(place.pid, os.WNOHANG)
+            if pid:
+                place.pid = None
+                self._ended(place, pid, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, place: Place, pid: int, code: int) -> None:
+        if self.stops_asked or (self.settings.burst and code == 0):
+            place.start_at = float("inf")
+            self.code = max(self.code, 0 if code == 0 else 1)
+            return
+        lived = time.monotonic() - place.started
+        place.crashes = 1 if lived > STABLE_SECONDS else place.crashes + 1
+        wait = 0.0 if place.crashes == 1 else min(LONGEST_RESTART_SECONDS, 0.5 * 2**place.crashes)
+        place.start_at = time.monotonic() + wait
+        logger.error("crashed pid=%s code=%s lived_seconds=%.1f restart_in_seconds=%.1f", pid, code, lived, wait)
+
+    def _seconds_until_start(self) -> float:
+        missing = [place.start_at for place in self.places if place.pid is None]
+        return min(1.0, max(0.0, min(missing, default=float("inf")) - time.monotonic()))
+
+    def _asked_to_stop(self, *_: Any) -> None:
+        self.stops_asked += 1
+        for place in self.places:
+            if place.pid is None:
+                place.start_at = float("inf")
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(place.pid, signal.SIGTERM)
+
+
+def work(settings: WorkerSettings) -> int:
+    """The child: a consumer, and never a way back into the parent's code."""
+    try:
+        connections.close_all()
+        signal.set_wakeup_fd(-1)
+        consumer = Consumer(settings)
+        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+        # Ctrl-C reaches the whole group: the supervisor passes it on, so that it counts once.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        return consumer.run()
+    except BaseException:  # noqa: BLE001 -- whatever it was, the supervisor decides
+        traceback.print_exc()
+        return 70
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def handling(numbers: Any, handler: Callable[..., None]) -> Any:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -1,0 +1,34 @@
+"""Lets other threads and signal handlers end the consumer's wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+
+
+class Waker:
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self.parked = False
+        """True while the consumer waits or is about to: then, and only then, it is worth a system call to wake it."""
+
+    def wake(self) -> None:
+        self.parked = False
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: it is awake already
+            os.write(self._write, b"!")
+
+    def wait(self, seconds: float, *files: int) -> set[int]:
+        """Waits until ``wake``, or until one of ``files`` can be read, and answers those."""
+        readable, _, _ = select.select([self._read, *files], [], [], max(0.0, seconds))
+        self.parked = False
+        if self._read in readable:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._read, 4096)
+        return set(readable) - {self._read}
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
