@@ -1,4 +1,16 @@
-"""The demo in one command: ``python3 example_project`` (or ``--help``). Any Python 3 must be able to read this file."""
+"""A small shop with real orders, whose receipts are sent by background jobs. The first start makes its environment.
+
+  python3 example_project [--port PORT]   the shop: web server (Django's runserver), one qworker, orders and their jobs
+  python3 example_project manage.py ...   any command of Django's manage.py, in the same environment and database
+
+Without --port the shop takes 8000, or a free port where that is taken. Ctrl-C (or SIGTERM) stops everything.
+
+What the demo keeps (its secrets, the admin's password, the mails that it "sent") stands in the folder .example, or in
+the one that PGQUEUE_EXAMPLE_HOME names. Its PostgreSQL is its own, unless DATABASE_URL names another; look into it with
+.venv/bin/python -m example_project.embedded_postgres psql
+"""
+
+# Any Python 3 must be able to read this file: the one that starts it may be older than what the project needs.
 
 import sys
 from pathlib import Path
@@ -9,6 +21,9 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 from example_project import bootstrap  # noqa: E402
 
 if __name__ == "__main__":
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        print(__doc__)
+        sys.exit()
     bootstrap.enter("demo")
 
     from example_project import demo

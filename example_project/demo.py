@@ -1,12 +1,6 @@
 """The demo's story: database, migrations, web and worker, orders, banner, and a clean end.
 
-Usage:
-  python3 example_project [--port PORT]      the shop: web server (Django's runserver), one qworker, orders and jobs
-  python3 example_project manage.py ...      any command of Django's manage.py, in the same environment and database
-  python -m example_project.demo ...         either of them, in an environment that you have made yourself
-
-Ctrl-C (or SIGTERM) stops everything. What the demo keeps (its secrets, the admin's password, the mails that it "sent")
-stands in the folder .example, or in the one that PGQUEUE_EXAMPLE_HOME names. DATABASE_URL chooses another PostgreSQL.
+``python3 example_project`` runs it in an environment that it makes; ``python -m example_project.demo`` in your own.
 """
 
 import argparse
@@ -24,7 +18,7 @@ from typing import NoReturn
 import django
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from django.db import connections
+from django.db import connection
 
 from example_project import database, state
 from example_project.processes import Command, Processes, Saying, Stopped, say, take_signals
@@ -35,12 +29,13 @@ WEB_SECONDS = 60
 MANAGE = str(database.ROOT / "example_project" / "manage.py")
 
 BANNER = """
-  ------------------------------------------------------------------
-   The shop    {url}
-   The admin   {url}admin/    login admin, password {password}
-   The mails   {mails}
-   Ctrl-C      stops everything
-  ------------------------------------------------------------------
+  ----------------------------------------------------------------------
+   The shop      {url}
+   The admin     {url}admin/    login admin, password {password}
+   The mails     {mails}
+   The database  {database}
+   Ctrl-C        stops everything
+  ----------------------------------------------------------------------
 """
 
 
@@ -51,12 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    usage = (__doc__ or "").partition("Usage:\n")
-    parser = argparse.ArgumentParser(
-        prog="python3 example_project",
-        usage=f"\n{usage[2].rstrip()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(prog="python3 example_project")
     parser.add_argument("--port", type=int, help=f"port of the shop (default: {USUAL_PORT}, or a free one)")
     return parser.parse_args(arguments)
 
@@ -88,8 +78,14 @@ def serve(port: int) -> None:
         await_answer(port, processes)
         with alone():
             fill()
-        print(BANNER.format(url=f"http://{HOST}:{port}/", password=password, mails=state.FOLDER / "mail"), flush=True)
+        print(banner(f"http://{HOST}:{port}/", password), flush=True)
         processes.wait()
+
+
+def banner(url: str, password: str) -> str:
+    server = connection.settings_dict
+    database = f"{server['NAME']} on {server['HOST'] or 'a local socket'}:{server['PORT']}"
+    return BANNER.format(url=url, password=password, mails=state.FOLDER / "mail", database=database)
 
 
 def free_port(wanted: int | None) -> int:
@@ -160,7 +156,7 @@ def answers(port: int) -> bool:
 
 def fill() -> None:
     call_command("fill_shop", stdout=Saying("shop"))
-    connections.close_all()
+    connection.close()
 
 
 if __name__ == "__main__":

@@ -218,11 +218,13 @@ def test_a_port_that_is_taken_is_named(home: Home) -> None:
             assert f"Port {port} can not be used" in demo.said
 
 
-def test_the_help_says_how_to_stop_and_where_things_are(home: Home) -> None:
-    with Demo(home, "--help") as demo:
-        assert demo.ends() == 0
-        assert "Ctrl-C" in demo.said
-        assert "manage.py" in demo.said
+def test_the_help_needs_no_environment(tmp_path: Path) -> None:
+    environment = {**os.environ, "PGQUEUE_VENV": str(tmp_path / "venv")}
+    asked = [sys.executable, "example_project", "--help"]
+    answer = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert "Ctrl-C" in answer.stdout
+    assert "manage.py" in answer.stdout
+    assert not (tmp_path / "venv").exists()
 
 
 def test_manage_py_runs_in_the_demos_environment(home: Home) -> None:
