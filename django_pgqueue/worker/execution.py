@@ -105,7 +105,6 @@ class Execution:
         """Called inside the except block: receivers of the signal find the exception in ``sys.exc_info()``."""
         error = Error.of(exception)
         if self.task is None or not hasattr(self, "result"):
-            logger.error("Message id=%s task=%s can not be run: %s", self.message.id, self.message.task, error.message)
             self.finished_at = self.clock()
             return Failed(error)
         self.result.errors.append(
