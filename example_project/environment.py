@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -162,7 +163,8 @@ class Environment:
     def installers(self) -> Iterator[list[str]]:
         """What can install into it, the fastest first; each is made ready only when the one before it failed."""
         if uv := shutil.which("uv"):
-            yield [uv, "pip", "install", "--python", str(self.python)]
+            no_cache = [] if cache_is_writable() else ["--no-cache"]
+            yield [uv, "pip", "install", *no_cache, "--python", str(self.python)]
         own_pip = [str(self.python), "-m", "pip"]
         if runs(*own_pip, "--version") or runs(str(self.python), "-m", "ensurepip"):
             yield [*own_pip, "install"]
@@ -188,8 +190,17 @@ def current_version() -> str:
 
 def inputs() -> str:
     """Changes when what is to be installed changes, and when the checkout, which is installed by path, has moved."""
-    parts = PYPROJECT.read_bytes(), CONSTRAINTS.read_bytes(), bytes(ROOT)
+    pyproject = tomllib.loads(PYPROJECT.read_text())
+    # How the project is linted or tested, and whatever else stands under "tool", changes nothing about it.
+    installed = [pyproject["build-system"], pyproject["project"], pyproject.get("tool", {}).get("hatch")]
+    parts = json.dumps(installed, sort_keys=True).encode(), CONSTRAINTS.read_bytes(), bytes(ROOT)
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def cache_is_writable() -> bool:
+    """Whether uv may keep what it downloads; where it may not, it would not even install."""
+    cache = Path(os.environ.get("UV_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111
+    return os.access(next(path for path in (cache, *cache.absolute().parents) if path.exists()), os.W_OK)
 
 
 def base_python() -> str:
