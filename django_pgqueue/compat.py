@@ -23,6 +23,7 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
         AnyTaskResult: TypeAlias = TaskResult[..., Any]
     else:
         AnyTask, AnyTaskResult = Task, TaskResult
+    TASKS_LOGGER = "django.tasks"
 else:
     from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     from django_tasks.backends.base import BaseTaskBackend
@@ -36,9 +37,11 @@ else:
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
     AnyTask, AnyTaskResult = Task, TaskResult
+    TASKS_LOGGER = "django_tasks"
 
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
+    "TASKS_LOGGER",
     "AnyTask",
     "AnyTaskResult",
     "BaseTaskBackend",

@@ -18,6 +18,7 @@ NEXT_STEP = (
     "Pass text, numbers, booleans, None, lists and dictionaries with text keys; a primary key instead of an object."
 )
 EXACT_FLOATS_END = 2.0**53
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
 def encode(value: Any, *, max_bytes: int, what: str = "content") -> str:
@@ -32,7 +33,7 @@ def encode(value: Any, *, max_bytes: int, what: str = "content") -> str:
 def dump(normal: Any, *, max_bytes: int, what: str = "content") -> str:
     """JSON text of a value that ``normalize`` has been through."""
     try:
-        text = json.dumps(normal, ensure_ascii=False, separators=(",", ":"), check_circular=False)
+        text = ENCODER.encode(normal)
     except ValueError as error:  # an integer of more than 4 300 digits
         message = f"{what} can not be stored as JSON: {error}."
         raise InvalidContent(message) from error

@@ -201,15 +201,24 @@ def message_complete(connection: Connection, successes: Iterable[Success], *, wo
         cursor.execute(
             COMPLETE,
             (
-                [end.id for end in ends],
-                [end.attempt for end in ends],
+                _array(end.id for end in ends),
+                _array(end.attempt for end in ends),
                 worker,
                 results if any(result is not None for result in results) else None,
-                [end.started_at for end in ends],
-                [end.finished_at for end in ends],
+                _array(_timestamp(end.started_at) for end in ends),
+                _array(_timestamp(end.finished_at) for end in ends),
             ),
         )
         return {row[0] for row in cursor.fetchall()}
+
+
+def _array(items: Iterable[object]) -> str:
+    """An array's text, of items without commas or quotes: psycopg's general way costs ten times as much."""
+    return f"{{{','.join(map(str, items))}}}"
+
+
+def _timestamp(moment: dt.datetime | None) -> str:
+    return "null" if moment is None else moment.isoformat()
 
 
 DEFER = """

@@ -6,6 +6,7 @@ import importlib
 import re
 import sys
 from functools import cache
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
@@ -43,6 +44,12 @@ def find(path: str) -> Any:
         )
         raise UnknownTask(message)
     return found
+
+
+@cache
+def is_async(path: str) -> bool:
+    """Whether the task at a dotted path is a coroutine function."""
+    return iscoroutinefunction(find(path).func)
 
 
 def _module(module_path: str, path: str) -> ModuleType:

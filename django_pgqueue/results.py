@@ -45,8 +45,9 @@ def running(
 ) -> AnyTaskResult:
     """The result of a message that is about to run, as its task, its context and the signals see it."""
     content = json.loads(message.content)
+    headers = None if message.headers is None else json.loads(message.headers)
     return TaskResult(
-        task=_as_enqueued(task, message.priority, message.queue, json.loads(message.headers or "null"), alias),
+        task=_as_enqueued(task, message.priority, message.queue, headers, alias),
         id=str(message.id),
         status=TaskResultStatus.RUNNING,
         enqueued_at=message.created_at,

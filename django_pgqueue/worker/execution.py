@@ -50,7 +50,9 @@ class Execution:
     def run(self) -> Ended:
         try:
             self._start()
-            value = self.task.call(*self._arguments(), **self.result.kwargs)
+            # task.call and task.acall ask each time what kind of function it is; here that is known.
+            call = self.task.call if registry.is_async(self.message.task or "") else self.task.func
+            value = call(*self._arguments(), **self.result.kwargs)
             return self._ended(self._succeeded(value))
         except KeyboardInterrupt:
             raise
@@ -60,7 +62,7 @@ class Execution:
     async def arun(self) -> Ended:
         try:
             self._start()
-            value = await self.task.acall(*self._arguments(), **self.result.kwargs)
+            value = await self.task.func(*self._arguments(), **self.result.kwargs)
             return self._ended(self._succeeded(value))
         except KeyboardInterrupt:
             raise
@@ -97,9 +99,10 @@ class Execution:
 
     def _succeeded(self, value: Any) -> Outcome:
         normal = content.normalize(value, "the task's return value")
-        text = content.dump(normal, max_bytes=self.backend.settings.max_content_bytes, what="the task's return value")
+        limit = self.backend.settings.max_content_bytes
+        text = None if normal is None else content.dump(normal, max_bytes=limit, what="the task's return value")
         self._finish(TaskResultStatus.SUCCESSFUL, _return_value=normal)
-        return Succeeded(None if normal is None else text)
+        return Succeeded(text)
 
     def _failed(self, exception: BaseException) -> Outcome:
         """Called inside the except block: receivers of the signal find the exception in ``sys.exc_info()``."""

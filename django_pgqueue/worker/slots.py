@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from inspect import iscoroutinefunction
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -135,7 +134,7 @@ class Coroutines:
 
 def is_async(message: Received) -> bool:
     try:
-        return iscoroutinefunction(registry.find(message.task or "").func)
+        return registry.is_async(message.task or "")
     except UnknownTask:  # a thread will find out, and say so in the history
         return False
 

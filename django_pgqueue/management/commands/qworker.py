@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from django_pgqueue.checks import ours
+from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.supervisor import Supervisor
@@ -118,6 +119,10 @@ def seconds(option: str, value: float | None, default: float) -> float:
 def log_to_terminal(verbosity: int) -> None:
     """One line for each job, unless the project's LOGGING has its own idea or -v 0 asks for quiet."""
     logger = logging.getLogger("django_pgqueue")
+    # Django's own lines for each start and end would say the same twice, at the price of a job; its errors stay.
+    its = logging.getLogger(TASKS_LOGGER)
+    if its.level == logging.NOTSET:
+        its.setLevel(logging.WARNING)
     if verbosity == 0:
         logger.setLevel(logging.ERROR)
         return
