@@ -121,10 +121,8 @@ def test_the_first_start_makes_the_environment_and_goes_on_inside_it(project: Pr
     seen = json.loads(project.run("demo"))
     assert seen["prefix"] == seen["active"] == str(project.root / ".venv")
     assert seen["path"] == str(project.root / ".venv" / "bin")
-    assert project.installs == [
-        "downloads=never pip install "
-        f"--python {project.root}/.venv/bin/python --quiet -c example_project/constraints.txt -e .[demo]"
-    ]
+    python, constraints = f"{project.root}/.venv/bin/python", "example_project/constraints.txt"
+    assert project.installs == [f"downloads=never pip install --python {python} --quiet -c {constraints} -e .[demo]"]
 
 
 def test_arguments_and_exit_code_pass_through(project: Project) -> None:

@@ -1,0 +1,91 @@
+"""The steps of continuous integration: see .ci/run. Any Python 3 must be able to read the first half of this file."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+
+from example_project import bootstrap, interpreter  # noqa: E402
+
+LINT = "--lint"
+
+
+def main(arguments: "list[str]") -> int:
+    interpreter.require(sys.argv)
+    os.chdir(str(ROOT))
+    if arguments == [LINT]:
+        bootstrap.enter("test", "lint", "docs")
+        return report(lint())
+    return report(everything())
+
+
+def everything() -> "dict[str, bool]":
+    """Lint on the newest Python, whose Django the type stubs describe; the README's test command on both ends."""
+    pythons = interpreter.installed()
+    for version, path in sorted(pythons.items()):
+        say("Python {}.{}: {}".format(*version, path))
+    oldest, newest = min(pythons), max(pythons)
+    if oldest == newest:
+        say("NOTE: there is only one Python here, so the oldest and the newest pair can not both be tested.")
+    results = {"lint": run(pythons[newest], "tests/ci.py", LINT)}
+    for version in sorted({oldest, newest}):
+        title = "tests on Python {}.{}".format(*version)
+        say("\n=== " + title)
+        results[title] = run(command(version, pythons[version]), "tests")
+    return results
+
+
+def command(version: "tuple[int, int]", path: str) -> str:
+    """As the README has it, if that is the Python in question."""
+    return "python3" if interpreter.ask("python3")[0] == version else path
+
+
+def lint() -> "dict[str, bool]":
+    """Each check, all of them even if one fails."""
+    say("\n=== lint on Python {}.{}, {}".format(*sys.version_info[:2], sys.prefix))
+    # The embedded server's own database, so that a test database need not exist.
+    os.environ.update(DJANGO_SETTINGS_MODULE="tests.settings", PGQUEUE_TEST_DATABASE="pgqueue")
+    results = {
+        "ruff check": module("ruff", "check", "."),
+        "ruff format": module("ruff", "format", "--check", "."),
+        "mypy": module("mypy"),
+        "migrations": module("django", "makemigrations", "--check", "--dry-run"),
+    }
+    books = sorted(ROOT.glob("docs/**/mkdocs.yml")) + sorted(ROOT.glob("docs/**/properdocs.yml"))
+    for book in books:
+        results["docs"] = module(
+            "properdocs", "build", "--strict", "--quiet", "-f", str(book), "-d", str(ROOT / "site")
+        )
+    if not books:
+        say("NOTE: there is no docs/**/mkdocs.yml, so no documentation is built.")
+    return results
+
+
+def module(*arguments: str) -> bool:
+    return run(sys.executable, "-m", *arguments)
+
+
+def run(*words: str) -> bool:
+    say("\n$ " + " ".join(words))
+    begun = time.monotonic()
+    passed = subprocess.call(words, stdin=subprocess.DEVNULL) == 0
+    say("({}, {:.0f} s)".format("passed" if passed else "FAILED", time.monotonic() - begun))
+    return passed
+
+
+def report(results: "dict[str, bool]") -> int:
+    failed = [title for title, passed in results.items() if not passed]
+    say("\n{}".format("FAILED: " + ", ".join(failed) if failed else "Passed: " + ", ".join(results)))
+    return 1 if failed else 0
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
