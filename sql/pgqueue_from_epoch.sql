@@ -3,10 +3,13 @@ language sql immutable strict parallel safe
 as $$
     -- The time that is p_ms milliseconds after 1970-01-01 00:00 UTC.  Times that PostgreSQL can not write
     -- (dequeue_at may be any bigint) become -infinity and infinity.
-    -- 24 hours, not one day: a day has 23 or 25 hours where the session's time zone changes its clocks.
+    -- 24 hours, not one day: a day has 23 or 25 hours where the session's time zone changes its clocks.  Counted from
+    -- 2000, where timestamptz has its zero: from 1970 the last decades of it lie beyond the longest interval.
     select case
         when p_ms < -210866803200000 then '-infinity'::timestamptz
         when p_ms > 9224318015999999 then 'infinity'::timestamptz
-        else '1970-01-01 00:00:00+00'::timestamptz + (p_ms / 86400000) * interval '24 hours' + (p_ms % 86400000) * interval '1 millisecond'
+        else '2000-01-01 00:00:00+00'::timestamptz
+            + ((p_ms - 946684800000) / 86400000) * interval '24 hours'
+            + ((p_ms - 946684800000) % 86400000) * interval '1 millisecond'
     end
 $$;
