@@ -1,0 +1,58 @@
+"""What time it is for the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.sql.sessions import NOON
+
+if TYPE_CHECKING:
+    from tests.sql.sessions import Session
+
+
+def test_it_is_the_clock_of_the_database_unless_it_is_set(session: Session) -> None:
+    before = session.one("select clock_timestamp()")
+    clock = session.one("select pgqueue_clock()")
+    assert before <= clock <= session.one("select clock_timestamp()")
+
+
+def test_the_real_time_that_is_meant_may_be_that_of_the_transaction(session: Session) -> None:
+    assert session.one("select pgqueue_clock(now()) = now()")
+
+
+@pytest.mark.parametrize("epoch_ms", [NOON, 0, -1, NOON + 1, 4_102_444_800_001])
+def test_a_session_may_set_it_and_it_stands_still(session: Session, epoch_ms: int) -> None:
+    session.set_clock(epoch_ms)
+    assert session.one("select pgqueue_clock() = pgqueue_from_epoch(%s)", [epoch_ms])
+    assert session.one("select pgqueue_clock(now()) = pgqueue_from_epoch(%s)", [epoch_ms])
+
+
+def test_an_empty_setting_lets_it_run_again(session: Session) -> None:
+    session.set_clock(NOON)
+    session.set_clock(None)
+    assert session.one("select pgqueue_clock() >= now()")
+
+
+def test_a_local_setting_ends_with_the_transaction(session: Session) -> None:
+    session.rows("set local pgqueue.now = 5")
+    assert session.one("select pgqueue_to_epoch(pgqueue_clock())") == 5
+    session.rollback()
+    assert session.one("select pgqueue_clock() >= now()")
+
+
+def test_a_setting_that_is_no_number_is_an_error_and_not_another_time(session: Session) -> None:
+    session.rows("set pgqueue.now = 'tomorrow'")
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+        session.rows("select pgqueue_clock()")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_a_set_clock_is_right_on_the_day_when_clocks_are_changed(session: Session, zone: str) -> None:
+    session.rows("select set_config('timezone', %s, false)", [zone])
+    for hour in range(48):
+        epoch_ms = 1_711_843_200_000 + hour * 3_600_000  # from 2024-03-31 00:00 UTC on
+        session.set_clock(epoch_ms)
+        assert session.one("select pgqueue_to_epoch(pgqueue_clock())") == epoch_ms

@@ -1,0 +1,136 @@
+"""One message enters the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.sql.sessions import NOON
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+
+def test_a_message_with_nothing_but_content_has_the_documented_defaults(session: Session) -> None:
+    session.set_clock(NOON)
+    message = session.message(session.create({"n": 1}))
+
+    assert message.content == {"n": 1}
+    assert (message.queue, message.priority, message.task, message.channel) == ("default", 0, None, None)
+    assert (message.dequeue_at, message.attempt, message.max_attempts) == (NOON, 0, 5)
+    assert (message.unlock_at, message.locked_at, message.worker) == (None, None, None)
+    assert (message.headers, message.state, message.last_error, message.unique_key) == (None, None, None, None)
+    assert message.created_at.timestamp() * 1000 == NOON
+
+
+def test_what_is_said_about_a_message_stands_in_its_row(session: Session) -> None:
+    said = {
+        "queue": "mail",
+        "task": "shop.tasks.send",
+        "priority": -100,
+        "dequeue_at": -5,
+        "channel": "tenant-7",
+        "headers": {"trace": "abc"},
+        "max_attempts": None,
+    }
+    message = session.message(session.create([1, 2], **said))
+
+    assert message.content == [1, 2]
+    assert {name: getattr(message, name) for name in said} == said
+
+
+@pytest.mark.parametrize("content", [None, True, 0, -1.5, "", "é\U0001f375", [], {}, {"a": [{"b": None}]}, [[[]]]])
+def test_content_may_be_any_json_value(session: Session, content: Any) -> None:
+    assert session.message(session.create(content)).content == content
+
+
+def test_the_json_null_is_content_and_the_sql_null_is_none(session: Session) -> None:
+    json_null = session.create(None)
+    assert session.one("select content::text from pgqueue_message where id = %s", [json_null]) == "null"
+    with pytest.raises(psycopg.errors.NotNullViolation):
+        session.rows("select pgqueue_message_create(null)")
+
+
+def test_ten_megabytes_come_back_as_they_were_sent(session: Session) -> None:
+    content = {"page": "tea " * 2_621_440}
+    session.create(content)
+    assert session.take().content == content
+
+
+def test_messages_of_one_transaction_share_its_time_and_are_told_apart_by_id(session: Session) -> None:
+    ids = [session.create(n) for n in range(5)]
+    messages = session.messages()
+    assert [message.id for message in messages] == ids == sorted(ids)
+    assert len({message.dequeue_at for message in messages}) == 1
+    assert {message.dequeue_at for message in messages} == {session.one("select pgqueue_to_epoch(now())")}
+    assert {message.created_at for message in messages} == {session.one("select now()")}
+
+
+@pytest.mark.parametrize("dequeue_at", [-(2**63), -1, 0, 2**63 - 1])
+def test_dequeue_at_may_be_any_bigint(session: Session, dequeue_at: int) -> None:
+    assert session.message(session.create(dequeue_at=dequeue_at)).dequeue_at == dequeue_at
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error"),
+    [
+        ({"priority": 101}, psycopg.errors.CheckViolation),
+        ({"priority": -101}, psycopg.errors.CheckViolation),
+        ({"priority": 70_000}, psycopg.errors.NumericValueOutOfRange),
+        ({"queue": ""}, psycopg.errors.CheckViolation),
+        ({"queue": None}, psycopg.errors.NotNullViolation),
+    ],
+)
+def test_what_the_queue_can_not_hold_is_refused_and_the_rest_stays(
+    connect: Connect, parameters: dict[str, Any], error: type[psycopg.Error]
+) -> None:
+    session = connect()
+    kept = session.create()
+    with pytest.raises(error):
+        session.create(**parameters)
+    assert [message.id for message in session.messages()] == [kept]
+
+
+def test_what_is_not_committed_is_seen_by_nobody_else(connect: Connect) -> None:
+    producer, consumer = connect(autocommit=False), connect()
+    message_id = producer.create()
+
+    assert consumer.dequeue() == []
+    producer.commit()
+    assert [message.id for message in consumer.dequeue()] == [message_id]
+
+
+def test_what_was_rolled_back_never_was(connect: Connect) -> None:
+    producer, consumer = connect(autocommit=False), connect()
+    producer.create({"order": 1})
+    producer.rollback()
+    kept = producer.create({"order": 2})
+    producer.commit()
+
+    assert [(message.id, message.content) for message in consumer.dequeue(10)] == [(kept, {"order": 2})]
+    assert consumer.messages()[0].id == kept
+
+
+def test_a_savepoint_takes_its_messages_back_alone(connect: Connect) -> None:
+    producer, consumer = connect(autocommit=False), connect()
+    before = producer.create("before")
+    producer.rows("savepoint inner_work")
+    producer.create("inside")
+    producer.rows("rollback to inner_work")
+    after = producer.create("after")
+    producer.commit()
+
+    assert [message.id for message in consumer.dequeue(10)] == [before, after]
+
+
+def test_producers_do_not_wait_for_each_other(connect: Connect) -> None:
+    slow, fast = connect(autocommit=False), connect()
+    slow.create("slow", queue="mail", channel="tenant")
+    fast.rows("set lock_timeout = '100ms'")
+
+    fast.create("fast", queue="mail", channel="tenant")
+
+    assert [message.content for message in fast.dequeue(10)] == ["fast"]

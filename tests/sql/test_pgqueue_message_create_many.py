@@ -1,0 +1,97 @@
+"""Many messages enter the queue with one statement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.sql.sessions import NOON, Listener
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+DESCRIPTIONS: list[dict[str, Any]] = [
+    {"content": {"n": 1}},
+    {"content": None, "queue": "mail"},
+    {"content": [], "task": "shop.tasks.send", "priority": 100},
+    {"content": "text", "priority": -100, "dequeue_at": -1},
+    {"content": 1.5, "dequeue_at": 2**63 - 1, "channel": "tenant"},
+    {"content": {}, "headers": {"trace": 1}, "max_attempts": 1},
+    {"content": {}, "max_attempts": None},
+]
+
+
+@pytest.mark.parametrize("description", DESCRIPTIONS)
+def test_a_message_of_many_is_the_same_row_as_a_single_one(session: Session, description: dict[str, Any]) -> None:
+    [one_of_many] = session.ids("pgqueue_message_create_many", messages=[description])
+    single = session.create(**description)
+
+    assert _without_id(session.message(one_of_many)) == _without_id(session.message(single))
+
+
+def _without_id(message: Any) -> dict[str, Any]:
+    row: dict[str, Any] = message._asdict()
+    del row["id"]
+    return row
+
+
+def test_ids_come_in_the_order_of_the_array(session: Session) -> None:
+    ids = session.create_batch(3000)
+    assert ids == sorted(ids)
+    assert [message.content for message in session.messages()] == list(range(3000))
+    assert [message.content for message in session.dequeue(3000)] == list(range(3000))
+
+
+def test_no_messages_are_no_messages(session: Session) -> None:
+    assert session.ids("pgqueue_message_create_many", messages=[]) == []
+
+
+def test_null_for_what_has_a_default_is_the_default(session: Session) -> None:
+    nulls = {"queue": None, "task": None, "priority": None, "dequeue_at": None, "channel": None, "headers": None}
+    session.set_clock(NOON)
+    session.ids("pgqueue_message_create_many", messages=[{"content": 1, **nulls}])
+    [message] = session.messages()
+    assert (message.queue, message.priority, message.dequeue_at, message.headers) == ("default", 0, NOON, None)
+
+
+@pytest.mark.parametrize(
+    ("messages", "error"),
+    [
+        ({"content": 1}, psycopg.errors.InvalidParameterValue),
+        ([{"content": 1}, {"queue": "mail"}], psycopg.errors.NotNullViolation),
+        ([{"content": 1}, {"content": 2, "priority": 101}], psycopg.errors.CheckViolation),
+        ([{"content": 1}, {"content": 2, "priority": "high"}], psycopg.errors.InvalidTextRepresentation),
+        ([{"content": 1}, {"content": 2, "queue": ""}], psycopg.errors.CheckViolation),
+        ([{"content": 1}, 2], psycopg.errors.NotNullViolation),
+    ],
+)
+def test_one_bad_message_refuses_all(connect: Connect, messages: Any, error: type[psycopg.Error]) -> None:
+    session = connect()
+    with pytest.raises(error):
+        session.ids("pgqueue_message_create_many", messages=messages)
+    assert session.messages() == []
+
+
+def test_one_sleeper_is_woken_for_each_queue_that_got_something_to_do(connect: Connect) -> None:
+    producer, sleeper = connect(), connect()
+    for queue in ("mail", "maps", "later"):
+        producer.call(
+            "pgqueue_worker_seen",
+            id=f"{queue}-worker",
+            queues=[queue],
+            exclude_queues=[],
+            hostname="host",
+            pid=1,
+            slots=1,
+            asleep_ms=60_000,
+        )
+    listener = Listener(sleeper, "pgqueue_mail-worker", "pgqueue_maps-worker", "pgqueue_later-worker")
+
+    messages = [{"content": n, "queue": queue} for n in range(10) for queue in ("mail", "maps")]
+    messages += [{"content": 0, "queue": "later", "dequeue_at": 2**62}]
+    producer.ids("pgqueue_message_create_many", messages=messages)
+
+    assert sorted(listener.heard(producer)) == [("pgqueue_mail-worker", "mail"), ("pgqueue_maps-worker", "maps")]

@@ -1,0 +1,39 @@
+"""What time it is for the queue, in milliseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.sessions import NOON
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+
+def test_it_is_the_clock_of_the_database_unless_it_is_set(session: Session) -> None:
+    assert session.one("""
+        select pgqueue_now() between pgqueue_to_epoch(now()) and pgqueue_to_epoch(clock_timestamp() + interval '1 second')
+    """)
+    assert session.one("select pgqueue_now(now()) = pgqueue_to_epoch(now())")
+
+
+@pytest.mark.parametrize("epoch_ms", [NOON, 0, -1, 2**62])
+def test_a_session_may_set_it_and_it_stands_still(session: Session, epoch_ms: int) -> None:
+    session.set_clock(epoch_ms)
+    assert session.one("select pgqueue_now()") == epoch_ms
+    assert session.one("select pgqueue_now(now())") == epoch_ms
+
+
+def test_it_agrees_with_the_clock(session: Session) -> None:
+    assert session.one("select pgqueue_now(now()) = pgqueue_to_epoch(pgqueue_clock(now()))")
+    session.set_clock(NOON)
+    assert session.one("select pgqueue_now() = pgqueue_to_epoch(pgqueue_clock())")
+
+
+def test_the_clock_of_one_session_is_nobody_elses(connect: Connect) -> None:
+    traveller, other = connect(), connect()
+    traveller.set_clock(NOON)
+    assert other.one("select pgqueue_now()") > NOON

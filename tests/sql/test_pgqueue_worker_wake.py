@@ -1,0 +1,127 @@
+"""A message that is ready wakes one sleeping worker of its queue, when it is committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.sessions import Listener, token
+from tests.sql.test_pgqueue_worker_seen import see
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def producer(connect: Connect) -> Session:
+    return connect()
+
+
+@pytest.fixture
+def listener(connect: Connect) -> Listener:
+    """Listens to the notification channels of the workers a, b and c."""
+    return Listener(connect(), "pgqueue_a", "pgqueue_b", "pgqueue_c")
+
+
+def test_a_sleeper_is_told_the_queue_that_has_something_to_do(producer: Session, listener: Listener) -> None:
+    see(producer, "a", asleep_ms=MINUTE)
+    producer.create(queue="mail")
+    assert listener.heard(producer) == [("pgqueue_a", "mail")]
+
+
+def test_only_one_of_many_sleepers_is_woken(producer: Session, listener: Listener) -> None:
+    for name in "abc":
+        see(producer, name, asleep_ms=MINUTE)
+    producer.create()
+    assert len(listener.heard(producer)) == 1
+
+
+def test_who_is_awake_is_not_notified(producer: Session, listener: Listener) -> None:
+    see(producer, "a")
+    producer.create()
+    assert listener.heard(producer) == []
+
+
+def test_who_died_asleep_is_passed_over_when_its_time_is_past(producer: Session, listener: Listener) -> None:
+    see(producer, "a", asleep_ms=MINUTE)
+    see(producer, "b", asleep_ms=2 * MINUTE)
+    producer.set_clock(producer.one("select asleep_until from pgqueue_worker where id = 'a'"))
+    producer.create()
+    assert listener.heard(producer) == [("pgqueue_b", "default")]
+
+
+def test_workers_of_other_queues_are_left_asleep(producer: Session, listener: Listener) -> None:
+    see(producer, "a", queues=["maps"], asleep_ms=MINUTE)
+    see(producer, "b", exclude_queues=["mail"], asleep_ms=MINUTE)
+    producer.create(queue="mail")
+    assert listener.heard(producer) == []
+
+
+@pytest.mark.parametrize("queues", [None, ["mail"], ["maps", "mail"]])
+def test_workers_of_the_queue_are_woken(producer: Session, listener: Listener, queues: list[str] | None) -> None:
+    see(producer, "a", queues=queues, exclude_queues=["spam"], asleep_ms=MINUTE)
+    producer.create(queue="mail")
+    assert listener.heard(producer) == [("pgqueue_a", "mail")]
+
+
+def test_nobody_is_woken_for_what_is_scheduled(producer: Session, listener: Listener) -> None:
+    see(producer, "a", asleep_ms=MINUTE)
+    producer.create(dequeue_at=producer.one("select pgqueue_now() + 60000"))
+    assert listener.heard(producer) == []
+
+
+def test_the_notification_is_delivered_with_the_commit_and_not_before(connect: Connect, listener: Listener) -> None:
+    other, producer = connect(), connect(autocommit=False)
+    see(other, "a", asleep_ms=MINUTE)
+    producer.create()
+    assert listener.heard(other) == []
+    producer.commit()
+    assert listener.heard(other) == [("pgqueue_a", "default")]
+
+
+def test_what_is_rolled_back_wakes_nobody(connect: Connect, listener: Listener) -> None:
+    other, producer = connect(), connect(autocommit=False)
+    see(other, "a", asleep_ms=MINUTE)
+    producer.create()
+    producer.rollback()
+    assert listener.heard(other) == []
+
+
+def test_a_transaction_of_many_messages_notifies_once(connect: Connect, listener: Listener) -> None:
+    other, producer = connect(), connect(autocommit=False)
+    see(other, "a", asleep_ms=MINUTE)
+    for _ in range(20):
+        producer.create()
+    producer.commit()
+    assert listener.heard(other) == [("pgqueue_a", "default")]
+
+
+def test_reading_the_sleepers_waits_for_nobody_and_nobody_waits_for_it(connect: Connect) -> None:
+    waking, seen, producer = connect(autocommit=False), connect(autocommit=False), connect()
+    see(producer, "a", asleep_ms=MINUTE)
+    for session in (waking, seen, producer):
+        session.rows("set lock_timeout = '100ms'")
+    waking.commit()
+    waking.create()  # has read the sleeper and goes on
+    see(seen, "a")  # changes it and goes on
+    producer.create()
+
+
+def test_a_message_that_is_run_at_once_wakes_a_sleeper(producer: Session, listener: Listener) -> None:
+    message_id = producer.create(dequeue_at=2**62)
+    see(producer, "a", asleep_ms=MINUTE)
+    producer.ids("pgqueue_message_reschedule", ids=[message_id])
+    assert listener.heard(producer) == [("pgqueue_a", "default")]
+
+
+def test_a_message_that_is_enqueued_again_wakes_a_sleeper(producer: Session, listener: Listener) -> None:
+    producer.create()
+    held = producer.take()
+    producer.value("pgqueue_message_fail", **token(held))
+    see(producer, "a", asleep_ms=MINUTE)
+    producer.ids("pgqueue_attempt_enqueue", attempt_ids=[producer.history()[0].id])
+    assert listener.heard(producer) == [("pgqueue_a", "default")]
