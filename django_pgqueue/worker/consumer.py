@@ -122,11 +122,8 @@ class Consumer:
         room = self.pace.room(self._unfinished())
         if self.stop_by is not None or room == 0 or time.monotonic() < self.idleness.next_look:
             return
-        claimed = self._claim(room)
-        if not claimed and self.settings.burst:
-            self.drained = True
-            return
-        self.drained = False
+        claimed, everywhere = self._claim(room)
+        self.drained = self.settings.burst and everywhere and not claimed
         if claimed and self.idleness.asleep:
             self._wake_up(claimed, full=len(claimed) >= room)
         self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
@@ -135,7 +132,8 @@ class Consumer:
         elif self.idleness.asleep:
             self._sleep_until_due()
 
-    def _claim(self, room: int) -> list[Received]:
+    def _claim(self, room: int) -> tuple[list[Received], bool]:
+        """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
         began = time.monotonic()
         floors = self.floors.choose(began)
         claimed = functions.message_dequeue(
@@ -157,9 +155,7 @@ class Consumer:
                 self.held[message.id] = Held(message, began)
             self.slots.refill_below = self.pace.refill_below
             self.slots.run(claimed)
-        elif floors is not None:
-            return self._claim(room)  # nothing above the floors: look everywhere
-        return claimed
+        return claimed, floors is None
 
     # Sleeping and waking
 
