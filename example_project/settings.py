@@ -102,5 +102,10 @@ LOGGING = {
         "requests": {"class": "logging.StreamHandler", "formatter": "django.server", "filters": ["worth_a_line"]}
     },
     "formatters": {"django.server": {"()": "django.utils.log.ServerFormatter", "format": "{message}", "style": "{"}},
-    "loggers": {"django.server": {"handlers": ["requests"], "level": "INFO", "propagate": False}},
+    "loggers": {
+        "django.server": {"handlers": ["requests"], "level": "INFO", "propagate": False},
+        # The worker has one line for each job, and the admin the tracebacks.
+        "django.tasks": {"level": "CRITICAL"},
+        "django_tasks": {"level": "CRITICAL"},
+    },
 }

@@ -7,7 +7,7 @@ from django.db import transaction
 from django_pgqueue.compat import AnyTaskResult
 from django_pgqueue.queue import Queue
 from example_project.shop.models import Order, OrderJob, OrderLine, Product
-from example_project.shop.tasks import book_courier, send_receipt
+from example_project.shop.tasks import send_receipt
 
 
 class ChangedMind(Exception):
@@ -28,11 +28,9 @@ def place_order(customer: str, email: str, basket: Mapping[Product, int], *, cha
 
         # No on_commit: a job is a row of the same transaction. It exists when the order does, and not before.
         receipt = send_receipt.enqueue(order.pk)
-        courier = book_courier.enqueue(order.pk)
         Queue("warehouse").send(picking_slip(order))
 
-        for job in (receipt, courier):
-            remember(order, job)
+        remember(order, receipt)
         if change_mind:
             raise ChangedMind(order.pk, receipt.id)
     return order

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django_pgqueue.compat import AnyTaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_pgqueue.models import Message
 from example_project.shop.models import Order, OrderJob
-from example_project.shop.tasks import REMIND_AFTER, quote_currencies, redeem_voucher, send_reminder
+from example_project.shop.tasks import REMIND_AFTER, book_courier, quote_currencies, redeem_voucher, send_reminder
 
 SOON = timedelta(minutes=5)
 BUSY_MS, IDLE_MS = 500, 2000
@@ -84,6 +84,10 @@ def last_error(result: AnyTaskResult) -> str:
     return message if colon else name
 
 
+def book(order: Order) -> AnyTaskResult:
+    return book_courier.enqueue(order.pk)
+
+
 def remind(order: Order) -> AnyTaskResult:
     return send_reminder.using(run_after=REMIND_AFTER).enqueue(order.pk)
 
@@ -96,4 +100,9 @@ def redeem(order: Order) -> AnyTaskResult:
     return redeem_voucher.enqueue(order.pk, code="SUMMER-99")
 
 
-ON_REQUEST: dict[str, Callable[[Order], AnyTaskResult]] = {"remind": remind, "quote": quote, "redeem": redeem}
+ON_REQUEST: dict[str, Callable[[Order], AnyTaskResult]] = {
+    "book": book,
+    "remind": remind,
+    "quote": quote,
+    "redeem": redeem,
+}

@@ -46,7 +46,7 @@ def changed_mind(request: HttpRequest, order_pk: int, job_id: str) -> HttpRespon
 
 @require_GET
 def orders(request: HttpRequest) -> HttpResponse:
-    recent = Order.objects.select_related("receipt", "courierbooking", "parcel")[:RECENT]
+    recent = Order.objects.select_related("receipt", "parcel")[:RECENT]
     return render(request, "shop/orders.html", {"orders": recent, "report": SalesReport.objects.first()})
 
 

@@ -77,11 +77,15 @@ class Page:
     def open(self, path: str) -> None:
         self.driver.get(urllib.parse.urljoin(self.url, path))
 
-    def find(self, css: str) -> WebElement:
-        return WebDriverWait(self.driver, SECONDS).until(lambda driver: driver.find_element(By.CSS_SELECTOR, css))
+    def find(self, what: str, by: str = By.CSS_SELECTOR) -> WebElement:
+        return WebDriverWait(self.driver, SECONDS).until(lambda driver: driver.find_element(by, what))
 
     def press(self, text: str) -> None:
-        self.driver.find_element(By.XPATH, f"//button[normalize-space()='{text}']").click()
+        """Press a button that leads to another page, and be there."""
+        self.driver.execute_script("window.isOld = true")
+        self.find(f"//button[normalize-space()='{text}'] | //input[@value='{text}']", By.XPATH).click()
+        there = "return !window.isOld && document.readyState === 'complete'"
+        wait_until(lambda: self.driver.execute_script(there), f"the page after {text!r}")
 
     def shows(self, *texts: str) -> None:
         """Wait until the page shows all of them, in this order."""
@@ -187,10 +191,15 @@ def shop(page: Page) -> Page:
     return page
 
 
-def place_an_order(page: Page, button: str = "Place the order") -> None:
+def fill_in_an_order(page: Page) -> None:
     page.open("/")
     page.find("input[type=number]").send_keys("2")
-    page.press(button)
+
+
+def place_an_order(page: Page) -> Order:
+    fill_in_an_order(page)
+    page.press("Place the order")
+    return Order.objects.get(pk=page.find("h1").text.removeprefix("Order "))
 
 
 def test_an_order_is_placed_and_its_receipt_arrives(shop: Page, worker: None) -> None:
@@ -199,11 +208,10 @@ def test_an_order_is_placed_and_its_receipt_arrives(shop: Page, worker: None) ->
     shop.save("shop-narrow", 400)
     assert shop.unlabelled() == []
 
-    place_an_order(shop)
-    order = Order.objects.first()
-    assert order
+    order = place_an_order(shop)
     shop.shows(f"Order {order.pk}", "HARBOUR TEA", f"Receipt for order {order.pk}")
 
+    shop.press("Book the courier")
     assert shop.job_becomes("Book courier", "retrying")[3].startswith("The courier's line is busy")
     shop.save("order-retrying")
     shop.press("Remind me in one minute")
@@ -218,7 +226,7 @@ def test_an_order_is_placed_and_its_receipt_arrives(shop: Page, worker: None) ->
     shop.save("order-narrow", 400)
 
     shop.open(reverse("shop:orders"))
-    shop.shows("Recent orders", f"Order {order.pk}", "booked")
+    shop.shows("Recent orders", f"Order {order.pk}", "sent")
     shop.save("orders")
 
 
@@ -234,7 +242,7 @@ def test_the_admin_shows_the_job_as_scheduled_and_then_in_the_history(
     shop.open(f"{reverse('admin:pgqueue_message_changelist')}?q={reminder}")
     shop.find("#id_username").send_keys("admin")
     shop.find("#id_password").send_keys("secret")
-    shop.find("[type=submit]").click()
+    shop.press("Log in")
     shop.shows(reminder, "send_reminder", "cheduled")
     shop.save("admin-scheduled")
 
@@ -252,7 +260,8 @@ def test_the_admin_shows_the_job_as_scheduled_and_then_in_the_history(
 
 def test_a_changed_mind_leaves_nothing(shop: Page) -> None:
     before = Order.objects.count()
-    place_an_order(shop, "Place it, then roll back")
+    fill_in_an_order(shop)
+    shop.press("Place it, then roll back")
     shop.shows("You changed your mind", "does not exist", "does not exist")
     shop.save("changed-mind")
     assert Order.objects.count() == before

@@ -62,4 +62,4 @@ class Command(BaseCommand):
             tomorrow = timezone.now() + timedelta(days=1)
             remember(order, send_reminder.using(run_after=tomorrow).enqueue(order.pk))
         make_sales_report.enqueue()
-        self.stdout.write(f"{order}: a reminder, a quote, an expired voucher; and a sales report")
+        self.stdout.write(f"{order}: a courier, a reminder, a quote, an expired voucher; and a sales report")
