@@ -20,7 +20,7 @@ COLOURS = {"web": "36", "worker": "33", "shop": "32"}
 PR_SET_PDEATHSIG = 1
 
 
-class Stopped(Exception):  # noqa: N818 - reads as a sentence where it is raised
+class Stopped(Exception):
     """A process ended that should have gone on, so everything ends."""
 
     def __init__(self, message: str, code: int) -> None:

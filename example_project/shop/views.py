@@ -1,5 +1,7 @@
 """The pages. A job is enqueued wherever it belongs, in the middle of the transaction that needs it."""
 
+from typing import Any
+
 from django.contrib import messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -64,13 +66,14 @@ def order_status(request: HttpRequest, pk: int) -> JsonResponse:
     return JsonResponse(
         {
             "receipt": hasattr(found, "receipt"),
+            "jobs": [(line.label, line.standing.status) for line in context["jobs"]],
             "html": render_to_string("shop/_progress.html", {"order": found, **context}, request),
             "wait_ms": context["wait_ms"],
         }
     )
 
 
-def progress(order: Order) -> dict[str, object]:
+def progress(order: Order) -> dict[str, Any]:
     lines = jobs.job_lines(order)
     waits_ms = [line.standing.wait_ms for line in lines if line.standing.wait_ms]
     return {"jobs": lines, "wait_ms": min(waits_ms, default=None)}

@@ -1,5 +1,6 @@
 // Keep the order's progress up to date: ask again as soon as the answer says that it is worth it.
 const progress = document.getElementById("progress");
+const news = document.getElementById("news");
 
 function askAgain(waitMs) {
   if (waitMs) setTimeout(ask, waitMs);
@@ -12,7 +13,7 @@ async function ask() {
     if (response.ok) {
       const answer = await response.json();
       waitMs = answer.wait_ms;
-      show(answer.html);
+      show(answer);
     }
   } catch (error) {
     console.warn("The shop does not answer:", error);
@@ -22,9 +23,11 @@ async function ask() {
 
 let shown = "";
 
-// Replace nothing that has not changed: it would take the focus away and be read out again.
-function show(html) {
-  if (html !== shown) progress.innerHTML = shown = html;
+// Replace nothing that has not changed: it would take the focus away. Who listens instead of looking hears the news only.
+function show({ html, jobs }) {
+  if (html === shown) return;
+  progress.innerHTML = shown = html;
+  news.textContent = jobs.map(([label, status]) => `${label}: ${status}.`).join(" ");
 }
 
 askAgain(Number(progress.dataset.waitMs));
