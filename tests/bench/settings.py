@@ -1,0 +1,27 @@
+"""Settings of the benchmark: a durable PostgreSQL, and nothing else installed."""
+
+import os
+from typing import Any
+
+import dj_database_url
+import django
+
+SECRET_KEY = "benchmark only"
+USE_TZ = True
+INSTALLED_APPS = ["django_pgqueue", "tests.bench"]
+if django.VERSION < (6, 0):
+    INSTALLED_APPS.append("django_tasks")
+
+SERVER_SETTINGS = {"shared_buffers": "256MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}
+
+
+def database() -> Any:
+    if given := os.environ.get("DATABASE_URL"):
+        return dj_database_url.parse(given)
+    from example_project import embedded_postgres
+
+    return dj_database_url.parse(embedded_postgres.start("bench", settings=SERVER_SETTINGS, keep=False))
+
+
+DATABASES = {"default": database()}
+TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": []}}
