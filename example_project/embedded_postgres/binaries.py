@@ -44,10 +44,10 @@ class Binaries:
     def program(self, name: str) -> Path:
         return self.folder / name
 
-    def version(self, account: Account) -> str:
+    def version(self) -> str:
         """What the server says of itself, like "PostgreSQL 18.6"."""
         command = [str(self.program("postgres")), "--version"]
-        said = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, **account.run_as)
+        said = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
         found = re.search(r"\d+(\.\d+|devel|beta\d+|rc\d+)", said.stdout)
         if not found:
             raise EmbeddedPostgresError(f"{command[0]} does not run here: {said.stderr.strip() or said.stdout.strip()}")

@@ -22,7 +22,6 @@ class Cluster:
     """An initialised data directory with the programs and the account that serve it."""
 
     data: Path
-    version: str
     major: int
     binaries: Binaries
     account: Account
@@ -30,9 +29,8 @@ class Cluster:
     @classmethod
     def of(cls, folder: Path, binaries: Binaries, account: Account) -> Self:
         """The cluster that those programs serve in that folder, whether it exists yet or not."""
-        version = binaries.version(account)
-        major = int(re.findall(r"\d+", version)[0])
-        return cls(data=folder / f"data-{major}", version=version, major=major, binaries=binaries, account=account)
+        major = int(re.findall(r"\d+", binaries.version())[0])
+        return cls(data=folder / f"data-{major}", major=major, binaries=binaries, account=account)
 
     def initialise_once(self) -> None:
         if not self.data.exists():

@@ -23,7 +23,6 @@ class Server:
     port: int
     postmaster: int
     supervisor: int
-    version: str
     made_with: str
 
 

@@ -41,8 +41,13 @@ def start(profile: str = "demo", *, settings: Mapping[str, str] | None = None, k
     wanted = Profile.named(profile, settings, keep)
     folder = Folder.of(profile)
     folder.make()
+    binaries = Binaries.found()
     order = Order(
-        folder=str(folder.path), binaries=str(Binaries.found().folder), settings=wanted.settings, keep=wanted.keep
+        folder=str(folder.path),
+        binaries=str(binaries.folder),
+        version=binaries.version(),
+        settings=wanted.settings,
+        keep=wanted.keep,
     )
     return join(folder, order).url
 
@@ -54,7 +59,7 @@ def join(folder: Folder, order: Order) -> Server:
         # Taking it waits while a supervisor is stopping its server; once we have it, the server stays.
         lease = leases.get(folder.path) or Lock.shared(folder.lease)
         server = running(folder, order)
-        if server and server.made_with == str(order) and accepts_connections(server.port):
+        if server and server.made_with == order.result and accepts_connections(server.port):
             leases[folder.path] = lease
             return server
         if folder.path not in leases:
@@ -73,10 +78,10 @@ def running(folder: Folder, order: Order) -> Server | None:
 
 
 def give_up_after(seconds: float, folder: Folder, server: Server | None, order: Order) -> None:
-    if server and server.made_with != str(order) and seconds > OTHER_USERS_SECONDS:
+    if server and server.made_with != order.result and seconds > OTHER_USERS_SECONDS:
         raise EmbeddedPostgresError(
-            f"The server in {folder.path} is in use, and was started with other settings or programs: "
-            f"{server.made_with}. End its users, or use another profile."
+            f"The server in {folder.path} is in use, and is another than the one asked for: {server.made_with}. "
+            "End its users, or use another profile."
         )
     if seconds > START_SECONDS:
         raise EmbeddedPostgresError(f"The server in {folder.path} does not accept connections; see {folder.log}.")

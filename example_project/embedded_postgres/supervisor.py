@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ class Order:
 
     folder: str
     binaries: str
+    version: str
     settings: Mapping[str, str]
     keep: bool
 
@@ -44,6 +46,12 @@ class Order:
 
     def __str__(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def result(self) -> str:
+        """What comes of it. Two environments hold the same version in different folders, and can share a server."""
+        settings = " ".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
+        return f"{self.version}, {'keeping' if self.keep else 'throwing away'} its data, with {settings}"
 
 
 @dataclass(slots=True)
@@ -94,8 +102,7 @@ class Supervisor:
                 port=postmaster.port,
                 postmaster=postmaster.process.pid,
                 supervisor=os.getpid(),
-                version=cluster.version,
-                made_with=str(self.order),
+                made_with=self.order.result,
             )
         )
         return postmaster
@@ -104,7 +111,11 @@ class Supervisor:
         # With our lock's file gone, the folder may already be another supervisor's: then leave its files alone.
         while not (self.stopping or alone.vanished or self.unused()):
             if not postmaster.alive:
-                postmaster = self.serve_again(cluster, postmaster.port)
+                try:
+                    postmaster = self.serve_again(cluster, postmaster.port)
+                except EmbeddedPostgresError as error:
+                    print(error, file=sys.stderr, flush=True)  # into the log
+                    break
             time.sleep(LOOK_SECONDS)
         if not alone.vanished:
             self.folder.withdraw()
@@ -115,7 +126,6 @@ class Supervisor:
     def serve_again(self, cluster: Cluster, port: int) -> Postmaster:
         """After somebody killed the server: on the same port, so that its users only have to connect again."""
         if len(self.restarted) == RESTARTS and time.monotonic() - self.restarted[0] < RESTARTS_SECONDS:
-            self.folder.withdraw()
             raise EmbeddedPostgresError(f"The server ended {RESTARTS} times in {RESTARTS_SECONDS:.0f} s: giving up.")
         self.restarted.append(time.monotonic())
         return self.serve(cluster, port)

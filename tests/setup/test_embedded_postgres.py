@@ -41,6 +41,12 @@ def test_processes_that_start_at_once_get_one_server(host: Host) -> None:
     assert len(processes_of(host)) == 1
 
 
+def test_environments_with_the_same_version_share_a_server(host: Host) -> None:
+    elsewhere = host.home / "other environment"
+    elsewhere.symlink_to(Binaries.found().folder)
+    assert host.user(env={"PGQUEUE_POSTGRES_BIN": str(elsewhere)}).url == host.user().url
+
+
 def test_profiles_have_servers_of_their_own(host: Host) -> None:
     demo, other = host.user("demo"), host.user("other")
     assert demo.url != other.url
