@@ -15,6 +15,7 @@ declare
     v_message pgqueue_message;
     v_now bigint := pgqueue_now();
     v_count integer := 0;
+    v_used integer;
     v_last integer;
     v_error jsonb;
 begin
@@ -25,13 +26,20 @@ begin
         limit p_limit
         for update skip locked
     loop
-        v_last := coalesce(v_message.max_attempts, 5);
+        v_used := v_message.attempt;
+        v_last := v_message.max_attempts;
+        if v_last is null then
+            -- Deferring raises max_attempts with each attempt, so that it uses none up.  Where there is nothing to raise,
+            -- only the attempts that were lost count.
+            v_last := 5;
+            v_used := 1 + (select count(*) from pgqueue_attempt a where a.message_id = v_message.id and a.status = 'lost');
+        end if;
         v_error := jsonb_build_object(
             'class', 'django_pgqueue.exceptions.AttemptLost',
             'message', format('the lock of worker %s ran out at %s (attempt %s of %s)', v_message.worker,
                               pgqueue_from_epoch(v_message.unlock_at) at time zone 'UTC' || ' UTC',
-                              v_message.attempt, v_last));
-        if v_message.attempt >= v_last then
+                              v_used, v_last));
+        if v_used >= v_last then
             delete from pgqueue_message m where m.id = v_message.id;
             perform pgqueue_attempt_append(v_message, 'failed', true, v_error);
         else
