@@ -7,9 +7,12 @@ set lock_timeout = '200ms'
 as $$
 -- Keeps the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
 -- older than p_days_kept whole days (null: keeps all).  Answers how many were made or dropped.
--- Any number of workers may call it at any time: one works, the others pass.  It never makes traffic wait: a lock that
--- is not to be had within lock_timeout is left for the next call.
+-- Attempts of days on which nobody called this are in pgqueue_attempt_default; they get their partitions too, because
+-- retention drops partitions and would never reach them.
+-- Any number of workers may call it at any time: one works, the others pass.  Traffic waits for it no longer than
+-- lock_timeout: a lock that is not to be had within it is left for the next call.
 declare
+    v_day date;
     v_today date := pgqueue_clock()::date;
     v_changed integer := 0;
     v_partition record;
@@ -18,8 +21,15 @@ begin
         return 0;
     end if;
     begin
-        for v_day in 0..p_days_ahead loop
-            v_changed := v_changed + pgqueue_attempt_partition(v_today + v_day)::integer;
+        for v_day in
+            select v_today + n from generate_series(0, p_days_ahead) as n
+            union
+            (select d.finished_at::date from pgqueue_attempt_default d
+             where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+             group by 1 order by 1 limit 30)  -- the next call makes the others: each takes locks until the end
+            order by 1
+        loop
+            v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
         end loop;
         for v_partition in
             select c.relname
