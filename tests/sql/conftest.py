@@ -15,7 +15,7 @@ from tests.sql.sessions import Session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TABLES = "pgqueue_message, pgqueue_attempt, pgqueue_worker"
+TABLES = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker")
 
 
 class Connect(Protocol):
@@ -56,4 +56,5 @@ def connect(conninfo: str) -> Iterator[Connect]:
 
         yield open_session
     with psycopg.connect(conninfo, autocommit=True) as connection:
-        connection.execute(f"truncate {TABLES}".encode())
+        for table in TABLES:  # far quicker than to truncate the partitions of the history
+            connection.execute(f"delete from {table}".encode())

@@ -8,12 +8,13 @@ from threading import Barrier
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-import psycopg
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    import psycopg
 
 T = TypeVar("T")
 SECONDS = 30.0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def see(session: Session, worker: str = "host-1", **changes: Any) -> None:
-    known = {"queues": None, "exclude_queues": [], "hostname": "host", "pid": 7, "slots": 4}
+    known: dict[str, Any] = {"queues": None, "exclude_queues": [], "hostname": "host", "pid": 7, "slots": 4}
     session.call("pgqueue_worker_seen", id=worker, **{**known, **changes})
 
 

@@ -1,0 +1,150 @@
+"""Partitions of the history are made in time and dropped when they are old."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from tests.sql.sessions import NOON, concurrently, eventually, token
+from tests.sql.test_pgqueue_attempt import end_one, partition_of
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+DAY_MS = 86_400_000
+FIRST = dt.date(2023, 11, 14)  # that of NOON, in UTC
+
+
+def named(*days: int) -> list[str]:
+    """The partitions of days after the first one."""
+    return [f"pgqueue_attempt_{FIRST + dt.timedelta(days=day):%Y%m%d}" for day in days]
+
+
+def partitions(session: Session) -> list[str]:
+    """Those of the days of these tests, which are years ago."""
+    return session.column("""
+        select relname::text from pg_class
+        where relkind = 'r' and relname like 'pgqueue_attempt_2023%' order by relname
+    """)
+
+
+def drop_partitions(session: Session) -> None:
+    for name in partitions(session):
+        session.rows(f"drop table {name}")
+
+
+def test_those_of_today_and_of_a_week_ahead_are_made(session: Session) -> None:
+    session.set_clock(NOON)
+    assert session.value("pgqueue_attempt_maintain") == 8
+    assert partitions(session) == named(*range(8))
+
+
+def test_what_is_there_is_not_made_again(session: Session) -> None:
+    session.set_clock(NOON)
+    session.value("pgqueue_attempt_maintain", days_ahead=1)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=1) == 0
+    session.set_clock(NOON + DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=1) == 1
+    assert partitions(session) == named(0, 1, 2)
+
+
+def test_old_ones_are_dropped_with_what_is_in_them(session: Session) -> None:
+    for day in range(5):
+        session.set_clock(NOON + day * DAY_MS)
+        session.value("pgqueue_attempt_maintain", days_ahead=0)
+        end_one(session, NOON + day * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2) == 2
+    assert partitions(session) == named(2, 3, 4)
+    assert len(session.history()) == 3
+
+
+def test_without_a_number_of_days_nothing_is_dropped(session: Session) -> None:
+    session.set_clock(NOON)
+    session.value("pgqueue_attempt_maintain", days_ahead=0)
+    session.set_clock(NOON + 200 * DAY_MS)
+    session.value("pgqueue_attempt_maintain")
+    assert partitions(session) == named(0)
+
+
+def test_no_days_kept_leaves_today(session: Session) -> None:
+    for day in (0, 1):
+        session.set_clock(NOON + day * DAY_MS)
+        session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=0)
+    assert partitions(session) == named(1)
+
+
+def test_tables_that_are_no_partitions_of_a_day_are_left_alone(session: Session) -> None:
+    session.rows("create table pgqueue_attempt_20200101 (kept integer)")
+    session.rows("""
+        create table archive_of_2020 partition of pgqueue_attempt for values from ('2020-01-01') to ('2021-01-01')
+    """)
+    session.value("pgqueue_attempt_maintain", days_kept=0)
+    assert session.one("select to_regclass('pgqueue_attempt_20200101') is not null")
+    assert session.one("select to_regclass('archive_of_2020') is not null")
+    assert session.one("select to_regclass('pgqueue_attempt_default') is not null")
+
+
+def test_attempts_of_days_when_nobody_maintained_get_their_partition_and_age_with_it(session: Session) -> None:
+    """Retention drops partitions: what stayed in the default partition would stay for ever."""
+    ended = [end_one(session, NOON + day * DAY_MS) for day in (0, 0, 3)]
+    session.set_clock(NOON + 10 * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0) == 3
+    assert [partition_of(session, end) for end in ended] == named(0, 0, 3)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=8) == 1
+    assert partitions(session) == named(3, 10)
+
+
+def test_one_works_and_the_others_pass(connect: Connect) -> None:
+    working, passing = connect(autocommit=False), connect()
+    for session in (working, passing):
+        session.set_clock(NOON)
+    assert working.value("pgqueue_attempt_maintain") == 8
+    passing.rows("set lock_timeout = '50ms'")
+    assert passing.value("pgqueue_attempt_maintain") == 0
+    working.rollback()
+
+
+def test_many_at_once_make_each_partition_once(connect: Connect) -> None:
+    sessions = [connect() for _ in range(8)]
+    for session in sessions:
+        session.set_clock(NOON)
+    try:
+        made = concurrently([lambda s=s: s.value("pgqueue_attempt_maintain") for s in sessions])  # type: ignore[misc]
+        assert sum(made) == 8
+        assert partitions(sessions[0]) == named(*range(8))
+    finally:
+        drop_partitions(sessions[0])
+
+
+def test_behind_a_long_reader_it_gives_up_and_traffic_goes_on(connect: Connect) -> None:
+    reader, maintainer, worker = connect(autocommit=False), connect(), connect()
+    worker.create()
+    reader.rows("select count(*) from pgqueue_attempt")  # a report that is in no hurry to end its transaction
+    maintainer.set_clock(NOON)
+    worker.rows("set lock_timeout = '5s'")
+
+    def maintain() -> int:
+        changed: int = maintainer.value("pgqueue_attempt_maintain", days_kept=0)
+        return changed
+
+    def work() -> bool:
+        eventually(lambda: worker.waits_for_a_lock(maintainer))
+        done: bool = worker.value("pgqueue_message_complete", **token(worker.take()))
+        return done
+
+    assert concurrently([maintain, work]) == [0, True]
+    assert partitions(worker) == []
+
+    reader.rollback()
+    try:
+        assert maintainer.value("pgqueue_attempt_maintain") == 8
+    finally:
+        drop_partitions(worker)
+
+
+def test_the_sessions_own_lock_timeout_comes_back(session: Session) -> None:
+    session.rows("set lock_timeout = '7s'")
+    session.set_clock(NOON)
+    session.value("pgqueue_attempt_maintain")
+    assert session.one("show lock_timeout") == "7s"

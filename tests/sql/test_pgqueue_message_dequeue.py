@@ -1,0 +1,329 @@
+"""Consumers take ready messages and lock them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.sql.sessions import NOON, token
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+MINUTE = 60_000
+
+
+def contents(messages: list[Any]) -> list[Any]:
+    return [message.content for message in messages]
+
+
+# What a consumer holds
+
+
+def test_it_answers_the_row_as_it_is_now(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create({"n": 1}, queue="mail", headers={"trace": 1})
+    held = session.take(worker="w1", lock_ms=5000)
+
+    assert held == session.message(message_id)
+    assert (held.attempt, held.worker, held.unlock_at) == (1, "w1", NOON + 5000)
+    assert held.locked_at.timestamp() * 1000 == NOON
+    assert (held.content, held.headers, held.queue) == ({"n": 1}, {"trace": 1}, "mail")
+
+
+def test_a_lock_lasts_a_minute_unless_said_otherwise(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create()
+    assert session.take().unlock_at == NOON + MINUTE
+
+
+def test_an_empty_queue_answers_nothing(session: Session) -> None:
+    assert session.dequeue() == []
+
+
+def test_what_is_held_is_not_taken_again(session: Session) -> None:
+    session.create()
+    assert len(session.dequeue(10)) == 1
+    assert session.dequeue(10) == []
+
+
+@pytest.mark.parametrize(("limit", "taken"), [(-1, 0), (0, 0), (None, 0), (1, 1), (3, 3), (5, 4)])
+def test_it_takes_as_many_as_there_are_up_to_the_limit(session: Session, limit: Any, taken: int) -> None:
+    session.create_batch(4)
+    assert contents(session.dequeue(limit)) == list(range(taken))
+    assert len([message for message in session.messages() if message.worker]) == taken
+
+
+def test_each_dequeue_is_one_attempt(session: Session) -> None:
+    session.create()
+    for attempt in (1, 2, 3):
+        held = session.take()
+        assert held.attempt == attempt
+        session.value("pgqueue_message_defer", **token(held))
+
+
+def test_the_next_attempt_finds_what_the_last_one_left(session: Session) -> None:
+    session.create()
+    session.value("pgqueue_message_defer", **token(session.take()), state={"page": 2}, error={"message": "no network"})
+    held = session.take()
+    assert (held.state, held.last_error) == ({"page": 2}, "no network")
+
+
+def test_a_dequeue_that_is_rolled_back_has_not_happened(connect: Connect) -> None:
+    consumer = connect(autocommit=False)
+    message_id = consumer.create()
+    consumer.commit()
+    assert consumer.take().attempt == 1
+    consumer.rollback()
+    held = consumer.take()
+    assert (held.id, held.attempt) == (message_id, 1)
+
+
+def test_a_lock_without_an_end_is_refused(session: Session) -> None:
+    session.create()
+    with pytest.raises(psycopg.errors.CheckViolation):
+        session.dequeue(lock_ms=None)
+
+
+# When
+
+
+def test_a_message_is_ready_from_its_millisecond_on(session: Session) -> None:
+    session.create(dequeue_at=NOON)
+    session.set_clock(NOON - 1)
+    assert session.dequeue() == []
+    session.set_clock(NOON)
+    assert len(session.dequeue()) == 1
+
+
+def test_what_is_scheduled_does_not_hold_up_what_is_ready(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create("scheduled", dequeue_at=NOON + 1)
+    session.create("ready")
+    assert contents(session.dequeue(10)) == ["ready"]
+
+
+# In which order
+
+
+def test_messages_of_one_transaction_come_first_in_first_out(session: Session) -> None:
+    for n in range(20):
+        session.create(n)
+    assert [session.take().content for _ in range(20)] == list(range(20))
+
+
+def test_a_batch_has_the_order_of_single_dequeues(session: Session) -> None:
+    session.set_clock(NOON)
+    for n in range(30):
+        session.create(n, priority=n % 3, dequeue_at=NOON - n % 5)
+    expected = sorted(range(30), key=lambda n: (-(n % 3), -(n % 5), n))
+    assert contents(session.dequeue(30)) == expected
+
+
+def test_the_oldest_due_time_goes_first_and_not_the_oldest_id(session: Session) -> None:
+    session.create("due second", dequeue_at=NOON)
+    session.create("due first", dequeue_at=NOON - 1)
+    assert contents(session.dequeue(2)) == ["due first", "due second"]
+
+
+def test_historical_and_negative_times_go_ahead(session: Session) -> None:
+    session.create("now")
+    session.create("historical", dequeue_at=1)
+    session.create("zero", dequeue_at=0)
+    session.create("negative", dequeue_at=-1)
+    session.create("most negative", dequeue_at=-(2**63))
+    assert contents(session.dequeue(5)) == ["most negative", "negative", "zero", "historical", "now"]
+
+
+def test_a_higher_priority_goes_first_whatever_the_times(session: Session) -> None:
+    session.create("low", priority=-100, dequeue_at=-(2**63))
+    session.create("normal", dequeue_at=0)
+    session.create("high", priority=100)
+    assert contents(session.dequeue(3)) == ["high", "normal", "low"]
+
+
+def test_urgent_but_later_waits_without_being_in_the_way_and_is_first_when_it_is_due(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create("urgent, but later", priority=100, dequeue_at=NOON + 5000)
+    session.create_batch(2)
+    assert contents(session.dequeue(1)) == [0]
+    session.set_clock(NOON + 5000)
+    assert contents(session.dequeue(2)) == ["urgent, but later", 1]
+
+
+def test_all_priorities_are_found_in_their_order(session: Session) -> None:
+    for priority in range(-100, 101):
+        session.create(priority, priority=priority)
+    assert contents(session.dequeue(201)) == list(range(100, -101, -1))
+
+
+# From which queues
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        ({}, {"mail", "maps", "spam"}),
+        ({"queues": None}, {"mail", "maps", "spam"}),
+        ({"queues": ["mail"]}, {"mail"}),
+        ({"queues": ["mail", "maps", "mail", "nowhere"]}, {"mail", "maps"}),
+        ({"queues": []}, set()),
+        ({"queues": ["nowhere"]}, set()),
+        ({"exclude_queues": ["spam"]}, {"mail", "maps"}),
+        ({"exclude_queues": ["spam", "mail", "maps"]}, set()),
+        ({"queues": ["mail", "spam"], "exclude_queues": ["spam"]}, {"mail"}),
+        ({"exclude_queues": None}, {"mail", "maps", "spam"}),
+    ],
+)
+def test_a_consumer_chooses_its_queues(session: Session, chosen: dict[str, Any], found: set[str]) -> None:
+    for queue in ("mail", "maps", "spam"):
+        session.create(queue, queue=queue)
+    assert set(contents(session.dequeue(10, **chosen))) == found
+
+
+@pytest.mark.parametrize("chosen", [{}, {"queues": ["mail", "maps", "spam"]}])
+def test_queues_of_one_priority_share_a_batch_evenly(session: Session, chosen: dict[str, Any]) -> None:
+    for queue in ("mail", "maps", "spam"):
+        session.create_batch(100, queue=queue)
+    taken = session.dequeue(30, **chosen)
+    assert Counter(message.queue for message in taken) == {"mail": 10, "maps": 10, "spam": 10}
+    for queue in ("mail", "maps", "spam"):
+        assert [message.content for message in taken if message.queue == queue] == list(range(10))
+
+
+@pytest.mark.parametrize("limit", range(1, 13))
+def test_what_one_queue_leaves_of_its_share_the_others_take(session: Session, limit: int) -> None:
+    session.create_batch(100, queue="flood")
+    session.create_batch(1, queue="one")
+    session.create_batch(2, queue="two")
+    assert len(session.dequeue(limit)) == limit
+    remaining = Counter(message.queue for message in session.messages() if message.worker is None)
+    if limit >= 5:
+        assert (remaining["one"], remaining["two"]) == (0, 0), "the flood took their place"
+
+
+def test_a_flood_does_not_starve_its_neighbour_of_single_dequeues(session: Session) -> None:
+    session.create_batch(400, queue="flood")
+    session.create("small", queue="neighbour")
+    taken = [session.take().queue for _ in range(200)]  # missed by chance once in 2 ** 200
+    assert "neighbour" in taken
+
+
+def test_priority_goes_before_even_shares(session: Session) -> None:
+    session.create_batch(10, queue="flood", priority=1)
+    session.create_batch(10, queue="neighbour")
+    assert Counter(message.queue for message in session.dequeue(12)) == {"flood": 10, "neighbour": 2}
+
+
+def test_a_queue_whose_head_is_scheduled_gives_its_share_to_the_others(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create_batch(10, queue="ready")
+    session.create(queue="scheduled", dequeue_at=NOON + 1)
+    session.create("lower", queue="scheduled", priority=-1)
+    assert contents(session.dequeue(11)) == [*range(10), "lower"]
+
+
+# Raw messages and tasks
+
+
+def test_raw_messages_and_tasks_of_one_queue_have_consumers_of_their_own(session: Session) -> None:
+    session.create("raw")
+    session.create("task", task="shop.tasks.send", priority=100)
+    assert contents(session.dequeue(10)) == ["raw"]
+    assert contents(session.dequeue(10, tasks=True)) == ["task"]
+
+
+# Floors
+
+
+def test_a_floor_is_where_the_search_begins(session: Session) -> None:
+    ids = session.create_batch(6, dequeue_at=5)
+    floor = {"floor_queues": ["default"], "floor_priorities": [0], "floor_dequeue_ats": [5], "floor_ids": [ids[2]]}
+    assert contents(session.dequeue(2, **floor)) == [2, 3]
+    assert contents(session.dequeue(10, **floor)) == [4, 5]
+    assert session.dequeue(10, **floor) == []
+    assert contents(session.dequeue(10)) == [0, 1]
+
+
+def test_the_id_of_a_floor_counts_within_its_time_alone(session: Session) -> None:
+    later_id_earlier_time = [session.create("a", dequeue_at=7), session.create("b", dequeue_at=6)]
+    floor = {"floor_queues": ["default"], "floor_priorities": [0], "floor_dequeue_ats": [6], "floor_ids": [2**62]}
+    assert contents(session.dequeue(10, **floor)) == ["a"]
+    assert session.message(later_id_earlier_time[1]).worker is None
+
+
+def test_floors_are_searched_in_their_order_and_nothing_else_is(session: Session) -> None:
+    for queue, priority in (("mail", 0), ("mail", 1), ("maps", 0), ("maps", 1)):
+        session.create(f"{queue} {priority}", queue=queue, priority=priority)
+    least = -(2**63)
+    floors = {
+        "floor_queues": ["maps", "mail"],
+        "floor_priorities": [0, 1],
+        "floor_dequeue_ats": [least, least],
+        "floor_ids": [least, least],
+    }
+    assert contents(session.dequeue(10, **floors)) == ["maps 0", "mail 1"]
+
+
+def test_a_floor_takes_nothing_that_is_scheduled_and_nothing_of_the_other_kind(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create("scheduled", dequeue_at=NOON + 1)
+    session.create("task", task="shop.tasks.send")
+    session.create("raw")
+    floor = {"floor_queues": ["default"], "floor_priorities": [0], "floor_dequeue_ats": [0], "floor_ids": [0]}
+    assert contents(session.dequeue(10, **floor)) == ["raw"]
+    assert contents(session.dequeue(10, tasks=True, **floor)) == ["task"]
+
+
+def test_no_floors_at_all_are_no_messages(session: Session) -> None:
+    session.create()
+    nothing: dict[str, Any] = {"floor_queues": [], "floor_priorities": [], "floor_dequeue_ats": [], "floor_ids": []}
+    assert session.dequeue(10, **nothing) == []
+
+
+# Locks that ran out
+
+
+def test_a_message_whose_lock_ran_out_is_taken_over(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create()
+    session.take(worker="dead")
+    session.set_clock(NOON + MINUTE - 1)
+    assert session.dequeue(worker="alive") == []
+    session.set_clock(NOON + MINUTE)
+    held = session.take(worker="alive")
+    assert (held.id, held.attempt, held.worker) == (message_id, 2, "alive")
+    assert [(a.attempt, a.status, a.worker) for a in session.history(message_id)] == [(1, "lost", "dead")]
+
+
+def test_what_was_taken_over_goes_first_because_it_kept_its_time(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create("old")
+    session.take()
+    session.set_clock(NOON + MINUTE)
+    session.create("new")
+    assert contents(session.dequeue(2)) == ["old", "new"]
+
+
+def test_a_message_that_kills_its_consumers_is_not_taken_for_ever(session: Session) -> None:
+    session.create("poison", max_attempts=2)
+    session.create("healthy", priority=-1)
+    for attempt in range(3):
+        session.set_clock(NOON * 2 + attempt * MINUTE)
+        taken = session.take()
+        assert taken.content == ("poison" if attempt < 2 else "healthy")
+        session.set_clock(NOON * 2 + (attempt + 1) * MINUTE)
+    assert [(a.attempt, a.status, a.final) for a in session.history()][:2] == [(1, "lost", False), (2, "failed", True)]
+
+
+def test_more_locks_than_one_call_clears_are_cleared_by_the_next_ones(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create_batch(250)
+    session.dequeue(250)
+    session.set_clock(NOON + MINUTE)
+    taken = [len(session.dequeue(250)) for _ in range(4)]
+    assert taken == [100, 100, 50, 0]

@@ -1,0 +1,49 @@
+"""A message is given up."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.sessions import token
+
+if TYPE_CHECKING:
+    from tests.sql.sessions import Session
+
+ERROR = {"class": "builtins.ValueError", "message": "no such order", "traceback": "Traceback …"}
+
+
+@pytest.mark.parametrize("max_attempts", [1, 5, None])
+def test_it_leaves_the_queue_whatever_attempts_it_has_left(session: Session, max_attempts: int | None) -> None:
+    message_id = session.create({"n": 1}, max_attempts=max_attempts)
+    assert session.value("pgqueue_message_fail", **token(session.take(worker="w1")), error=ERROR) is True
+
+    assert session.message(message_id) is None
+    [end] = session.history(message_id)
+    assert (end.status, end.final, end.content, end.worker) == ("failed", True, {"n": 1}, "w1")
+    assert {"class": end.error_class, "message": end.error_message, "traceback": end.traceback} == ERROR
+
+
+def test_it_may_fail_without_a_reason(session: Session) -> None:
+    session.create()
+    assert session.value("pgqueue_message_fail", **token(session.take())) is True
+    [end] = session.history()
+    assert (end.status, end.error_class, end.error_message, end.traceback) == ("failed", None, None, None)
+
+
+def test_when_the_attempt_began_and_ended_may_be_said(session: Session) -> None:
+    began, ended = dt.datetime(2024, 5, 1, tzinfo=dt.UTC), dt.datetime(2024, 5, 2, tzinfo=dt.UTC)
+    session.create()
+    session.value("pgqueue_message_fail", **token(session.take()), started_at=began, finished_at=ended)
+    [end] = session.history()
+    assert (end.started_at, end.finished_at) == (began, ended)
+
+
+def test_a_message_that_failed_can_be_brought_back(session: Session) -> None:
+    session.create({"n": 1}, queue="mail")
+    session.value("pgqueue_message_fail", **token(session.take()), error=ERROR)
+    session.ids("pgqueue_attempt_enqueue", attempt_ids=[session.history()[0].id])
+    held = session.take()
+    assert (held.content, held.queue, held.attempt) == ({"n": 1}, "mail", 1)

@@ -1,0 +1,67 @@
+"""Locks are lengthened while the work goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sql.sessions import NOON, token, tokens
+
+if TYPE_CHECKING:
+    from tests.sql.sessions import Session
+
+MINUTE = 60_000
+
+
+def test_a_lock_ends_from_now_on_and_not_from_its_old_end(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create()
+    held = session.take(lock_ms=10_000)
+    session.set_clock(NOON + 4000)
+    assert session.value("pgqueue_message_heartbeat", **token(held), lock_ms=7000) is True
+    assert session.message(message_id).unlock_at == NOON + 11_000
+
+
+def test_a_lock_may_be_shortened_too(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create()
+    session.value("pgqueue_message_heartbeat", **token(session.take()), lock_ms=1)
+    assert session.message(message_id).unlock_at == NOON + 1
+
+
+def test_a_minute_is_meant_when_nothing_is_said(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create()
+    session.value("pgqueue_message_heartbeat", **token(session.take(lock_ms=1)))
+    assert session.message(message_id).unlock_at == NOON + MINUTE
+
+
+def test_nothing_else_of_the_message_changes(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create()
+    held = session.take()
+    session.set_clock(NOON + 1)
+    session.value("pgqueue_message_heartbeat", **token(held))
+    assert session.message(message_id)._replace(unlock_at=None) == held._replace(unlock_at=None)
+
+
+def test_who_goes_on_beating_is_never_taken_over(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create()
+    held = session.take(worker="slow")
+    for beat in range(1, 10):
+        session.set_clock(NOON + beat * MINUTE - 1)
+        assert session.value("pgqueue_message_heartbeat", **token(held)) is True
+        session.set_clock(NOON + beat * MINUTE)
+        assert session.dequeue(worker="eager") == []
+    assert session.value("pgqueue_message_complete", **token(held)) is True
+
+
+def test_the_answer_for_many_misses_exactly_those_that_were_lost(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create_batch(4)
+    held = session.dequeue(3, worker="w1")
+    theirs = session.dequeue(1, worker="w2")
+    session.value("pgqueue_message_complete", **token(held[1]))
+    session.set_clock(NOON + 1000)
+    assert sorted(session.ids("pgqueue_message_heartbeat", **tokens([*held, *theirs]))) == [held[0].id, held[2].id]
+    assert [message.unlock_at for message in session.messages()] == [NOON + 61_000, NOON + 61_000, NOON + MINUTE]

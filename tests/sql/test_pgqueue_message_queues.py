@@ -1,0 +1,31 @@
+"""Which queues have messages that wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.sql.sessions import Session
+
+
+def test_no_messages_no_queues(session: Session) -> None:
+    assert session.ids("pgqueue_message_queues") == []
+
+
+def test_each_queue_is_named_once_in_the_order_of_the_names(session: Session) -> None:
+    for queue in ("maps", "mail", "é", "Mail", "zebra", "mail", "a b"):
+        session.create_batch(3, queue=queue)
+    expected = session.column("select distinct queue from pgqueue_message order by queue")
+    assert session.ids("pgqueue_message_queues") == expected
+
+
+def test_scheduled_messages_and_tasks_wait_as_well(session: Session) -> None:
+    session.create(queue="later", dequeue_at=2**62)
+    session.create(queue="tasks", task="shop.tasks.send")
+    assert session.ids("pgqueue_message_queues") == ["later", "tasks"]
+
+
+def test_a_queue_whose_messages_all_run_has_none_that_wait(session: Session) -> None:
+    session.create(queue="mail")
+    session.take()
+    assert session.ids("pgqueue_message_queues") == []

@@ -1,0 +1,61 @@
+"""Messages that wait get another time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sql.sessions import NOON, token
+
+if TYPE_CHECKING:
+    from tests.sql.sessions import Session
+
+MINUTE = 60_000
+
+
+def test_without_a_time_they_are_ready_at_once(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create(dequeue_at=NOON + MINUTE)
+    assert session.ids("pgqueue_message_reschedule", ids=[message_id]) == [message_id]
+    assert session.take().dequeue_at == NOON
+
+
+def test_they_can_be_postponed_and_pulled_forward(session: Session) -> None:
+    session.set_clock(NOON)
+    first, second = session.create_batch(2)
+    session.ids("pgqueue_message_reschedule", ids=[first], dequeue_at=NOON + MINUTE)
+    session.ids("pgqueue_message_reschedule", ids=[second], dequeue_at=-1)
+    assert [message.dequeue_at for message in session.messages()] == [NOON + MINUTE, -1]
+    assert [message.id for message in session.dequeue(2)] == [second]
+
+
+def test_what_runs_keeps_its_time(session: Session) -> None:
+    session.create_batch(2)
+    held = session.take()
+    waiting = session.messages()[1]
+    both = [held.id, waiting.id]
+    assert session.ids("pgqueue_message_reschedule", ids=both, dequeue_at=5) == [waiting.id]
+    assert session.message(held.id) == held
+
+
+def test_what_a_dead_consumer_holds_keeps_its_time_until_it_is_taken_over(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create()
+    held = session.take()
+    session.set_clock(NOON + MINUTE)
+    assert session.ids("pgqueue_message_reschedule", ids=[held.id], dequeue_at=2**62) == []
+    assert session.take().id == held.id
+
+
+def test_what_has_ended_is_missing_in_the_answer(session: Session) -> None:
+    session.create()
+    held = session.take()
+    session.value("pgqueue_message_complete", **token(held))
+    assert session.ids("pgqueue_message_reschedule", ids=[held.id, 2**62]) == []
+
+
+def test_nothing_else_of_the_message_changes(session: Session) -> None:
+    message_id = session.create(max_attempts=2)
+    session.value("pgqueue_message_defer", **token(session.take()), error={"message": "late"})
+    before = session.message(message_id)
+    session.ids("pgqueue_message_reschedule", ids=[message_id], dequeue_at=5)
+    assert session.message(message_id) == before._replace(dequeue_at=5)
