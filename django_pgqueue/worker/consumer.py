@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,6 +35,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 RECORD_WITHIN_SECONDS = 0.02
 MOST_RECORDED = 500
 LONGEST_WAIT_SECONDS = 1.0
+STALLED_SECONDS = 0.5
+"""When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""
 SEEN_EVERY_SECONDS = 4.0
 MAINTAIN_EVERY_SECONDS = 3600.0
 SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
@@ -65,7 +68,7 @@ class Consumer:
         self.idleness = Idleness(listen=settings.listen)
         self.held: dict[int, Held] = {}
         self.ended: list[Ended] = []
-        self.first_ended = 0.0
+        self.first_ended = self.last_progress = 0.0
         self.drained = False
         self.stop_by: float | None = None
         self.stop_now = False
@@ -102,7 +105,7 @@ class Consumer:
             if not self.connection.closed:
                 self._collect()
                 self._record_if_due()
-                self._give_back_if_stopping()
+                self._give_back_if_stopping_or_stalled()
                 self._heartbeat_if_due()
                 self._be_seen_if_due()
                 self._maintain_if_due()
@@ -122,15 +125,19 @@ class Consumer:
         room = self.pace.room(self._unfinished())
         if self.stop_by is not None or room == 0 or time.monotonic() < self.idleness.next_look:
             return
-        claimed, everywhere = self._claim(room)
+        # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
+        with self.connection.transaction() if self.idleness.asleep else nullcontext():
+            claimed, everywhere = self._claim(room)
+            self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
+            if self.idleness.asleep and not claimed:
+                self._sleep_until_due()
         self.drained = self.settings.burst and everywhere and not claimed
+        if claimed:
+            self._begin(claimed)
         if claimed and self.idleness.asleep:
             self._wake_up(claimed, full=len(claimed) >= room)
-        self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
-        if self.idleness.wants_to_sleep:
+        elif self.idleness.wants_to_sleep:
             self._fall_asleep()
-        elif self.idleness.asleep:
-            self._sleep_until_due()
 
     def _claim(self, room: int) -> tuple[list[Received], bool]:
         """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
@@ -149,13 +156,15 @@ class Consumer:
         )
         now = time.monotonic()
         self.floors.learn(claimed, seconds=now - began, full=floors is None, now=now)
-        if claimed:
-            self.clock.correct(claimed[0].locked_at)
-            for message in claimed:
-                self.held[message.id] = Held(message, began)
-            self.slots.refill_below = self.pace.refill_below
-            self.slots.run(claimed)
         return claimed, floors is None
+
+    def _begin(self, claimed: list[Received]) -> None:
+        self.last_progress = time.monotonic()
+        self.clock.correct(claimed[0].locked_at)
+        for message in claimed:
+            self.held[message.id] = Held(message, self.last_progress)
+        self.slots.refill_below = self.pace.refill_below
+        self.slots.run(claimed)
 
     # Sleeping and waking
 
@@ -182,7 +191,8 @@ class Consumer:
     def _collect(self) -> None:
         collected = self.slots.take_done()
         if collected:
-            self.first_ended = self.first_ended if self.ended else time.monotonic()
+            self.last_progress = time.monotonic()
+            self.first_ended = self.first_ended if self.ended else self.last_progress
             self.ended += collected
             self.pace.learn(collected)
 
@@ -268,6 +278,8 @@ class Consumer:
             due.append(self.idleness.next_look)
         if self.held:
             due.append(self.next_heartbeat)
+        if self.slots.waiting():
+            due.append(self.last_progress + STALLED_SECONDS)
         return 0.0 if self.drained else min(due) - now
 
     def _notified(self) -> None:
@@ -306,11 +318,13 @@ class Consumer:
         self.first_ended = max(self.first_ended, now + self.reconnect_seconds)
         self.reconnect_seconds = min(LONGEST_RECONNECT_SECONDS, 2 * self.reconnect_seconds)
 
-    # Stopping
+    # Giving back and stopping
 
-    def _give_back_if_stopping(self) -> None:
-        if self.stop_by is None:
+    def _give_back_if_stopping_or_stalled(self) -> None:
+        stalled = self.slots.waiting() and time.monotonic() - self.last_progress > STALLED_SECONDS
+        if self.stop_by is None and not stalled:
             return
+        self.pace.stalled()
         unstarted = self.slots.take_unstarted()
         if unstarted:
             functions.message_release(self.connection, unstarted, worker=self.id)

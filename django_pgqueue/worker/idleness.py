@@ -30,7 +30,7 @@ class Idleness:
             return
         self._dry_since = now if self._dry_since is None else self._dry_since
         dry_seconds = now - self._dry_since
-        self.wants_to_sleep = not self.asleep and dry_seconds > AWAKE_SECONDS
+        self.wants_to_sleep = self.listen and not self.asleep and dry_seconds > AWAKE_SECONDS
         if dry_seconds > AWAKE_SECONDS:
             self.next_look = now + POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads load, keeps no secret
         else:

@@ -28,6 +28,10 @@ class Pace:
         seconds = sum((end.finished_at - end.started_at).total_seconds() for end in samples) / len(samples)
         self.job_seconds += (seconds - self.job_seconds) * (0.5 if seconds < self.job_seconds else 0.9)
 
+    def stalled(self) -> None:
+        """Jobs take longer than they did: hold one for each slot again."""
+        self.job_seconds = max(self.job_seconds, AHEAD_SECONDS)
+
     @property
     def most_held(self) -> int:
         return min(MOST_HELD, max(self.slots, int(self.slots * AHEAD_SECONDS / max(self.job_seconds, 1e-6))))

@@ -51,10 +51,12 @@ class Slots:
                 self._waiting.put(message)
         if coroutines:
             self._coroutines.run(coroutines)
-        while len(self._threads) < min(self.count, self._waiting.qsize()):
-            thread = threading.Thread(target=self._work, name=f"slot-{len(self._threads) + 1}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        if not self._threads and not self._waiting.empty():
+            self._start_threads()
+
+    def waiting(self) -> int:
+        """How many no slot has begun."""
+        return self._waiting.qsize() + self._coroutines.waiting()
 
     def take_unstarted(self) -> list[Received]:
         """Takes back what no slot has begun."""
@@ -83,6 +85,12 @@ class Slots:
         if self.waker.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
             self.waker.wake()
 
+    def _start_threads(self) -> None:
+        for number in range(1, self.count + 1):
+            thread = threading.Thread(target=self._work, name=f"slot-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
     def _work(self) -> None:
         while (message := self._waiting.get()) is not None:
             end = Execution(message, backend=self.backend, clock=self.clock).run()
@@ -106,6 +114,9 @@ class Coroutines:
             threading.Thread(target=self._loop.run_forever, name="coroutines", daemon=True).start()
         self._waiting.extend(messages)
         self._loop.call_soon_threadsafe(self._start_waiting)
+
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     def take_unstarted(self) -> list[Received]:
         return [self._waiting.popleft() for _ in range(len(self._waiting))]

@@ -51,6 +51,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Answers the exit code: 0 when every process ended well."""
+        connections.close_all()
         read, write = os.pipe()
         os.set_blocking(read, False)
         os.set_blocking(write, False)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
 
 from django_pgqueue.checks import ours
 from django_pgqueue.compat import TASKS_LOGGER
@@ -89,7 +88,6 @@ class Command(BaseCommand):
 
 
 def run(settings: WorkerSettings) -> int:
-    connections.close_all()
     if settings.processes > 1 or not settings.burst:
         return Supervisor(settings).run()
     consumer = Consumer(settings)
