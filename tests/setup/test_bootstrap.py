@@ -20,6 +20,9 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHER_PYTHONS = [path for version, path in interpreter.installed().items() if version != sys.version_info[:2]]
 OLD_PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.[6789].*/bin/python3"))
 
+# Variables of whoever runs the tests that would decide what these tests are about.
+DECIDING = ("PGQUEUE_", "PIP_", "PYTHON", "UV_", "VIRTUAL_ENV", "XDG_")
+
 PYPROJECT = """
 [build-system]
 requires = []
@@ -68,15 +71,12 @@ class Project:
     def start(
         self, *arguments: str, python: str = sys.executable, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        variables = {
-            "PATH": f"{self.root.parent / 'bin'}:/usr/bin:/bin",
-            "HOME": str(self.root.parent),
-            "UV_LOG": str(self.log),
-        }
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(DECIDING)}
+        path, home = f"{self.root.parent / 'bin'}:/usr/bin:/bin", str(self.root.parent)
         return subprocess.Popen(
             [python, "command", *arguments],
             cwd=self.root,
-            env={**variables, **(env or {})},
+            env={**kept, "PATH": path, "HOME": home, "UV_LOG": str(self.log), **(env or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
