@@ -18,9 +18,10 @@ from typing import NoReturn
 import django
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 
 from example_project import database, state
+from example_project.embedded_postgres import EmbeddedPostgresError
 from example_project.processes import Command, Processes, Saying, Stopped, say, take_signals
 
 HOST = "127.0.0.1"
@@ -64,6 +65,9 @@ def run(wanted_port: int | None) -> int:
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return stopped.code
+    except (OperationalError, EmbeddedPostgresError) as error:
+        print(f"No database: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -218,6 +218,14 @@ def test_a_port_that_is_taken_is_named(home: Home) -> None:
             assert f"Port {port} can not be used" in demo.said
 
 
+def test_a_database_that_does_not_answer_is_told_in_one_line(home: Home) -> None:
+    nowhere = Home(home.folder, "postgresql://somebody@127.0.0.1:1/nothing")
+    with Demo(nowhere) as demo:
+        assert demo.ends() == 1
+        assert "No database: " in demo.said
+        assert "Traceback" not in demo.said
+
+
 def test_the_help_needs_no_environment(tmp_path: Path) -> None:
     environment = {**os.environ, "PGQUEUE_VENV": str(tmp_path / "venv")}
     asked = [sys.executable, "example_project", "--help"]
