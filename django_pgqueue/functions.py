@@ -323,6 +323,13 @@ def message_next_at(
         return next_at, now
 
 
+def message_queues(connection: Connection) -> list[str]:
+    """The queues that have waiting messages, by name."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_message_queues()")
+        return [row[0] for row in cursor.fetchall()]
+
+
 def attempt_enqueue(connection: Connection, attempt_ids: Iterable[int]) -> list[int]:
     """Enqueues finished messages again and answers the ids of the new ones."""
     return sorted(_ids(connection, "select pgqueue_attempt_enqueue(%s::bigint[])", (sorted(attempt_ids),)))
