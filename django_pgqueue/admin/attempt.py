@@ -1,0 +1,292 @@
+"""The history: attempts that have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.db import DatabaseError, connections, transaction
+from django.db.models import Q
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+
+from django_pgqueue import functions
+from django_pgqueue.admin import actions, display, filters
+from django_pgqueue.admin.changelist import CappedChangeList
+from django_pgqueue.admin.database import alias
+from django_pgqueue.admin.expressions import Moment, Pretty, Short, duration
+from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id
+from django_pgqueue.models import Attempt
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+    from django.utils.safestring import SafeString
+
+Status = Attempt.Status
+TONES = {
+    Status.SUCCEEDED: "green",
+    Status.DEFERRED: "blue",
+    Status.RETRIED: "amber",
+    Status.FAILED: "red",
+    Status.CANCELLED: "grey",
+    Status.LOST: "red",
+}
+TIMES = {"created": "created_at", "started": "started_at", "finished": "finished_at"}
+LARGE = ("content", "result", "headers", "traceback")
+
+
+class HistoryChangeList(CappedChangeList):
+    """Looks through all of the history only as far as an index leads there.
+
+    Statuses, tasks and the like have no index: history is appended all day long, and each index would be paid for by
+    every job.  Without a range of time such filters look through the newest rows, and say so.
+    """
+
+    WINDOW = 200_000
+    INDEXED = ("message_id", "finished_at__range__", "id", "pk")
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
+        found = super().get_queryset(request, exclude_parameters)
+        newest = self.root_queryset.order_by("-pk").values_list("pk", flat=True).first() if self._scans() else None
+        if newest is None:
+            return found
+        oldest = self._oldest_looked_at(newest)
+        if oldest is not None:
+            self.notes.append(
+                f"Looked through the newest {self.WINDOW:,} attempts, back to {oldest:%Y-%m-%d %H:%M}. "
+                "Choose a range of “finished at” to look elsewhere."
+            )
+        return found.filter(pk__gt=newest - self.WINDOW)
+
+    def _scans(self) -> bool:
+        if self.query:
+            return not is_id(self.query.strip())
+        used = [name for name, values in self.get_filters_params().items() if any(values)]
+        return bool(used) and not any(name.startswith(self.INDEXED) for name in used)
+
+    def _oldest_looked_at(self, newest: int) -> dt.datetime | None:
+        """When the last attempt in front of the window ended; None when the window is all there is."""
+        before = self.root_queryset.order_by("-pk").filter(pk__lte=newest - self.WINDOW)
+        return before.values_list(Moment("finished_at"), flat=True).first()
+
+
+@admin.display(description="message")
+def message_link(attempt: Attempt) -> SafeString:
+    url = reverse("admin:pgqueue_message_change", args=[attempt.message_id])
+    return format_html('<a href="{}">{}</a>', url, str(attempt.message_id))
+
+
+@admin.display(description="task")
+def task(attempt: Attempt) -> SafeString | str:
+    return display.quiet("raw message") if attempt.task is None else display.shortened(attempt.task, 80)
+
+
+@admin.display(description="queue")
+def queue(attempt: Attempt) -> SafeString | str:
+    return display.shortened(attempt.queue, 40)
+
+
+@admin.display(description="channel")
+def channel(attempt: Attempt) -> SafeString | str:
+    return display.shortened(attempt.channel, 40)
+
+
+@admin.display(description="status")
+def status(attempt: Attempt) -> SafeString:
+    return display.label(attempt.status, TONES.get(Status(attempt.status), "grey"))
+
+
+@admin.display(description="attempt")
+def number(attempt: Attempt) -> str:
+    return f"{attempt.attempt} of {display.NOTHING if attempt.max_attempts is None else attempt.max_attempts}"
+
+
+@admin.display(description="due at")
+def dequeue_at(attempt: Attempt) -> SafeString | str:
+    return display.moment(attempt.dequeue_at)
+
+
+@admin.display(description="created at")
+def created_at(attempt: Attempt) -> SafeString | str:
+    return display.moment(getattr(attempt, "created", None))
+
+
+@admin.display(description="started at")
+def started_at(attempt: Attempt) -> SafeString | str:
+    return display.moment(getattr(attempt, "started", None))
+
+
+@admin.display(description="finished at")
+def finished_at(attempt: Attempt) -> SafeString | str:
+    return display.moment(getattr(attempt, "finished", None))
+
+
+@admin.display(description="took")
+def took(attempt: Attempt) -> str:
+    return display.span(getattr(attempt, "took", None))
+
+
+@admin.display(description="waited")
+def waited(attempt: Attempt) -> str:
+    """From when it could have been started, which is not before it was there, until it was."""
+    started = getattr(attempt, "started", None)
+    return display.span(
+        None if started is None else started - max(attempt.dequeue_at, getattr(attempt, "created", started))
+    )
+
+
+@admin.display(description="worker")
+def worker(attempt: Attempt) -> SafeString | str:
+    return display.shortened(attempt.worker, 24)
+
+
+@admin.display(description="error")
+def error(attempt: Attempt) -> SafeString | str:
+    if attempt.error_class is None:
+        return display.shortened(getattr(attempt, "error", None), 80)
+    name = attempt.error_class.rpartition(".")[2]
+    return format_html(
+        '<span title="{}">{}</span>: {}',
+        attempt.error_class,
+        display.shortened(name, 60),
+        display.shortened(getattr(attempt, "error", None), 80),
+    )
+
+
+@admin.display(description="error")
+def whole_error(attempt: Attempt) -> SafeString | str:
+    if attempt.error_class is None and attempt.error_message is None:
+        return display.NOTHING
+    return display.block(f"{attempt.error_class or 'error'}: {attempt.error_message or ''}")
+
+
+@admin.display(description="traceback")
+def traceback(attempt: Attempt) -> SafeString | str:
+    return display.block(attempt.traceback)
+
+
+@admin.display(description="content")
+def content(attempt: Attempt) -> SafeString | str:
+    return display.block(getattr(attempt, "pretty_content", None))
+
+
+@admin.display(description="headers")
+def headers(attempt: Attempt) -> SafeString | str:
+    return display.block(getattr(attempt, "pretty_headers", None))
+
+
+@admin.display(description="result")
+def result(attempt: Attempt) -> SafeString | str:
+    return display.block(getattr(attempt, "pretty_result", None))
+
+
+def listed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
+    """With what a line about an attempt needs, and without what can be large."""
+    return attempts.defer(*LARGE, *TIMES.values(), "error_message").annotate(
+        error=Short("error_message"), took=duration(), **{name: Moment(column) for name, column in TIMES.items()}
+    )
+
+
+@admin.register(Attempt)
+class AttemptAdmin(ReadOnlyAdmin):
+    list_display = (
+        "id",
+        message_link,
+        task,
+        queue,
+        status,
+        number,
+        started_at,
+        finished_at,
+        took,
+        waited,
+        worker,
+        error,
+    )
+    list_filter = (
+        ("finished_at", filters.MomentRangeFilter),
+        "status",
+        "final",
+        ("started_at", filters.DurationFilter),
+        filters.ErrorFilter,
+        filters.QueueFilter,
+        filters.TaskFilter,
+        filters.ChannelFilter,
+    )
+    search_fields = ("id", "message_id", "task")
+    search_help_text = "The id of a message or of an attempt, or a part of a task's name."
+    actions = ("enqueue_again",)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
+        return HistoryChangeList
+
+    def get_fieldsets(self, request: HttpRequest, obj: Attempt | None = None) -> Any:  # noqa: ARG002
+        return [
+            (None, {"fields": [message_link, status, "final", task, queue, channel, "priority", number, worker]}),
+            ("Times", {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
+            ("Outcome", {"fields": [whole_error, traceback, result]}),
+            ("What it said", {"fields": [content, headers]}),
+        ]
+
+    def rows(self, request: HttpRequest) -> QuerySet[Attempt]:
+        return listed(self.get_queryset(request))
+
+    def one(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = (
+            self.get_queryset(request)
+            .defer("content", "result", "headers", *TIMES.values())
+            .annotate(
+                pretty_content=Pretty("content"),
+                pretty_result=Pretty("result"),
+                pretty_headers=Pretty("headers"),
+                took=duration(),
+                **{name: Moment(column) for name, column in TIMES.items()},
+            )
+        )
+        return found
+
+    def matching(self, term: str) -> Q:
+        return super().matching(term) | Q(message_id=int(term)) if is_id(term) else super().matching(term)
+
+    @admin.action(description="Enqueue again", permissions=["change"])
+    def enqueue_again(self, request: HttpRequest, queryset: QuerySet[Attempt]) -> None:
+        """Makes new messages of ended ones.  Attempts that were not the last of their message are passed over."""
+        selected = actions.chosen(queryset)
+        ended = Attempt.objects.using(alias()).filter(pk__in=selected, final=True, content__isnull=False)
+        ids = sorted(ended.values_list("pk", flat=True))
+        try:
+            with transaction.atomic(using=alias()):
+                made = [
+                    new
+                    for batch in actions.batches(ids)
+                    for new in functions.attempt_enqueue(connections[alias()], batch)
+                ]
+        except DatabaseError as error:
+            self.message_user(request, f"Nothing was enqueued again: {error}", messages.ERROR)
+            return
+        if made:
+            self.message_user(request, said_of_new(made), messages.SUCCESS)
+        if passed := sorted(set(selected) - set(ids)):
+            self.message_user(
+                request,
+                f"Nothing was done to {len(passed):,}, which were not the last attempt of their message: "
+                f"the queue still has it, or a later attempt says how it ended ({actions.listed(passed)}).",
+                messages.WARNING,
+            )
+        if len(selected) >= actions.MOST:
+            self.message_user(request, f"Only the first {actions.MOST:,} were looked at.", messages.WARNING)
+
+
+def said_of_new(made: list[int]) -> SafeString:
+    """How many, with links to the first of them."""
+    links = format_html_join(
+        ", ",
+        '<a href="{}">{}</a>',
+        ((reverse("admin:pgqueue_message_change", args=[pk]), str(pk)) for pk in made[: actions.NAMED]),
+    )
+    return format_html(
+        "{} enqueued again: {}{}", actions.count(made), links, ", …" if len(made) > actions.NAMED else ""
+    )

@@ -1,0 +1,48 @@
+"""Django's change list, for tables that are too large to be counted or read in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.core.paginator import InvalidPage
+
+from django_pgqueue.admin.paginator import CappedPaginator
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+
+class CappedChangeList(ChangeList):
+    """Shows a page that the paginator has fetched, and says what is not shown."""
+
+    # What Django's own pagination.html looks like, which ours must match.
+    pages_are_a_list = django.VERSION >= (6, 0)
+    notes: list[str]
+    paginator: CappedPaginator
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
+        self.notes = []
+        return super().get_queryset(request, exclude_parameters)
+
+    def get_results(self, request: HttpRequest) -> None:
+        paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
+        assert isinstance(paginator, CappedPaginator)  # noqa: S101 -- the admin of this list says so
+        self.paginator = paginator
+        try:
+            self.result_list = paginator.page(self.page_num).object_list
+        except InvalidPage as error:
+            raise IncorrectLookupParameters(error) from error
+        self.result_count = paginator.count
+        self.full_result_count = None
+        self.show_full_result_count = False
+        self.show_admin_actions = True
+        self.can_show_all = False
+        self.multi_page = paginator.num_pages > 1
+        if paginator.is_capped:
+            self.notes.append(
+                f"Only the first {paginator.CAP:,} are counted, and can be reached. Narrow the list to see others."
+            )

@@ -1,0 +1,91 @@
+"""How a value looks on a page."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from django.utils import timezone
+from django.utils.html import format_html
+
+from django_pgqueue.admin.expressions import PRETTY_LENGTH, SHORT_LENGTH
+from django_pgqueue.fields import EARLIEST_MS, LATEST_MS, to_epoch_ms
+
+if TYPE_CHECKING:
+    from django.utils.safestring import SafeString
+
+NOTHING = "-"
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def label(word: str, tone: str) -> SafeString:
+    return format_html('<span class="pgqueue-label pgqueue-{}">{}</span>', tone, word)
+
+
+def quiet(words: str) -> SafeString:
+    return format_html('<span class="pgqueue-quiet">{}</span>', words)
+
+
+def moment(value: dt.datetime | None) -> SafeString | str:
+    """A time to the second, in the current time zone; one outside of the calendar as the number that it is."""
+    if value is None:
+        return NOTHING
+    if not EARLIEST_MS < to_epoch_ms(value) < LATEST_MS:
+        return format_html(
+            '<span title="milliseconds since 1970, outside of the calendar">{} ms</span>', to_epoch_ms(value)
+        )
+    local = timezone.localtime(value) if timezone.is_aware(value) else value
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        local.isoformat(),
+        local.isoformat(sep=" ", timespec="milliseconds"),
+        local.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds"),
+    )
+
+
+def relative(value: dt.datetime, now: dt.datetime) -> str:
+    """How far a time is from now, in its largest unit: "in 3 h", "5 min ago"."""
+    ms = to_epoch_ms(value) - to_epoch_ms(now)
+    words = span(dt.timedelta(milliseconds=abs(ms))) if abs(ms) < LATEST_MS else "ages"
+    return f"in {words}" if ms > 0 else f"{words} ago"
+
+
+def span(value: dt.timedelta | None) -> str:
+    """
+    >>> span(dt.timedelta(milliseconds=12)), span(dt.timedelta(seconds=2.5)), span(dt.timedelta(hours=30))
+    ('12 ms', '2.5 s', '1 d')
+    """
+    if value is None:
+        return NOTHING
+    seconds = value.total_seconds()
+    if abs(seconds) < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if abs(seconds) < 10:
+        return f"{seconds:.1f} s"
+    unit, name = next((unit, name) for unit, name in UNITS if abs(seconds) >= unit)
+    return f"{seconds / unit:.0f} {name}"
+
+
+def shortened(text: str | None, length: int = SHORT_LENGTH) -> SafeString | str:
+    """One line of a text, with the beginning of the rest to be hovered over."""
+    if not text:
+        return NOTHING
+    line = " ".join(text.split())
+    if len(line) <= length and line == text:
+        return text
+    short = line if len(line) <= length else line[: length - 1].rstrip() + "…"
+    return format_html('<span title="{}">{}</span>', text[:SHORT_LENGTH], short)
+
+
+def block(text: str | None) -> SafeString | str:
+    """A text as it stands, cut off where nobody reads any more."""
+    if text is None:
+        return NOTHING
+    if len(text) <= PRETTY_LENGTH:
+        return format_html('<pre class="pgqueue-block" tabindex="0">{}</pre>', text)
+    return format_html(
+        '<div><pre class="pgqueue-block" tabindex="0">{}…</pre>'
+        '<p class="pgqueue-quiet">These are the first {} characters.</p></div>',
+        text[:PRETTY_LENGTH],
+        f"{PRETTY_LENGTH:,}",
+    )

@@ -1,0 +1,49 @@
+"""What the admin lets PostgreSQL compute, because Python could not hold it or would have to fetch too much."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db.models import Aggregate, DateTimeField, DurationField, ExpressionWrapper, Func, TextField
+
+from django_pgqueue.fields import NamesField
+
+if TYPE_CHECKING:
+    from django.db.models import Expression
+
+PRETTY_LENGTH = 100_000
+SHORT_LENGTH = 300
+
+
+class Moment(Func):
+    """A timestamptz that a Python datetime can hold: rows written by hand may say infinity."""
+
+    template = "greatest(least(%(expressions)s, '9999-12-30 00:00:00+00'), '0001-01-02 00:00:00+00')"
+    output_field = DateTimeField()
+
+
+class Pretty(Func):
+    """JSON to be read by people, cut off where nobody reads any more.
+
+    Made by PostgreSQL: a number in jsonb can have more digits than Python agrees to read.
+    """
+
+    template = f"left(jsonb_pretty(%(expressions)s), {PRETTY_LENGTH + 1})"
+    output_field = TextField()
+
+
+class Short(Func):
+    template = f"left(%(expressions)s, {SHORT_LENGTH + 1})"
+    output_field = TextField()
+
+
+class Names(Aggregate):
+    """The different values of a text column."""
+
+    template = "array_agg(distinct %(expressions)s)"
+    output_field = NamesField()
+    allows_composite_expressions = False
+
+
+def duration() -> Expression:
+    return ExpressionWrapper(Moment("finished_at") - Moment("started_at"), output_field=DurationField())

@@ -1,0 +1,35 @@
+"""Which queues somebody works on."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_pgqueue.models import Message, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SILENT_AFTER = dt.timedelta(minutes=1)
+"""A worker says that it is alive every few seconds: one that has not for this long is not counted on."""
+MOST_WORKERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The workers that were alive at a moment, as (queues or None for all, excluded queues)."""
+
+    workers: Sequence[tuple[list[str] | None, list[str]]]
+
+    @classmethod
+    def at(cls, now: dt.datetime, *, using: str) -> Service:
+        alive = Worker.objects.using(using).filter(seen_at__gt=now - SILENT_AFTER)
+        return cls(list(alive.values_list("queues", "exclude_queues")[:MOST_WORKERS]))
+
+    def lacks(self, message: Message) -> bool:
+        """Whether nobody would take the message.  Raw messages have consumers of their own, which do not sign in."""
+        return message.task is not None and not any(
+            (queues is None or message.queue in queues) and message.queue not in excluded
+            for queues, excluded in self.workers
+        )

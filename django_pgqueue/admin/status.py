@@ -1,0 +1,53 @@
+"""A message's status, which is not stored anywhere: computed from its row and the database's clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db.models import F, Q, TextChoices
+from django.db.models.lookups import IsNull
+
+from django_pgqueue.fields import to_epoch_ms
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from typing import Any
+
+
+class Status(TextChoices):
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RUNNING = "running"
+    EXPIRED = "expired"
+
+
+def status_of(dequeue_at: dt.datetime, unlock_at: dt.datetime | None, now: dt.datetime) -> Status:
+    now_ms = to_epoch_ms(now)
+    if unlock_at is not None:
+        return Status.RUNNING if to_epoch_ms(unlock_at) > now_ms else Status.EXPIRED
+    return Status.SCHEDULED if to_epoch_ms(dequeue_at) > now_ms else Status.READY
+
+
+def where(status: Status, now: dt.datetime) -> Q:
+    """The messages of a status, in words that pgqueue_message_ready_ix and pgqueue_message_locked_ix serve."""
+    match status:
+        case Status.SCHEDULED:
+            return Q(unlock_at__isnull=True, dequeue_at__gt=to_epoch_ms(now))
+        case Status.READY:
+            return Q(unlock_at__isnull=True, dequeue_at__lte=to_epoch_ms(now))
+        case Status.RUNNING:
+            return Q(unlock_at__gt=to_epoch_ms(now))
+        case Status.EXPIRED:
+            return Q(unlock_at__lte=to_epoch_ms(now))
+
+
+def order(status: Status) -> tuple[Any, ...]:
+    """Those that wait in the order in which each queue's workers take them, those that run by the end of their lock."""
+    if status in {Status.SCHEDULED, Status.READY}:
+        return ("queue", IsNull(F("task"), True), "-priority", "dequeue_at", "id")
+    return ("unlock_at", "id")
+
+
+def waiting_or_held(condition: Q) -> Q:
+    """``condition`` said once for each half of the table: indexes that hold only one half serve it so, together."""
+    return Q(condition, unlock_at__isnull=True) | Q(condition, unlock_at__isnull=False)
