@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, cast
 
 from django.db import connections
 
@@ -18,7 +20,7 @@ from django_pgqueue.compat import (
     task_enqueued,
 )
 from django_pgqueue.conf import Options
-from django_pgqueue.tasks import PgQueueTask
+from django_pgqueue.tasks import PgQueueTask, validate_extras
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,25 +81,28 @@ class PgQueueBackend(BaseTaskBackend):
         return results.load(result_id, alias=self.alias, database=self.settings.database)
 
     def validate_task(self, task: AnyTask) -> None:
+        _validate_types(task)
         super().validate_task(task)
-        # Tasks that were declared for another backend are plain ones: they have none of these.
-        max_attempts, backoff = getattr(task, "max_attempts", None), getattr(task, "backoff", None)
-        if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
-            message = f"max_attempts must be a whole number from 1 on, or None for no retries, not {max_attempts!r}."
-            raise InvalidTask(message)
-        if backoff is not None and not callable(backoff):
-            message = (
-                f"backoff must be a callable (exception, task_result) -> seconds or None, not {backoff!r}. "
-                "For fixed waits: backoff=lambda exception, result: 30."
-            )
-            raise InvalidTask(message)
-        if "\x00" in task.queue_name or not task.queue_name:
-            message = f"{task.queue_name!r} can not be the name of a queue."
-            raise InvalidTask(message)
+        validate_extras(task)
 
     def max_attempts(self, task: AnyTask) -> int | None:
         own: int | None = getattr(task, "max_attempts", None)
         return self.settings.max_attempts if own is None else own
+
+
+def _validate_types(task: AnyTask) -> None:
+    """What Django compares without looking: a TypeError or ValueError there is an InvalidTask here."""
+    # The types of a Task are what the annotations say, not what a caller gives.
+    priority, run_after, queue_name = cast("tuple[Any, Any, Any]", (task.priority, task.run_after, task.queue_name))
+    if not isinstance(priority, (int, float)) or (isinstance(priority, float) and math.isnan(priority)):
+        message = f"priority must be a whole number between -100 and 100, not {priority!r}."
+        raise InvalidTask(message)
+    if run_after is not None and not isinstance(run_after, dt.datetime):
+        message = f"run_after must be a datetime, or a timedelta in using(), not {run_after!r}."
+        raise InvalidTask(message)
+    if not content.is_name(queue_name):
+        message = f"{queue_name!r} can not be the name of a queue: {content.NAMES_ARE}."
+        raise InvalidTask(message)
 
 
 def _when(task: AnyTask) -> dict[str, Any]:

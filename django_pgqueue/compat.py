@@ -12,9 +12,18 @@ import django
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.backends.dummy import DummyBackend
+    from django.tasks.backends.immediate import ImmediateBackend
     from django.tasks.base import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError
-    from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskException, TaskResultDoesNotExist
+    from django.tasks.exceptions import (
+        InvalidTask,
+        InvalidTaskBackend,
+        TaskException,
+        TaskResultDoesNotExist,
+        TaskResultMismatch,
+    )
     from django.tasks.signals import task_enqueued, task_finished, task_started
+    from django.utils.json import normalize_json
 
     if TYPE_CHECKING:
         from typing import Any, TypeAlias
@@ -27,14 +36,18 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
 else:
     from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.backends.dummy import DummyBackend
+    from django_tasks.backends.immediate import ImmediateBackend
     from django_tasks.base import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError
     from django_tasks.exceptions import (
         InvalidTaskBackendError as InvalidTaskBackend,
         InvalidTaskError as InvalidTask,
         TaskException,
         TaskResultDoesNotExist,
+        TaskResultMismatch,
     )
     from django_tasks.signals import task_enqueued, task_finished, task_started
+    from django_tasks.utils import normalize_json
 
     AnyTask, AnyTaskResult = Task, TaskResult
     TASKS_LOGGER = "django_tasks"
@@ -45,6 +58,8 @@ __all__ = [
     "AnyTask",
     "AnyTaskResult",
     "BaseTaskBackend",
+    "DummyBackend",
+    "ImmediateBackend",
     "InvalidTask",
     "InvalidTaskBackend",
     "Task",
@@ -53,7 +68,9 @@ __all__ = [
     "TaskException",
     "TaskResult",
     "TaskResultDoesNotExist",
+    "TaskResultMismatch",
     "TaskResultStatus",
+    "normalize_json",
     "task_backends",
     "task_enqueued",
     "task_finished",

@@ -18,6 +18,8 @@ NEXT_STEP = (
     "Pass text, numbers, booleans, None, lists and dictionaries with text keys; a primary key instead of an object."
 )
 EXACT_FLOATS_END = 2.0**53
+LONGEST_NAME = 255
+NAMES_ARE = f"names are text of 1 to {LONGEST_NAME} characters, without NUL"
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
@@ -79,6 +81,20 @@ def _normalize(value: Any, where: str) -> Any:
                 f"{where} is a {type(value).__qualname__}, which JSON has no word for: {_shown(value)}. {NEXT_STEP}"
             )
             raise InvalidContent(message)
+
+
+def is_name(value: object) -> bool:
+    """Whether a queue or a channel may be called so.  An entry of an index has room for no more than 2,704 bytes.
+
+    >>> is_name("mail"), is_name("")
+    (True, False)
+    """
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
+        return False
+    try:
+        return "\x00" not in value and bool(value.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _text(value: str, where: str) -> str:

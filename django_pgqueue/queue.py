@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue import content, functions, schedule
+from django_pgqueue import content, functions, retry, schedule
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 
@@ -202,8 +202,8 @@ class ReceivedMessage:
 def _checked_name(what: str, name: str | None) -> str | None:
     if name is None and what == "channel":
         return None
-    if not isinstance(name, str) or not name or "\x00" in name:
-        message = f"{name!r} can not be the name of a {what}: it must be text, not empty and without NUL."
+    if not content.is_name(name):
+        message = f"{name!r} can not be the name of a {what}: {content.NAMES_ARE}."
         raise InvalidMessage(message)
     return name
 
@@ -216,8 +216,8 @@ def _checked_priority(priority: int) -> int:
 
 
 def _checked_max_attempts(max_attempts: int | None) -> int | None:
-    if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
-        message = f"max_attempts={max_attempts!r} is neither a whole number from 1 on nor None."
+    if not retry.is_max_attempts(max_attempts):
+        message = f"max_attempts={max_attempts!r} is neither a whole number from 1 to {retry.MOST_ATTEMPTS:,} nor None."
         raise InvalidMessage(message)
     return max_attempts
 

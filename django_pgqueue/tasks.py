@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, overload
 
-from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, Task, task_backends
+from django.utils.module_loading import import_string
+
+from django_pgqueue import retry
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTask, InvalidTask, Task, task_backends
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_pgqueue.retry import Backoff
-
 __all__ = ["PgQueueTask", "task"]
+
+# Django 6.0's Task has no defaults of its own.
+DEFAULTS = {"priority": 0, "queue_name": "default", "run_after": None, "takes_context": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,25 +25,53 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
     """A task with retries.  Without ``max_attempts`` it behaves as Django says: an exception fails it at once."""
 
     max_attempts: int | None = None
-    backoff: Backoff | None = None
+    backoff: retry.Backoff | None = None
     delay: dt.timedelta | None = None
     """Time from the enqueue until the task may run, by the database's clock; ``using(run_after=timedelta)`` sets it."""
 
     def __post_init__(self) -> None:
         # super() without arguments does not find its class in a slotted dataclass.
         Task.__post_init__(self)
+        validate_extras(self)  # backends other than ours know nothing of them
 
-    def using(self, *, run_after: dt.datetime | dt.timedelta | None = None, **changes: Any) -> PgQueueTask:
-        """A copy with other values: ``priority``, ``queue_name``, ``run_after`` (a time, or a time from now),
-        ``backend``, ``max_attempts``, ``backoff``.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as a path and values, so that results can be cached.  ``backoff`` is found again with the function:
+        it can only be declared, and may be a lambda.
+        """
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in {"func", "backoff"}}
+        return _restore, (self.module_path, values)
+
+    def __copy__(self) -> PgQueueTask:
+        return self  # nothing in it can change; and the copies of Django's DummyBackend must not go the way of pickles
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PgQueueTask:
+        return self
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: dt.datetime | dt.timedelta | None = None,
+        backend: str | None = None,
+        max_attempts: int | None = None,
+    ) -> PgQueueTask:
+        """A copy with other values.  ``run_after`` is a time, or a time from the enqueue on.
 
         >>> send_receipt.using(run_after=timedelta(minutes=1), priority=10).enqueue(order.pk)  # doctest: +SKIP
         """
+        changes: dict[str, Any] = {
+            "priority": priority,
+            "queue_name": queue_name,
+            "run_after": run_after,
+            "backend": backend,
+            "max_attempts": max_attempts,
+        }
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(run_after, dt.timedelta):
             changes |= {"delay": run_after, "run_after": None}
         elif run_after is not None:
-            changes |= {"delay": None, "run_after": run_after}
+            changes |= {"delay": None}
         return replace(self, **changes)
 
 
@@ -58,11 +90,53 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
     """
     if "run_after" in options:
         message = (
-            "run_after can not be given to @task, which is called once: use .using(run_after=...) for each enqueue."
+            "run_after cannot be defined statically with the @task decorator. "
+            "Use .using(run_after=...) to set it dynamically."
         )
         raise TypeError(message)
 
     def declare(func: Any) -> Any:
-        return task_backends[backend].task_class(func=func, backend=backend, **options)
+        return _class_for(backend)(func=func, backend=backend, **DEFAULTS | options)
 
     return declare if function is None else declare(function)
+
+
+def validate_extras(task: AnyTask) -> None:
+    """Looks at what Django's ``validate_task`` does not know.  Plain tasks have none of it."""
+    max_attempts, backoff = getattr(task, "max_attempts", None), getattr(task, "backoff", None)
+    delay = getattr(task, "delay", None)
+    if not retry.is_max_attempts(max_attempts):
+        message = (
+            f"max_attempts must be a whole number from 1 to {retry.MOST_ATTEMPTS:,}, or None for no retries, "
+            f"not {max_attempts!r}."
+        )
+        raise InvalidTask(message)
+    if backoff is not None and not callable(backoff):
+        message = (
+            f"backoff must be a callable (exception, task_result) -> seconds or None, not {backoff!r}. "
+            "For fixed waits: backoff=lambda exception, result: 30."
+        )
+        raise InvalidTask(message)
+    if delay is not None and not isinstance(delay, dt.timedelta):
+        message = f"delay must be a timedelta, not {delay!r}."
+        raise InvalidTask(message)
+    if delay is not None and not task.get_backend().supports_defer:
+        message = "Backend does not support run_after."
+        raise InvalidTask(message)
+
+
+def _class_for(backend: str) -> Any:
+    """A backend that asks for no class of its own gets ours too: tests may run on Django's own backends."""
+    wanted = task_backends[backend].task_class
+    return PgQueueTask if wanted is Task else wanted
+
+
+def _restore(path: str, values: dict[str, Any]) -> PgQueueTask:
+    """Unpickles."""
+    try:
+        declared = import_string(path)
+        func = declared.func
+    except (ImportError, AttributeError) as error:
+        message = f"Expected {path!r} to point to a Task instance."
+        raise ValueError(message) from error
+    return PgQueueTask(func=func, backoff=getattr(declared, "backoff", None), **values)

@@ -1,0 +1,189 @@
+"""The tasks of these tests, each named after what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, connection, transaction
+
+from django_pgqueue.tasks import task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.compat import TaskContext
+
+    Context = TaskContext[Any, Any]
+
+at_once: Callable[[BaseException, Any], float | None] = lambda *_: 0  # noqa: E731 -- as projects write it
+
+
+class Trouble(Exception):
+    """What the failing tasks raise."""
+
+
+@task
+def do_nothing(*args: Any, **kwargs: Any) -> None:
+    """The bare decorator."""
+
+
+@task()
+async def do_nothing_async(*args: Any, **kwargs: Any) -> None:
+    await asyncio.sleep(0)
+
+
+@task()
+def echo(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    return {"args": args, "kwargs": kwargs}
+
+
+@task
+def give_json(text: str) -> Any:
+    return json.loads(text)
+
+
+@task
+def give(expression: str) -> Any:
+    """Gives what JSON may have no word for."""
+    return eval(expression)  # noqa: S307
+
+
+@task
+def fail(message: str = "as it was told") -> None:
+    raise Trouble(message)
+
+
+@task
+async def fail_async() -> None:
+    await asyncio.sleep(0)
+    raise Trouble
+
+
+@task
+def leave() -> None:
+    raise SystemExit(3)
+
+
+@task
+def be_interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+@task(max_attempts=3, backoff=at_once)
+def fail_thrice() -> None:
+    raise Trouble
+
+
+@task(max_attempts=3, backoff=at_once, takes_context=True)
+def succeed_at_third(context: Context) -> int:
+    if context.attempt < 3:
+        raise Trouble(f"attempt {context.attempt}")
+    return context.attempt
+
+
+@task(max_attempts=5)
+def fail_until_told_otherwise() -> None:
+    raise Trouble
+
+
+@task(takes_context=True)
+def describe(context: Context, *words: str) -> dict[str, Any]:
+    result = context.task_result
+    return {
+        "id": result.id,
+        "attempt": context.attempt,
+        "status": result.status,
+        "args": result.args,
+        "words": words,
+        "workers": len(result.worker_ids),
+        "started": result.started_at is not None and result.started_at == result.last_attempted_at,
+    }
+
+
+@task(takes_context=True)
+async def describe_async(context: Context) -> list[Any]:
+    await asyncio.sleep(0)
+    return [context.attempt, context.task_result.id]
+
+
+@task(priority=7, queue_name="mail")
+def send() -> None:
+    """Declared with values of its own."""
+
+
+@task
+def add_group(name: str) -> int:
+    return Group.objects.create(name=name).pk
+
+
+@task
+async def add_group_async(name: str) -> int:
+    return (await Group.objects.acreate(name=name)).pk
+
+
+@task
+def add_group_twice(name: str) -> None:
+    """The second breaks the transaction that it is in, if it is in one."""
+    Group.objects.create(name=name)
+    Group.objects.create(name=name)
+
+
+@task
+def break_a_transaction_of_its_own() -> None:
+    with transaction.atomic(savepoint=False):
+        raise Trouble
+
+
+@task
+def break_a_transaction_and_be_silent() -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select 1/0")
+    except DatabaseError:
+        return "never mind"
+    return "fine"
+
+
+@task
+def commit_durably(name: str) -> None:
+    with transaction.atomic(durable=True):
+        Group.objects.create(name=name)
+
+
+@task
+def enqueue_next(count: int) -> None:
+    if count:
+        enqueue_next.enqueue(count - 1)
+
+
+@task
+async def enqueue_next_async(count: int) -> None:
+    if count:
+        await enqueue_next_async.aenqueue(count - 1)
+
+
+@task
+async def ask_the_database() -> int:
+    return await sync_to_async(Group.objects.count)()
+
+
+class Jobs:
+    @task
+    def inside_a_class() -> None:
+        """At module level, says Django; but no path leads from the outside to it."""
+
+
+def plain_function() -> None:
+    """No task."""
+
+
+@task
+def under_this_name() -> None:
+    """Found by its name, which is how workers find it."""
+
+
+under_another_name = task(plain_function)
