@@ -204,8 +204,14 @@ class Consumer:
             return
         record(self.connection, self.ended, worker=self.id)
         for end in self.ended:
-            self.held.pop(end.message.id, None)
+            self._forget(end.message)
         self.ended = []
+
+    def _forget(self, message: Received) -> None:
+        """A lost attempt that ends late must not be taken for the next one, which may well be ours too."""
+        held = self.held.get(message.id)
+        if held is not None and held.message.attempt == message.attempt:
+            del self.held[message.id]
 
     def _unfinished(self) -> int:
         return len(self.held) - len(self.ended)
@@ -329,7 +335,7 @@ class Consumer:
         if unstarted:
             functions.message_release(self.connection, unstarted, worker=self.id)
             for message in unstarted:
-                self.held.pop(message.id, None)
+                self._forget(message)
 
     def _leave(self) -> int:
         self.slots.stop()
@@ -349,8 +355,8 @@ class Consumer:
         """What did not end within grace: its lock ends now, so that others take it over at once."""
         self._collect()
         record(self.connection, self.ended, worker=self.id)
-        done = {end.message.id for end in self.ended}
-        rest = [message for message in messages if message.id not in done]
+        done = {(end.message.id, end.message.attempt) for end in self.ended}
+        rest = [message for message in messages if (message.id, message.attempt) not in done]
         functions.message_heartbeat(self.connection, rest, worker=self.id, lock_ms=0)
         for message in rest:
             logger.error(

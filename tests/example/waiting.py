@@ -1,21 +1,5 @@
-"""Wait for what must come true, never for a time."""
+"""Moved up, where all tests can wait."""
 
-from __future__ import annotations
+from tests.waiting import SECONDS, wait_until
 
-import time
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-SECONDS = 30.0
-T = TypeVar("T")
-
-
-def wait_until(condition: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
-    """The first true answer of the condition."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} seconds: {what}"
-        time.sleep(0.02)
-    return answer
+__all__ = ["SECONDS", "wait_until"]

@@ -1,0 +1,117 @@
+"""Real workers on the tests' database, and a look at what they did."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.parse
+from typing import TYPE_CHECKING, Any, Protocol
+
+import psycopg
+import pytest
+from django.db import connection
+from psycopg.conninfo import make_conninfo
+
+from example_project.database import database_url
+from tests.waiting import wait_until
+from tests.worker.diary import FOLDER, Diary
+from tests.worker.processes import QWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Start(Protocol):
+    def __call__(
+        self,
+        *arguments: str,
+        ready: bool = True,
+        options: dict[str, Any] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> QWorker: ...
+
+
+@pytest.fixture
+def diary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Diary:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    return Diary(tmp_path)
+
+
+@pytest.fixture
+def start(transactional_db: None, diary: Diary, tmp_path: Path, session: Session) -> Iterator[Start]:
+    """Starts workers.  None outlives the test."""
+    workers: list[QWorker] = []
+    url = urllib.parse.urlsplit(database_url("test"))._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+
+    def start_worker(
+        *arguments: str,
+        ready: bool = True,
+        options: dict[str, Any] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> QWorker:
+        """Starts a worker and, if it should be ``ready``, waits until its first process is."""
+        worker = QWorker(
+            arguments,
+            environment={
+                **os.environ,
+                "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
+                "DATABASE_URL": url,
+                "PGQUEUE_TEST_DATABASE": connection.settings_dict["NAME"],
+                "PGQUEUE_TEST_OPTIONS": json.dumps(options or {}),
+                **(environment or {}),
+            },
+            output=tmp_path / f"worker-{len(workers)}",
+        )
+        workers.append(worker)
+        if ready:
+            worker.says("started worker=")
+        return worker
+
+    yield start_worker
+    for worker in workers:
+        worker.kill()
+    # Who is still there could hold up the next test's TRUNCATE, or write after it.
+    wait_until(lambda: not session.strangers(), "the workers' sessions are closed")
+
+
+class Session:
+    """A connection beside Django's, which sees what is committed and commits what it does."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(sql.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def value(self, sql: str, *parameters: Any) -> Any:
+        [[value]] = self.rows(sql, *parameters)
+        return value
+
+    def strangers(self) -> list[int]:
+        """The server processes of those sessions on this database that are not this process's: the workers'."""
+        ours = [self.connection.info.backend_pid]
+        if connection.connection is not None:
+            ours.append(connection.connection.info.backend_pid)
+        found = self.rows(
+            "select pid from pg_stat_activity where datname = current_database() and pid <> all (%s)", ours
+        )
+        return [pid for [pid] in found]
+
+
+@pytest.fixture
+def session(transactional_db: None) -> Iterator[Session]:
+    with psycopg.connect(conninfo(), autocommit=True) as opened:
+        yield Session(opened)
+
+
+def conninfo() -> str:
+    settings: dict[str, Any] = connection.settings_dict
+    return make_conninfo(
+        dbname=settings["NAME"],
+        user=settings["USER"],
+        password=settings["PASSWORD"],
+        host=settings["HOST"],
+        port=settings["PORT"] or None,
+    )

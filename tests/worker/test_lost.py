@@ -1,0 +1,147 @@
+"""Workers that die, stand still or are late: others take over, and nothing counts twice."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from django_pgqueue.models import Attempt, Message
+from tests.waiting import wait_until
+from tests.worker.tasks import die, hold, hold_on, write
+from tests.worker.watching import ended, holder, started, statuses
+
+if TYPE_CHECKING:
+    from tests.worker.conftest import Session, Start
+    from tests.worker.diary import Diary
+
+SHORT_LOCK = ("--lock-seconds", "1")
+
+
+def test_a_killed_workers_job_is_run_again_by_another(start: Start, diary: Diary) -> None:
+    result = hold.enqueue("x")
+    killed = start(*SHORT_LOCK)
+    started(diary, "x")
+    killed.kill()
+    start(*SHORT_LOCK)
+    started(diary, "x", attempt=2)
+    result.refresh()
+    assert [error.exception_class_path for error in result.errors] == ["django_pgqueue.exceptions.AttemptLost"]
+    assert not result.is_finished
+
+    diary.allow("x-2")
+    assert ended(result).return_value == {"attempt": 2}
+    assert statuses(result) == ["lost", "succeeded"]
+    assert result.attempts == len(set(result.worker_ids)) == 2
+    lost = Attempt.objects.get(status="lost")
+    assert not lost.final
+    assert str(lost.worker) in result.errors[0].traceback
+
+
+def test_a_job_that_kills_its_worker_fails_in_the_end_and_the_worker_comes_back(start: Start, diary: Diary) -> None:
+    poison = die.using(max_attempts=3).enqueue("poison")
+    worker = start("--lock-seconds", "0.3")
+    assert [error.exception_class_path for error in ended(poison).errors] == [
+        "django_pgqueue.exceptions.AttemptLost"
+    ] * 3
+    assert statuses(poison) == ["lost", "lost", "failed"]
+    assert diary.words() == ["poison"] * 3
+
+    after = write.enqueue("after")
+    assert ended(after).return_value == "after"
+    # The first time at once, then later each time.
+    waits = [line.rpartition("=")[2] for line in worker.output.splitlines() if "crashed pid=" in line]
+    assert waits == ["0.0", "2.0", "4.0"]
+    assert "code=9" in worker.output
+    assert worker.stop() == 0
+
+
+def test_a_worker_that_stood_still_beyond_its_lock_can_not_complete(start: Start, diary: Diary) -> None:
+    result = hold.enqueue("x")
+    late = start(*SHORT_LOCK)
+    started(diary, "x")
+    late.send_to_group(signal.SIGSTOP)
+    start(*SHORT_LOCK)
+    started(diary, "x", attempt=2)
+    new_holder = holder(result)
+
+    diary.allow("x-1")
+    late.send_to_group(signal.SIGCONT)
+    late.says(f"lost id={result.id} attempt=1", "no outcome is recorded")
+    assert statuses(result) == ["lost"]
+    assert holder(result) == new_holder
+
+    diary.allow("x-2")
+    assert ended(result).return_value == {"attempt": 2}
+    assert statuses(result) == ["lost", "succeeded"]
+    assert late.stop() == 0
+
+
+def test_a_job_that_takes_longer_than_its_lock_runs_once(start: Start, diary: Diary, session: Session) -> None:
+    results = [hold.enqueue("thread"), hold_on.enqueue("coroutine")]
+    start(*SHORT_LOCK)
+    started(diary, "thread")
+    started(diary, "coroutine")
+    start(*SHORT_LOCK)  # would take them
+    wait_until(
+        lambda: session.value("select bool_and(now() > locked_at + interval '2.5 seconds') from pgqueue_message"),
+        "they have run for longer than two locks",
+    )
+    diary.allow("thread-1")
+    diary.allow("coroutine-1")
+    for result in results:
+        assert ended(result).return_value == {"attempt": 1}
+        assert statuses(result) == ["succeeded"]
+
+
+def test_a_worker_that_takes_over_its_own_lost_job_keeps_hold_of_it(
+    start: Start, diary: Diary, session: Session
+) -> None:
+    """The end of the lost attempt must not be taken for the end of the new one."""
+    result = hold.enqueue("x")
+    worker = start(*SHORT_LOCK)
+    started(diary, "x")
+    with session.connection.transaction():
+        session.rows("update pgqueue_message set unlock_at = 0")
+        session.rows("select pgqueue_message_expire()")
+    started(diary, "x", attempt=2)
+
+    diary.allow("x-1")
+    worker.says("no outcome is recorded")
+    start(*SHORT_LOCK)  # would take it if nobody lengthened the lock
+    wait_until(
+        lambda: session.value("select now() > locked_at + interval '2.5 seconds' from pgqueue_message"),
+        "the new attempt has run for longer than two locks",
+    )
+    diary.allow("x-2")
+    assert ended(result).return_value == {"attempt": 2}
+    assert statuses(result) == ["lost", "succeeded"]
+
+
+def test_two_workers_never_hold_one_attempt(start: Start, session: Session) -> None:
+    """Locks of all lengths run out while two workers, which stand still now and then, fight for few messages."""
+    results = [write.using(max_attempts=1000).enqueue(f"{n}") for n in range(300)]
+    workers = [start("--lock-seconds", "0.05", "--threads", "2", "-v", "0", ready=False) for _ in range(2)]
+    enough = threading.Event()
+
+    def disturb() -> None:
+        number = 0
+        while not enough.wait(0.08):
+            number += 1
+            worker = workers[number % 2]
+            for pid in worker.children:
+                worker.send_to(pid, signal.SIGSTOP)
+            enough.wait(0.08)
+            worker.send_to_group(signal.SIGCONT)
+
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    try:
+        wait_until(lambda: not Message.objects.exists(), "the queue is empty", 60)
+    finally:
+        enough.set()
+        disturber.join()
+    assert {result.status for result in map(ended, results)} == {"SUCCESSFUL"}
+    assert Attempt.objects.filter(status="succeeded").count() == 300
+    twice = session.rows("select from pgqueue_attempt group by message_id, attempt having count(*) > 1")
+    assert twice == []

@@ -1,0 +1,45 @@
+"""What became of a job, as anybody can see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_pgqueue.models import Attempt, Message, Worker
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTaskResult
+    from tests.worker.diary import Diary
+
+
+def ended(result: AnyTaskResult) -> AnyTaskResult:
+    """Waits until the job has ended and answers its result as it is then."""
+
+    def finished() -> bool:
+        result.refresh()
+        return result.is_finished
+
+    wait_until(finished, f"job {result.id} ends")
+    return result
+
+
+def started(diary: Diary, word: str, attempt: int = 1) -> None:
+    """Waits until an attempt of ``hold`` runs."""
+    wait_until(
+        lambda: any(entry["attempt"] == attempt for entry in diary.entries(word)), f"attempt {attempt} of {word!r} runs"
+    )
+
+
+def statuses(result: AnyTaskResult) -> list[str]:
+    """How its attempts ended."""
+    return list(Attempt.objects.filter(message_id=int(result.id)).order_by("id").values_list("status", flat=True))
+
+
+def holder(result: AnyTaskResult) -> str | None:
+    """The worker that holds it."""
+    return Message.objects.values_list("worker", flat=True).get(pk=int(result.id))
+
+
+def asleep() -> list[str]:
+    """The ids of the workers that wait to be woken."""
+    return list(Worker.objects.filter(asleep_until__isnull=False).values_list("id", flat=True))
