@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.sql.sessions import NOON, concurrently, eventually, token
@@ -110,7 +111,7 @@ def test_many_at_once_make_each_partition_once(connect: Connect) -> None:
     for session in sessions:
         session.set_clock(NOON)
     try:
-        made = concurrently([lambda s=s: s.value("pgqueue_attempt_maintain") for s in sessions])  # type: ignore[misc]
+        made = concurrently([partial(session.value, "pgqueue_attempt_maintain") for session in sessions])
         assert sum(made) == 8
         assert partitions(sessions[0]) == named(*range(8))
     finally:

@@ -36,7 +36,8 @@ def test_what_waits_for_its_retry_can_be_cancelled(session: Session) -> None:
 
 
 def test_what_runs_is_left_alone(session: Session) -> None:
-    held = session.take() if session.create() else None
+    session.create()
+    held = session.take()
     assert session.value("pgqueue_message_cancel", id=held.id) is False
     assert session.messages() == [held]
     assert session.history() == []

@@ -1,0 +1,221 @@
+"""Many producers and consumers at once: nothing is lost, nothing is done twice, nobody waits for anybody."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.sql.sessions import concurrently, eventually, token, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+Attempt = tuple[int, int]
+
+
+def drain(session: Session, work: Callable[[Session, list[Any]], None], **parameters: Any) -> list[Attempt]:
+    """Takes and works on messages until the queue is empty, and answers the attempts that this consumer held."""
+    sizes = random.Random(session.pid)
+    held: list[Attempt] = []
+    while True:
+        batch = session.dequeue(sizes.randint(1, 9), **parameters)
+        held += [(message.id, message.attempt) for message in batch]
+        if batch:
+            work(session, batch)
+        elif not session.one("select exists (select from pgqueue_message)"):
+            return held
+
+
+def complete(session: Session, batch: list[Any]) -> None:
+    assert len(session.ids("pgqueue_message_complete", **tokens(batch))) == len(batch)
+
+
+def test_no_two_consumers_ever_hold_one_attempt_and_all_are_held(connect: Connect) -> None:
+    consumers = [connect() for _ in range(8)]
+    ids = consumers[0].create_batch(4000)
+    ids += consumers[0].ids(
+        "pgqueue_message_create_many",
+        messages=[{"content": n, "queue": f"q{n % 5}", "priority": n % 3} for n in range(1000)],
+    )
+
+    held = concurrently([partial(drain, c, complete) for c in consumers], seconds=100)
+
+    together = [attempt for attempts in held for attempt in attempts]
+    assert len(together) == len(ids)
+    assert set(together) == {(message_id, 1) for message_id in ids}
+    assert sorted(end.message_id for end in consumers[0].history()) == ids
+    assert sum(1 for attempts in held if attempts) > 1, "they did work side by side"
+
+
+def test_every_attempt_of_messages_that_come_back_is_held_once(connect: Connect) -> None:
+    consumers = [connect() for _ in range(6)]
+    ids = consumers[0].create_batch(600, max_attempts=3)
+
+    def work(session: Session, batch: list[Any]) -> None:
+        for message in batch:
+            match message.attempt, message.content % 4:
+                case (1, 0) | (2, 0):
+                    assert session.value("pgqueue_message_defer", **token(message), error={"message": "once more"})
+                case (1, 1):
+                    assert session.value("pgqueue_message_defer", **token(message), state={"seen": 1})
+                case _:
+                    complete(session, [message])
+
+    held = concurrently([partial(drain, c, work) for c in consumers], seconds=100)
+
+    attempts = {0: 3, 1: 2, 2: 1, 3: 1}
+    expected = {(id_, attempt) for n, id_ in enumerate(ids) for attempt in range(1, attempts[n % 4] + 1)}
+    together = [attempt for each in held for attempt in each]
+    assert len(together) == len(expected)
+    assert set(together) == expected
+    ends = consumers[0].history()
+    assert {(end.message_id, end.attempt) for end in ends} == expected
+    assert sorted(end.message_id for end in ends if end.final) == ids
+    assert Counter(end.status for end in ends) == {"retried": 300, "deferred": 150, "succeeded": 600}
+
+
+def test_locks_that_run_out_all_the_time_lose_no_message_and_complete_none_twice(connect: Connect) -> None:
+    consumers = [connect() for _ in range(6)]
+    ids = consumers[0].create_batch(500, max_attempts=1_000_000)
+    completed: list[int] = []
+
+    def work(session: Session, batch: list[Any]) -> None:
+        completed.extend(session.ids("pgqueue_message_complete", **tokens(batch)))
+
+    held = concurrently([partial(drain, c, work, lock_ms=3) for c in consumers], seconds=100)
+
+    assert sorted(completed) == ids
+    together = [attempt for each in held for attempt in each]
+    assert len(together) == len(set(together)), "an attempt was held twice"
+    ends = consumers[0].history()
+    assert sorted(end.message_id for end in ends if end.status == "succeeded") == ids
+    assert Counter(end.status for end in ends) == {"succeeded": 500, **_lost(len(together) - 500)}
+
+
+def _lost(number: int) -> dict[str, int]:
+    return {"lost": number} if number else {}
+
+
+def test_what_was_committed_is_done_once_and_what_was_rolled_back_never(connect: Connect) -> None:
+    producers, consumers = [connect(autocommit=False) for _ in range(4)], [connect() for _ in range(4)]
+    consumers[0].create("last", queue="end")  # the consumers go on until it is taken away, after the producers
+    done: list[Any] = []
+
+    def produce(number: int) -> list[Any]:
+        committed = []
+        for n in range(150):
+            contents = [[number, n, part] for part in range(3)]
+            for content in contents:
+                producers[number].create(content, priority=n % 2)
+            if n % 3:
+                committed += contents
+                producers[number].commit()
+            else:
+                producers[number].rollback()
+        return committed
+
+    def work(session: Session, batch: list[Any]) -> None:
+        complete(session, batch)
+        done.extend(message.content for message in batch)
+
+    def consume(session: Session) -> list[Any]:
+        drain(session, work, queues=["default"])
+        return []
+
+    def produce_all() -> list[Any]:
+        try:
+            return [content for part in concurrently([partial(produce, n) for n in range(4)], 60) for content in part]
+        finally:
+            producers[0].rows("delete from pgqueue_message where queue = 'end'")
+            producers[0].commit()
+
+    everybody: list[Callable[[], list[Any]]] = [produce_all, *[partial(consume, consumer) for consumer in consumers]]
+    committed, *_ = concurrently(everybody, seconds=100)
+
+    assert len(committed) == 4 * 100 * 3
+    assert sorted(done) == sorted(committed)
+
+
+def test_a_heartbeat_at_the_same_time_loses_no_completion(connect: Connect) -> None:
+    """Heartbeats move the rows: ends that went by the place of a row (ctid) would miss those that have just moved."""
+    beating, completing, other = connect(), connect(), connect()
+    number = 600
+    other.create_batch(number)
+    held = other.dequeue(number, worker="w1")
+    beats: list[int] = []
+
+    def beat() -> int:
+        while other.messages():
+            beats.append(len(beating.ids("pgqueue_message_heartbeat", **tokens(held))))
+        return len(beats)
+
+    def complete_in_small_batches() -> int:
+        eventually(lambda: beats)
+        batches = [held[start : start + 6] for start in range(0, number, 6)]
+        return sum(len(completing.ids("pgqueue_message_complete", **tokens(batch))) for batch in batches)
+
+    _, completed = concurrently([beat, complete_in_small_batches], seconds=60)
+
+    assert completed == number
+    assert other.messages() == []
+
+
+@pytest.mark.parametrize("behind", ["heartbeat", "defer", "release"])
+def test_a_completion_that_waited_for_a_row_looks_at_it_again(connect: Connect, behind: str) -> None:
+    first, second, witness = connect(autocommit=False), connect(), connect()
+    witness.create()
+    held = witness.take(worker="w1")
+    if behind == "release":
+        first.ids("pgqueue_message_release", **tokens([held]))
+    else:
+        first.value(f"pgqueue_message_{behind}", **token(held))
+
+    def commit_when_it_waits() -> bool:
+        eventually(lambda: witness.waits_for_a_lock(second))
+        first.commit()
+        return False
+
+    done, _ = concurrently([lambda: second.value("pgqueue_message_complete", **token(held)), commit_when_it_waits])
+
+    assert done is (behind == "heartbeat")
+    assert len(witness.messages()) == (0 if behind == "heartbeat" else 1)
+
+
+def test_consumers_do_not_wait_for_each_other(connect: Connect) -> None:
+    consumers = [connect(autocommit=False) for _ in range(5)]
+    consumers[0].create_batch(5)
+    consumers[0].commit()
+    for consumer in consumers:
+        consumer.rows("set lock_timeout = '100ms'")
+    assert [consumer.take().content for consumer in consumers] == [0, 1, 2, 3, 4], "all of them uncommitted"
+    assert consumers[4].dequeue() == []
+
+
+def test_what_another_is_just_taking_is_skipped_and_not_waited_for(connect: Connect) -> None:
+    slow, quick = connect(autocommit=False), connect()
+    quick.create("urgent", priority=1)
+    quick.create("ordinary")
+    assert slow.take().content == "urgent"
+    assert [message.content for message in quick.dequeue(10)] == ["ordinary"]
+    slow.rollback()
+    assert [message.content for message in quick.dequeue(10)] == ["urgent"]
+
+
+def test_a_consumer_that_is_killed_in_its_transaction_gives_its_message_back_at_once(connect: Connect) -> None:
+    doomed, other = connect(autocommit=False), connect()
+    message_id = other.create()
+    doomed.take()
+    assert other.dequeue() == []
+    other.rows("select pg_terminate_backend(%s, 10000)", [doomed.pid])
+    held = other.take()
+    assert (held.id, held.attempt) == (message_id, 1), "the attempt was never committed"
+    with pytest.raises(psycopg.OperationalError):
+        doomed.rows("select 1")

@@ -1,0 +1,157 @@
+"""Who does not hold ``(id, attempt, worker)`` can not end the attempt, in any of the calls that end or lengthen one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.sql.sessions import NOON, concurrently, token
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+MINUTE = 60_000
+Token = dict[str, Any]
+Ending = Callable[["Session", Token], bool]
+
+
+def _as_batch(held: Token) -> dict[str, Any]:
+    return {"ids": [held["id"]], "attempts": [held["attempt"]], "worker": held["worker"]}
+
+
+def _answered(function: str) -> Ending:
+    return lambda session, held: session.ids(function, **_as_batch(held)) == [held["id"]]
+
+
+ENDINGS: dict[str, Ending] = {
+    "complete": lambda session, held: session.value("pgqueue_message_complete", **held),
+    "complete of many": _answered("pgqueue_message_complete"),
+    "defer": lambda session, held: session.value("pgqueue_message_defer", **held) is not None,
+    "retry": lambda session, held: session.value("pgqueue_message_defer", **held, error={"message": "no"}) is not None,
+    "fail": lambda session, held: session.value("pgqueue_message_fail", **held),
+    "release": _answered("pgqueue_message_release"),
+    "heartbeat": lambda session, held: session.value("pgqueue_message_heartbeat", **held),
+    "heartbeat of many": _answered("pgqueue_message_heartbeat"),
+}
+
+
+@pytest.fixture(params=list(ENDINGS))
+def end(request: pytest.FixtureRequest) -> Ending:
+    return ENDINGS[request.param]
+
+
+@pytest.fixture
+def held(session: Session) -> Any:
+    """A message that the worker w1 holds for a minute from noon on."""
+    session.set_clock(NOON)
+    session.create(max_attempts=50)
+    return session.take(worker="w1")
+
+
+def test_who_holds_the_attempt_can(session: Session, end: Ending, held: Any) -> None:
+    assert end(session, token(held)) is True
+
+
+def test_whose_lock_ran_out_still_can_as_long_as_nobody_took_over(session: Session, end: Ending, held: Any) -> None:
+    session.set_clock(NOON + 100 * MINUTE)
+    assert end(session, token(held)) is True
+
+
+def _taken_over(session: Session, held: Any) -> Token:
+    session.set_clock(NOON + MINUTE)
+    session.take(worker="w2")
+    return token(held)
+
+
+def _taken_over_by_itself(session: Session, held: Any) -> Token:
+    session.set_clock(NOON + MINUTE)
+    session.take(worker="w1")
+    return token(held)
+
+
+def _cleared(session: Session, held: Any) -> Token:
+    session.set_clock(NOON + MINUTE)
+    session.value("pgqueue_message_expire")
+    return token(held)
+
+
+def _withdrawn(session: Session, held: Any) -> Token:
+    session.set_clock(NOON + MINUTE)
+    session.value("pgqueue_message_cancel", id=held.id)
+    return token(held)
+
+
+def _ended_by(name: str) -> Callable[[Session, Any], Token]:
+    def ended(session: Session, held: Any) -> Token:
+        assert ENDINGS[name](session, token(held))
+        return token(held)
+
+    return ended
+
+
+def _deferred_and_held_by_another(session: Session, held: Any) -> Token:
+    session.value("pgqueue_message_defer", **token(held))
+    session.take(worker="w2")
+    return token(held)
+
+
+def _released_and_held_by_another(session: Session, held: Any) -> Token:
+    """The attempt has the same number again: the worker tells them apart."""
+    session.ids("pgqueue_message_release", **_as_batch(token(held)))
+    assert session.take(worker="w2").attempt == held.attempt
+    return token(held)
+
+
+STRANGERS: dict[str, Callable[[Session, Any], Token]] = {
+    "taken over by another worker": _taken_over,
+    "taken over by the same worker": _taken_over_by_itself,
+    "lock ran out and was cleared": _cleared,
+    "lock ran out and was cancelled": _withdrawn,
+    "completed": _ended_by("complete"),
+    "deferred": _ended_by("defer"),
+    "retried": _ended_by("retry"),
+    "failed": _ended_by("fail"),
+    "released": _ended_by("release"),
+    "deferred and held by another worker": _deferred_and_held_by_another,
+    "released and held by another worker": _released_and_held_by_another,
+    "another worker": lambda _, held: token(held) | {"worker": "w2"},
+    "a worker without a name": lambda _, held: token(held) | {"worker": ""},
+    "the attempt before": lambda _, held: token(held) | {"attempt": held.attempt - 1},
+    "the attempt to come": lambda _, held: token(held) | {"attempt": held.attempt + 1},
+    "no attempt": lambda _, held: token(held) | {"attempt": None},
+    "a message that never was": lambda _, held: token(held) | {"id": 2**62},
+}
+
+
+@pytest.mark.parametrize("stranger", list(STRANGERS))
+def test_a_stranger_can_not_and_nothing_happens(session: Session, end: Ending, held: Any, stranger: str) -> None:
+    not_ours = STRANGERS[stranger](session, held)
+    before = session.messages(), session.history()
+
+    assert not end(session, not_ours)
+
+    assert (session.messages(), session.history()) == before
+
+
+def test_a_message_that_waits_is_nobodys(session: Session, end: Ending) -> None:
+    message_id = session.create()
+    for worker in ("", "w1", session.one("select pgqueue_session_worker()")):
+        for attempt in (0, 1):
+            assert not end(session, {"id": message_id, "attempt": attempt, "worker": worker})
+    assert len(session.messages()) == 1
+
+
+def test_of_two_that_end_one_attempt_at_the_same_time_one_does(connect: Connect) -> None:
+    """Two threads of one worker, or a late answer of a database that had been away."""
+    sessions = [connect(), connect()]
+    for name in ("complete", "complete of many", "fail", "defer", "release"):
+        for _ in range(10):
+            sessions[0].create()
+            held = token(sessions[0].take(worker="w1"))
+            ended = concurrently([partial(ENDINGS[name], session, held) for session in sessions])
+            assert sorted(ended) == [False, True], name
+            sessions[0].rows("delete from pgqueue_message")

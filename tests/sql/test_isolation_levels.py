@@ -1,0 +1,110 @@
+"""The queue inside transactions of the application that have a higher isolation level."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+
+from tests.sql.sessions import concurrently, token, tokens
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+LEVELS = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
+
+
+@pytest.fixture(params=LEVELS, ids=lambda level: level.name.lower())
+def strict(request: pytest.FixtureRequest, connect: Connect) -> Session:
+    return _strict(connect, request.param)
+
+
+def _strict(connect: Connect, level: IsolationLevel) -> Session:
+    session = connect(autocommit=False)
+    session.connection.isolation_level = level
+    return session
+
+
+def test_alone_everything_works_as_usual(strict: Session, connect: Connect) -> None:
+    strict.create_batch(4)
+    strict.commit()
+    held = strict.dequeue(4, worker="w1")
+    strict.commit()
+    strict.ids("pgqueue_message_heartbeat", **tokens(held))
+    strict.value("pgqueue_message_complete", **token(held[0]))
+    strict.value("pgqueue_message_defer", **token(held[1]))
+    strict.value("pgqueue_message_fail", **token(held[2]))
+    strict.ids("pgqueue_message_release", **tokens(held[3:]))
+    strict.commit()
+    other = connect()
+    assert [message.id for message in other.messages()] == [held[1].id, held[3].id]
+    assert [end.status for end in other.history()] == ["succeeded", "deferred", "failed"]
+
+
+def test_a_message_that_another_took_since_is_a_clean_error_and_the_next_try_works(
+    strict: Session, connect: Connect
+) -> None:
+    other = connect()
+    first, second = other.create_batch(2)
+    strict.rows("select count(*) from pgqueue_message")  # the transaction sees the queue as it is now
+    taken = other.take()
+
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        strict.dequeue()
+    strict.rollback()
+
+    assert taken.id == first
+    assert strict.take().id == second
+    strict.commit()
+    assert {message.attempt for message in other.messages()} == {1}
+
+
+def test_a_message_that_another_is_just_taking_is_skipped(strict: Session, connect: Connect) -> None:
+    other = connect(autocommit=False)
+    first, second = other.create_batch(2)
+    other.commit()
+    assert other.take().id == first
+    assert strict.take().id == second
+
+
+def test_messages_of_later_commits_are_not_seen_and_not_lost(strict: Session, connect: Connect) -> None:
+    strict.rows("select count(*) from pgqueue_message")
+    message_id = connect().create()
+    assert strict.dequeue() == []
+    strict.commit()
+    assert strict.take().id == message_id
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name.lower())
+def test_consumers_that_try_again_after_errors_do_everything_once(connect: Connect, level: IsolationLevel) -> None:
+    consumers = [_strict(connect, level) for _ in range(4)]
+    other = connect()
+    ids = other.create_batch(120)
+
+    def consume(session: Session) -> list[int]:
+        done: list[int] = []
+        while (completed := _in_one_transaction(session)) is not None:
+            done += completed
+        return done
+
+    done = concurrently([partial(consume, consumer) for consumer in consumers], seconds=100)
+
+    assert sorted(message_id for each in done for message_id in each) == ids
+    assert sorted(end.message_id for end in other.history()) == ids
+
+
+def _in_one_transaction(session: Session) -> list[int] | None:
+    """Takes and completes a few messages; none, when the transaction has to be tried again; None at the end."""
+    try:
+        batch: list[Any] = session.dequeue(3, worker=f"w{session.pid}")
+        completed = session.ids("pgqueue_message_complete", **tokens(batch)) if batch else []
+        more = session.one("select exists (select from pgqueue_message)")
+        session.commit()
+    except psycopg.errors.SerializationFailure:
+        session.rollback()
+        return []
+    return completed if completed or more else None
