@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.db.models import lookups
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
@@ -17,6 +19,7 @@ MILLISECOND = dt.timedelta(milliseconds=1)
 EARLIEST_MS = (dt.datetime(1, 1, 2, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
 LATEST_MS = (dt.datetime(9999, 12, 30, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
 SMALLEST_MS, LARGEST_MS = -(2**63), 2**63 - 1
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class EpochDateTime(dt.datetime):
@@ -31,35 +34,77 @@ class EpochDateTime(dt.datetime):
     -9223372036854775808
     """
 
-    epoch_ms: int
+    given_ms: int | None = None  # a time that is computed from this one has none
 
     @classmethod
     def from_ms(cls, ms: int) -> EpochDateTime:
         shown = EPOCH + min(max(ms, EARLIEST_MS), LATEST_MS) * MILLISECOND
         value = cls.combine(shown.date(), shown.time(), tzinfo=dt.UTC)
-        value.epoch_ms = ms
+        value.given_ms = ms
         return value
 
+    @property
+    def epoch_ms(self) -> int:
+        return to_epoch_ms(self)
 
-def to_epoch_ms(value: dt.datetime) -> int:
-    """Milliseconds since 1970 of an aware datetime, rounded down; naive ones are in the current time zone.
+    @property
+    def is_exact(self) -> bool:
+        """Whether the datetime is the time, and not only the end of the calendar that is nearest to it."""
+        return EARLIEST_MS <= self.epoch_ms <= LATEST_MS
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Copies (of a model instance, through a cache) are made from this: a datetime would leave the number behind.
+        return super().__reduce_ex__(protocol) if self.given_ms is None else (type(self).from_ms, (self.given_ms,))
+
+
+def to_epoch_ms(value: dt.datetime, *, up: bool = False) -> int:
+    """Milliseconds since 1970 of an aware datetime, rounded down or ``up``; naive ones are in the current time zone.
 
     >>> to_epoch_ms(dt.datetime(1970, 1, 1, 0, 0, 1, 999, tzinfo=dt.UTC))
     1000
     """
-    exact = getattr(value, "epoch_ms", None)
+    exact: int | None = getattr(value, "given_ms", None)
     if exact is not None:
-        return int(exact)
+        return exact
     if timezone.is_naive(value):
         value = timezone.make_aware(value)
-    return (value - EPOCH) // MILLISECOND
+    return -((EPOCH - value) // MILLISECOND) if up else (value - EPOCH) // MILLISECOND
+
+
+class EpochInput(forms.DateTimeInput):
+    supports_microseconds = True
+
+
+class EpochFormField(forms.DateTimeField):
+    """Shows a time with its milliseconds, and a time outside of the calendar as the number that it is.
+
+    So a form that is sent back unchanged changes nothing.
+    """
+
+    widget = EpochInput
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, EpochDateTime):
+            return super().prepare_value(value)
+        if not value.is_exact:
+            return str(value.epoch_ms)
+        return timezone.make_naive(value).isoformat(
+            sep=" ", timespec="milliseconds" if value.microsecond else "seconds"
+        )
+
+    def to_python(self, value: Any) -> dt.datetime | None:
+        if isinstance(value, str) and WHOLE_NUMBER.fullmatch(value.strip()):
+            ms = int(value)
+            if SMALLEST_MS <= ms <= LARGEST_MS:
+                return EpochDateTime.from_ms(ms)
+        return super().to_python(value)
 
 
 class EpochField(models.Field):  # type: ignore[type-arg]
     """Milliseconds since 1970 in a BIGINT, an aware datetime in Python, in forms and in filters.
 
     Filters and ordering compare the numbers in the database, so indexes on the column serve them.  Values may be
-    given as datetimes, as ISO 8601 text or as a number of milliseconds.
+    given as datetimes, as ISO 8601 text or as a number of milliseconds (a text of digits is such a number).
     """
 
     description = "Date and time, as milliseconds since 1970"
@@ -85,17 +130,13 @@ class EpochField(models.Field):  # type: ignore[type-arg]
         raise ValidationError(self.error_messages["invalid"], code="invalid", params={"value": value})
 
     def _parse(self, value: str) -> dt.datetime | None:
-        try:
-            parsed = parse_datetime(value)
-        except ValueError:
-            return None
-        if parsed is not None:
-            return parsed
-        try:
+        if WHOLE_NUMBER.fullmatch(value.strip()):  # first: to Python, 20261120 is also a date
             ms = int(value)
+            return EpochDateTime.from_ms(ms) if SMALLEST_MS <= ms <= LARGEST_MS else None
+        try:
+            return parse_datetime(value)
         except ValueError:
             return None
-        return EpochDateTime.from_ms(ms) if SMALLEST_MS <= ms <= LARGEST_MS else None
 
     def get_prep_value(self, value: Any) -> Any:
         value = super().get_prep_value(value)
@@ -109,7 +150,37 @@ class EpochField(models.Field):  # type: ignore[type-arg]
         return "" if value is None else str(to_epoch_ms(value))
 
     def formfield(self, **kwargs: Any) -> Any:
-        return super().formfield(**{"form_class": forms.DateTimeField, **kwargs})
+        return super().formfield(**{"form_class": EpochFormField, **kwargs})
+
+
+class _RoundedUp:
+    """Between two milliseconds, the numbers that are not before a time begin with the next one."""
+
+    rhs: Any
+    lhs: Any
+
+    def get_prep_lookup(self) -> Any:
+        if isinstance(self.rhs, dt.datetime):
+            return to_epoch_ms(self.rhs, up=True)
+        return super().get_prep_lookup()  # type: ignore[misc]
+
+
+@EpochField.register_lookup
+class EpochGreaterThanOrEqual(_RoundedUp, lookups.GreaterThanOrEqual):
+    pass
+
+
+@EpochField.register_lookup
+class EpochLessThan(_RoundedUp, lookups.LessThan):
+    pass
+
+
+@EpochField.register_lookup
+class EpochRange(lookups.Range):
+    def get_prep_lookup(self) -> Any:
+        first, last = super().get_prep_lookup()
+        start = self.rhs[0] if isinstance(self.rhs, list | tuple) else None
+        return (to_epoch_ms(start, up=True) if isinstance(start, dt.datetime) else first), last
 
 
 class NamesField(models.Field):  # type: ignore[type-arg]
