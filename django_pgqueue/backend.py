@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from django.db import connections
 
-from django_pgqueue import content, functions, schedule
+from django_pgqueue import content, functions, registry, schedule
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -20,6 +20,7 @@ from django_pgqueue.compat import (
     task_enqueued,
 )
 from django_pgqueue.conf import Options
+from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.tasks import PgQueueTask, validate_extras
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class PgQueueBackend(BaseTaskBackend):
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyTaskResult:
         self.validate_task(task)
+        _validate_path(task)
         call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
         created = functions.message_create(
             connections[self.settings.database],
@@ -103,6 +105,20 @@ def _validate_types(task: AnyTask) -> None:
     if not content.is_name(queue_name):
         message = f"{queue_name!r} can not be the name of a queue: {content.NAMES_ARE}."
         raise InvalidTask(message)
+
+
+def _validate_path(task: AnyTask) -> None:
+    """What was declared inside of a class, or is bound to another name than its function's, would be lost in the queue:
+    only now, because a decorator runs before the name is bound.
+    """
+    try:
+        registry.find(task.module_path)
+    except UnknownTask as error:
+        message = (
+            f"{task.module_path!r} can not be enqueued, because no worker could find it there. Declare a task at the "
+            "top level of its module and under the name of its function."
+        )
+        raise InvalidTask(message) from error
 
 
 def _when(task: AnyTask) -> dict[str, Any]:

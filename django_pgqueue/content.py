@@ -77,9 +77,7 @@ def _normalize(value: Any, where: str) -> Any:
         case Sequence():
             return [_normalize(item, f"{where}[{position}]") for position, item in enumerate(value)]
         case _:
-            message = (
-                f"{where} is a {type(value).__qualname__}, which JSON has no word for: {_shown(value)}. {NEXT_STEP}"
-            )
+            message = f"{where} is {_shown(value)}. Unsupported type: {type(value).__qualname__}. {NEXT_STEP}"
             raise InvalidContent(message)
 
 
@@ -138,5 +136,8 @@ def _key(key: Any, where: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 -- what can not be shown is named
+        text = f"a {type(value).__qualname__}"
     return text if len(text) <= 80 else text[:77] + "..."

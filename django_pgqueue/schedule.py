@@ -30,7 +30,7 @@ def milliseconds(delay: dt.timedelta) -> int:
     >>> milliseconds(dt.timedelta(seconds=1.5))
     1500
     """
-    return -(-delay // MILLISECOND)
+    return -(delay // MICROSECOND // -1000)  # in integers: the longest timedelta has no negative
 
 
 def split(*, run_after: object = None, dequeue_at: int | None = None) -> tuple[int | None, int | None]:

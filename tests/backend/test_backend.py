@@ -1,0 +1,562 @@
+"""Enqueueing: what Django's documentation says of backends, on one that is a table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import Group
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connection, transaction
+from django.http import HttpRequest, JsonResponse
+from django.urls import path
+from django.utils import timezone
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
+
+from django_pgqueue import testing
+from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.compat import (
+    AnyTaskResult,
+    BaseTaskBackend,
+    InvalidTask,
+    TaskResult,
+    TaskResultStatus,
+    task_backends,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
+from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
+from django_pgqueue.models import Message
+from tests.backend import tasks
+from tests.backend.conftest import no_queries
+from tests.backend.django_tasks_api import PACKAGE, default_task_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+    from django.test import AsyncClient, Client
+    from pytest_django.fixtures import Settings
+
+pytestmark = pytest.mark.django_db
+
+OURS = "django_pgqueue.backend.PgQueueBackend"
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def message(result: AnyTaskResult) -> Message:
+    return Message.objects.get(pk=result.id)
+
+
+def due_ms(result: AnyTaskResult) -> int:
+    """``dequeue_at`` as it stands in the row."""
+    with connection.cursor() as cursor:
+        cursor.execute("select dequeue_at from pgqueue_message where id = %s", (result.id,))
+        return int(cursor.fetchone()[0])
+
+
+def in_ms(moment: dt.datetime) -> float:
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(milliseconds=1)
+
+
+class TestBackend:
+    def test_it_is_found_as_django_documents(self) -> None:
+        assert type(task_backends["default"]) is PgQueueBackend
+        assert isinstance(task_backends["default"], BaseTaskBackend)
+        assert default_task_backend.alias == "default"
+        assert default_task_backend.options == {}
+
+    def test_it_supports_everything_that_a_backend_can(self) -> None:
+        assert default_task_backend.supports_defer is True
+        assert default_task_backend.supports_async_task is True
+        assert default_task_backend.supports_get_result is True
+        assert default_task_backend.supports_priority is True
+
+    def test_its_options_are_kept_as_they_stand_in_the_settings(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_ATTEMPTS": 3}}}
+        assert default_task_backend.options == {"MAX_ATTEMPTS": 3}
+        assert default_task_backend.queues == set()
+
+    def test_it_can_be_made_before_the_apps_are_ready(self) -> None:
+        program = (
+            "from django.conf import settings\n"
+            f"settings.configure(TASKS={{'default': {{'BACKEND': {OURS!r}, 'QUEUES': []}}}})\n"
+            "from django_pgqueue.tasks import task\n"
+            "@task(queue_name='mail', max_attempts=3)\n"
+            "def send(): pass\n"
+            "assert type(send.get_backend()).__name__ == 'PgQueueBackend'\n"
+            "from django.apps import apps\n"
+            "assert not apps.ready\n"
+        )
+        subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=ROOT, check=True, timeout=60)
+
+
+class TestEnqueue:
+    @pytest.mark.parametrize("task", [tasks.do_nothing, tasks.do_nothing_async], ids=["plain", "async"])
+    @pytest.mark.parametrize("how", ["enqueue", "aenqueue", "backend.enqueue", "backend.aenqueue"])
+    def test_it_answers_a_result_that_is_ready(self, task: Any, how: str) -> None:
+        before = timezone.now()
+        result = {
+            "enqueue": lambda: task.enqueue(1, two=[3]),
+            "aenqueue": lambda: async_to_sync(task.aenqueue)(1, two=[3]),
+            "backend.enqueue": lambda: default_task_backend.enqueue(task, (1,), {"two": [3]}),
+            "backend.aenqueue": lambda: async_to_sync(default_task_backend.aenqueue)(task, (1,), {"two": [3]}),
+        }[how]()
+
+        assert isinstance(result, TaskResult)
+        assert result.task == task
+        assert isinstance(result.id, str)
+        assert 0 < len(result.id) < 64
+        assert result.status is TaskResultStatus.READY
+        assert result.is_finished is False
+        # A TestCase is one transaction, and its time is the time of the transaction.
+        assert result.enqueued_at is not None
+        assert timezone.is_aware(result.enqueued_at)
+        assert abs(result.enqueued_at - before) < dt.timedelta(minutes=1)
+        assert (result.started_at, result.last_attempted_at, result.finished_at) == (None, None, None)
+        assert (result.args, result.kwargs) == ([1], {"two": [3]})
+        assert result.backend == "default"
+        assert (result.errors, result.worker_ids, result.attempts) == ([], [], 0)
+        with pytest.raises(ValueError, match="Task has not finished yet"):
+            _ = result.return_value
+
+    def test_ids_are_never_given_twice(self) -> None:
+        assert len({tasks.do_nothing.enqueue().id for _ in range(20)}) == 20
+
+    def test_the_row_says_what_the_task_says(self) -> None:
+        row = message(tasks.fail_thrice.using(priority=-7, queue_name="mail").enqueue(1, two=3))
+        assert (row.task, row.queue, row.priority) == ("tests.backend.tasks.fail_thrice", "mail", -7)
+        assert row.content == {"args": [1], "kwargs": {"two": 3}}
+        assert (row.max_attempts, row.attempt, row.worker, row.channel) == (3, 0, None, None)
+
+    def test_without_max_attempts_an_exception_is_the_end(self) -> None:
+        assert message(tasks.do_nothing.enqueue()).max_attempts is None
+
+    def test_max_attempts_may_stand_in_the_options(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_ATTEMPTS": 9}}}
+        assert message(tasks.do_nothing.enqueue()).max_attempts == 9
+        assert message(tasks.do_nothing.using(max_attempts=2).enqueue()).max_attempts == 2
+
+    def test_the_task_is_validated_again(self, settings: Settings) -> None:
+        task = tasks.do_nothing.using(queue_name="unknown")
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": ["queue-1"]}}
+        for enqueue in (task.enqueue, async_to_sync(task.aenqueue)):
+            with pytest.raises(InvalidTask, match="Queue 'unknown' is not valid for backend"):
+                enqueue()
+        assert not Message.objects.exists()
+
+    @pytest.mark.parametrize("task", [tasks.Jobs.inside_a_class, tasks.under_another_name], ids=["class", "name"])
+    def test_what_no_worker_could_find_is_refused(self, task: Any) -> None:
+        with no_queries(), pytest.raises(InvalidTask, match="no worker could find"):
+            task.enqueue()
+
+    def test_a_project_without_backends_says_so(self, settings: Settings) -> None:
+        settings.TASKS = {}
+        with pytest.raises(Exception, match="doesn't exist"):
+            tasks.do_nothing.enqueue()
+
+    def test_async_code_that_calls_enqueue_is_told_by_django(self) -> None:
+        async def wrong() -> None:
+            tasks.do_nothing.enqueue()
+
+        with pytest.raises(SynchronousOnlyOperation):
+            async_to_sync(wrong)()
+
+    def test_a_caller_s_list_is_not_shared_with_the_result(self) -> None:
+        basket = ["tea"]
+        result = tasks.do_nothing.enqueue(basket)
+        basket.append("milk")
+        assert result.args == [["tea"]]
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("given", "kept"),
+        [
+            ((1, 2), [1, 2]),
+            (((1, (2,)),), [[1, [2]]]),
+            (b"bytes \xc3\xa9", "bytes é"),
+            (range(3), [0, 1, 2]),
+            ({"a": (b"b",)}, {"a": ["b"]}),
+            (bytearray(b"ab"), [97, 98]),
+            (TaskResultStatus.READY, "READY"),
+            (True, True),
+            (1.0, 1.0),
+        ],
+    )
+    def test_they_become_json_as_in_django(self, given: Any, kept: Any) -> None:
+        result = tasks.do_nothing.enqueue(given, key=given)
+        assert (result.args, result.kwargs) == ([kept], {"key": kept})
+        assert type(result.args[0]) is type(kept) or isinstance(result.args[0], str)
+        assert message(result).content == {"args": [kept], "kwargs": {"key": kept}}
+
+    @pytest.mark.parametrize(
+        "value",
+        [2**70, -(2**70), 10**4000, 1e308, 1e23, 5e-324, -0.0, 0.1, 2.0**53, "🍵\r\n\t'\"\\%s{}", "", [], {}, {"": ""}],
+        ids=lambda value: repr(value)[:20],
+    )
+    def test_extreme_values_come_back_equal(self, value: Any) -> None:
+        result = tasks.do_nothing.enqueue(value)
+        assert tasks.do_nothing.get_result(result.id).args == [value]
+
+    JSON = st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(st.characters(exclude_characters="\x00", codec="utf-8")),
+        lambda inner: (
+            st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_characters="\x00", codec="utf-8")), inner)
+        ),
+        max_leaves=20,
+    )
+
+    @given(args=st.lists(JSON), kwargs=st.dictionaries(st.text("abcé_", min_size=1), JSON))
+    @hypothesis_settings(
+        max_examples=60,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+    def test_whatever_json_can_say_comes_back_equal(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        result = tasks.do_nothing.enqueue(*args, **kwargs)
+        reloaded = tasks.do_nothing.get_result(result.id)
+        assert (reloaded.args, reloaded.kwargs) == (args, kwargs)
+        assert reloaded == result
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            object(),
+            dt.datetime(2030, 1, 1, tzinfo=dt.UTC),
+            {1, 2},
+            1j,
+            Group(name="tea"),
+            timezone.now,
+            float("nan"),
+            math.inf,
+            -math.inf,
+            "a\x00b",
+            b"a\x00b",
+            b"\xff",
+            "\ud800",
+            {1: "one"},
+            {None: 1},
+            {"a\x00": 1},
+            {"\udfff": 1},
+            10**4400,
+            {10**4400: 1},
+        ],
+        ids=lambda value: type(value).__name__,
+    )
+    @pytest.mark.parametrize("nested", [False, True], ids=["bare", "nested"])
+    def test_what_is_not_json_is_refused_before_any_sql(self, value: Any, *, nested: bool) -> None:
+        value = {"deep": [value]} if nested else value
+        with transaction.atomic():
+            Group.objects.create(name="before")
+            for args, kwargs in ([value], {}), ([], {"key": value}):
+                with no_queries(), pytest.raises(InvalidContent) as refused:
+                    tasks.do_nothing.enqueue(*args, **kwargs)
+                with no_queries(), pytest.raises(InvalidContent):
+                    async_to_sync(tasks.do_nothing.aenqueue)(*args, **kwargs)
+                assert isinstance(refused.value, TypeError)  # what Django raises for objects …
+                assert isinstance(refused.value, ValueError)  # … and for bytes that are no text
+            Group.objects.create(name="after")
+        assert set(Group.objects.values_list("name", flat=True)) == {"before", "after"}
+        assert not Message.objects.exists()
+
+    def test_the_error_names_the_place_and_says_what_django_says(self) -> None:
+        with pytest.raises(TypeError, match=r"\['args'\]\[1\]\['when'\].*Unsupported type: .*date.*primary key"):
+            tasks.do_nothing.enqueue(1, {"when": dt.date(2030, 1, 1)})
+
+    def test_what_contains_itself_is_refused(self) -> None:
+        loop: list[Any] = []
+        loop.append(loop)
+        with no_queries(), pytest.raises(InvalidContent, match="contains itself"):
+            tasks.do_nothing.enqueue(loop)
+
+    def test_an_object_that_can_not_be_shown_is_refused_all_the_same(self) -> None:
+        class Shy:
+            def __repr__(self) -> str:
+                raise RuntimeError
+
+        with pytest.raises(InvalidContent, match="Shy"):
+            tasks.do_nothing.enqueue(Shy())
+
+    def test_a_call_is_as_large_as_the_options_allow(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_CONTENT_BYTES": 100}}}
+        room = 100 - len('{"args":[""],"kwargs":{}}')
+        tasks.do_nothing.enqueue("é" * (room // 2))
+        with no_queries(), pytest.raises(ContentTooLarge, match=r"101 bytes .* may have 100\b.*MAX_CONTENT_BYTES"):
+            tasks.do_nothing.enqueue("x" * (room + 1))
+        assert Message.objects.count() == 1
+
+    def test_ten_megabytes_are_refused_by_default_and_kept_when_allowed(self, settings: Settings) -> None:
+        page = "tea " * 2_621_440
+        with no_queries(), pytest.raises(ContentTooLarge, match="pass its key"):
+            tasks.do_nothing.enqueue(page)
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_CONTENT_BYTES": 20_000_000}}}
+        result = tasks.do_nothing.enqueue(page)
+        assert tasks.do_nothing.get_result(result.id) == result
+        assert [drained.status for drained in testing.drain()] == [TaskResultStatus.SUCCESSFUL]
+
+
+class TestRunAfter:
+    def test_without_it_a_message_is_due_when_it_was_enqueued(self) -> None:
+        result = tasks.do_nothing.enqueue()
+        assert result.enqueued_at is not None
+        assert due_ms(result) == math.floor(in_ms(result.enqueued_at))
+
+    @pytest.mark.parametrize(
+        "at",
+        [
+            dt.datetime(2030, 6, 1, 12, 30, tzinfo=dt.UTC),
+            dt.datetime(2030, 6, 1, 12, 30, tzinfo=ZoneInfo("Asia/Kathmandu")),
+            dt.datetime(1999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
+            dt.datetime(1969, 7, 20, 20, 17, 40, 1, tzinfo=dt.UTC),
+            dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
+            dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.timezone(dt.timedelta(hours=-12))),
+            dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=14))),
+        ],
+        ids=str,
+    )
+    def test_any_aware_time_is_kept_to_the_microsecond_and_never_early(self, at: dt.datetime) -> None:
+        result = tasks.do_nothing.using(run_after=at).enqueue()
+        assert result.task.run_after == at
+        assert due_ms(result) == math.ceil(in_ms(at))
+        reloaded = tasks.do_nothing.get_result(result.id)
+        assert reloaded == result
+        assert reloaded.task.run_after == at
+
+    @pytest.mark.parametrize("fold", [0, 1])
+    def test_the_hour_that_comes_twice_is_the_one_that_was_meant(self, fold: int) -> None:
+        at = dt.datetime(2030, 10, 27, 2, 30, fold=fold, tzinfo=ZoneInfo("Europe/Berlin"))
+        assert due_ms(tasks.do_nothing.using(run_after=at).enqueue()) == in_ms(at.astimezone(dt.UTC))
+
+    @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
+    def test_without_use_tz_a_naive_time_is_in_the_project_s_time_zone(self, settings: Settings, zone: str) -> None:
+        settings.USE_TZ, settings.TIME_ZONE = False, zone
+        at = dt.datetime(2030, 6, 1, 12, 30, 0, 123_456)  # noqa: DTZ001
+        result = tasks.do_nothing.using(run_after=at).enqueue()
+        assert due_ms(result) == math.ceil(in_ms(at.replace(tzinfo=ZoneInfo(zone))))
+        reloaded = tasks.do_nothing.get_result(result.id)
+        assert reloaded == result
+        assert reloaded.task.run_after == at
+        assert result.enqueued_at is not None
+        assert timezone.is_naive(result.enqueued_at)
+
+    @pytest.mark.parametrize(
+        "delay",
+        [
+            dt.timedelta(hours=1),
+            dt.timedelta(microseconds=1),
+            dt.timedelta(milliseconds=1500),
+            dt.timedelta(0),
+            dt.timedelta(days=-3),
+            dt.timedelta.max,
+            dt.timedelta.min,
+        ],
+        ids=str,
+    )
+    def test_a_timedelta_counts_from_the_enqueue_on(self, delay: dt.timedelta) -> None:
+        result = tasks.do_nothing.using(run_after=delay).enqueue()
+        assert result.enqueued_at is not None
+        wait_ms = -((-delay) // dt.timedelta(milliseconds=1)) if delay != dt.timedelta.max else 86_400_000 * 10**9
+        assert due_ms(result) == math.floor(in_ms(result.enqueued_at)) + wait_ms
+        assert tasks.do_nothing.get_result(result.id) == result
+
+    def test_what_is_scheduled_waits_and_what_is_past_does_not(self) -> None:
+        with testing.clock(dt.datetime(2030, 1, 1, tzinfo=dt.UTC)) as now:
+            for at in ("2029-01-01", "2030-01-01", "2030-01-02"):
+                tasks.echo.using(run_after=dt.datetime.fromisoformat(f"{at}T00:00:00Z")).enqueue(at)
+            assert [result.args for result in testing.drain()] == [["2029-01-01"], ["2030-01-01"]]
+            now.advance(dt.timedelta(days=1) - dt.timedelta(milliseconds=1))
+            assert testing.drain() == []
+            now.advance(dt.timedelta(milliseconds=1))
+            assert [result.args for result in testing.drain()] == [["2030-01-02"]]
+
+    def test_higher_priorities_run_sooner(self) -> None:
+        for priority in (-100, 5, 100, 0, 1.0, True):
+            tasks.echo.using(priority=priority).enqueue(priority)  # type: ignore[arg-type]
+        assert [result.args[0] for result in testing.drain()] == [100, 5, 1.0, True, 0, -100]
+
+
+class TestTransactions:
+    @pytest.fixture
+    def seen(self, stranger: psycopg.Connection[Any]) -> Any:
+        """How many messages somebody else sees."""
+        return lambda: stranger.execute("select count(*) from pgqueue_message").fetchone()[0]  # type: ignore[index]
+
+    def test_outside_of_a_transaction_it_is_committed_at_once(self, seen: Any) -> None:
+        tasks.do_nothing.enqueue()
+        assert seen() == 1
+
+    def test_inside_of_one_it_is_committed_with_it(self, seen: Any) -> None:
+        with transaction.atomic():
+            tasks.do_nothing.enqueue()
+            assert seen() == 0
+        assert seen() == 1
+
+    def test_it_is_rolled_back_with_it(self, seen: Any) -> None:
+        with transaction.atomic():
+            result = tasks.do_nothing.enqueue()
+            assert tasks.do_nothing.get_result(result.id) == result
+            transaction.set_rollback(True)
+        assert seen() == 0
+
+    def test_a_savepoint_takes_back_what_was_enqueued_after_it(self, seen: Any) -> None:
+        with transaction.atomic():
+            tasks.echo.enqueue("kept")
+            with transaction.atomic():
+                tasks.echo.enqueue("taken back")
+                transaction.set_rollback(True)
+            tasks.echo.enqueue("kept too")
+        assert seen() == 2
+        assert [result.args for result in testing.drain()] == [["kept"], ["kept too"]]
+
+    @pytest.mark.django_db(transaction=True)
+    def test_the_messages_of_a_transaction_share_its_time_and_run_in_order(self) -> None:
+        with transaction.atomic():
+            results = [tasks.echo.enqueue(n) for n in range(5)]
+        assert len({result.enqueued_at for result in results}) == 1
+        assert [result.args for result in testing.drain()] == [[n] for n in range(5)]
+
+    def test_after_an_error_of_the_transaction_django_speaks(self, seen: Any) -> None:
+        with transaction.atomic():
+            transaction.set_rollback(True)
+            with pytest.raises(transaction.TransactionManagementError):
+                tasks.do_nothing.enqueue()
+        assert seen() == 0
+
+    def test_on_commit_works_as_it_is_documented_for_other_backends(self, seen: Any) -> None:
+        with transaction.atomic():
+            transaction.on_commit(lambda: tasks.do_nothing.enqueue())  # noqa: PLW0108
+            assert seen() == 0
+        assert seen() == 1
+
+
+class TestSignals:
+    @pytest.fixture
+    def heard(self) -> Iterator[list[tuple[Any, ...]]]:
+        heard: list[tuple[Any, ...]] = []
+        signals = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
+        receivers = {}
+        for name, signal in signals.items():
+
+            def receive(*, sender: Any, task_result: AnyTaskResult, name: str = name, **_: Any) -> None:
+                heard.append((name, sender, task_result.id, task_result.status, sys.exc_info()[0]))
+
+            receivers[name] = receive
+            signal.connect(receive)
+        yield heard
+        for name, signal in signals.items():
+            signal.disconnect(receivers[name])
+
+    def test_they_come_in_order_from_the_class_of_the_backend(self, heard: list[tuple[Any, ...]]) -> None:
+        result = tasks.do_nothing.enqueue()
+        testing.drain()
+        assert heard == [
+            ("enqueued", PgQueueBackend, result.id, TaskResultStatus.READY, None),
+            ("started", PgQueueBackend, result.id, TaskResultStatus.RUNNING, None),
+            ("finished", PgQueueBackend, result.id, TaskResultStatus.SUCCESSFUL, None),
+        ]
+
+    def test_a_failure_is_told_while_it_is_handled(self, heard: list[tuple[Any, ...]]) -> None:
+        tasks.fail.enqueue()
+        testing.drain()
+        assert [(name, status, error) for name, _, _, status, error in heard][1:] == [
+            ("started", TaskResultStatus.RUNNING, None),
+            ("finished", TaskResultStatus.FAILED, tasks.Trouble),
+        ]
+
+    def test_what_will_be_tried_again_has_not_finished(self, heard: list[tuple[Any, ...]]) -> None:
+        tasks.succeed_at_third.enqueue()
+        testing.drain()
+        assert [name for name, *_ in heard] == ["enqueued", "started", "started", "started", "finished"]
+
+    def test_aenqueue_sends_it_too(self, heard: list[tuple[Any, ...]]) -> None:
+        async_to_sync(tasks.do_nothing.aenqueue)()
+        assert [name for name, *_ in heard] == ["enqueued"]
+
+    def test_a_refused_call_sends_none(self, heard: list[tuple[Any, ...]]) -> None:
+        with pytest.raises(InvalidContent):
+            tasks.do_nothing.enqueue(object())
+        assert heard == []
+
+    @pytest.mark.parametrize("signal", [task_enqueued, task_started, task_finished], ids=["enq", "started", "finished"])
+    def test_a_receiver_that_fails_harms_nobody(self, signal: Any, caplog: pytest.LogCaptureFixture) -> None:
+        def receive(**_: Any) -> None:
+            raise ZeroDivisionError
+
+        signal.connect(receive)
+        try:
+            with caplog.at_level(logging.ERROR, logger="django.dispatch"):
+                result = tasks.do_nothing.enqueue()
+                assert [drained.id for drained in testing.drain()] == [result.id]
+        finally:
+            signal.disconnect(receive)
+        result.refresh()
+        assert result.status is TaskResultStatus.SUCCESSFUL
+        assert "ZeroDivisionError" in caplog.text
+
+    def test_django_s_log_tells_each_step(self, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.DEBUG, logger=PACKAGE):
+            result = tasks.do_nothing.enqueue()
+            testing.drain()
+        lines = [record.getMessage() for record in caplog.records if f"id={result.id} path=" in record.getMessage()]
+        assert [line.partition("do_nothing ")[2] for line in lines] == [
+            "enqueued backend=default",
+            "state=RUNNING",
+            "state=SUCCESSFUL",
+        ]
+
+
+def place_order(request: HttpRequest) -> JsonResponse:
+    with transaction.atomic():
+        group = Group.objects.create(name=request.GET["name"])
+        result = tasks.echo.enqueue(group.pk)
+        if "fail" in request.GET:
+            raise ZeroDivisionError
+    return JsonResponse({"id": result.id})
+
+
+async def place_order_async(request: HttpRequest) -> JsonResponse:
+    result = await tasks.echo.aenqueue(request.GET["name"])
+    again = await tasks.echo.aget_result(result.id)
+    await again.arefresh()
+    return JsonResponse({"id": result.id, "equal": again == result})
+
+
+urlpatterns = [path("order", place_order), path("order-async", place_order_async)]
+
+
+@pytest.mark.urls(__name__)
+class TestViews:
+    def test_a_view_enqueues_in_its_transaction(self, client: Client) -> None:
+        answer = client.get("/order", {"name": "tea"}).json()
+        assert tasks.echo.get_result(answer["id"]).args == [Group.objects.get(name="tea").pk]
+
+    def test_a_view_that_fails_has_enqueued_nothing(self, client: Client) -> None:
+        with pytest.raises(ZeroDivisionError):
+            client.get("/order", {"name": "tea", "fail": ""})
+        assert not Message.objects.exists()
+        assert not Group.objects.exists()
+
+    def test_an_async_view_enqueues_and_asks(self, async_client: AsyncClient) -> None:
+        answer = async_to_sync(async_client.get)("/order-async", {"name": "tea"}).json()
+        assert answer == {"id": answer["id"], "equal": True}
+        assert tasks.echo.get_result(answer["id"]).args == ["tea"]
+
+    def test_atomic_requests_roll_the_message_back(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+        with pytest.raises(ZeroDivisionError):
+            client.get("/order", {"name": "tea", "fail": ""})
+        assert not Message.objects.exists()
