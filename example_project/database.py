@@ -20,4 +20,4 @@ def django_databases(profile: str = "demo") -> dict[str, Any]:
     import dj_database_url  # noqa: PLC0415 - a dependency of the example; database_url works without it
 
     url = database_url(profile)
-    return {"default": dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))}
+    return {"default": dict(dj_database_url.parse(url))}

@@ -148,7 +148,10 @@ class Environment:
             elif leftover.name != LOCK:
                 leftover.unlink()
         # Without pip, because Debian's Python can not put it in (no ensurepip): see installers() for who installs.
-        venv.create(self.folder, symlinks=True, with_pip=False, prompt="django-pgqueue")
+        try:
+            venv.create(self.folder, symlinks=True, with_pip=False, prompt="django-pgqueue")
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise NoEnvironment(f"No environment can be made in {self.folder}: {error}") from error
 
     def install(self, extras: list[str]) -> None:
         what = ["--quiet", "-c", str(CONSTRAINTS.relative_to(ROOT)), "-e", f".[{','.join(extras)}]"]

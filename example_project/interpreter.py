@@ -49,13 +49,22 @@ def installed() -> "dict[tuple[int, int], str]":
 
 
 def candidates() -> "list[str]":
-    """What may be a Python, the most expected first: on PATH, pyenv's, the system's."""
+    """What may be a Python, the most expected first: on PATH, those of pyenv and uv, the system's."""
     names = ["python3"] + ["python3.%d" % minor for minor in MINORS]
     on_path = [shutil.which(name) for name in names]
-    elsewhere = [os.path.expanduser("~/.pyenv/versions/*/bin/python3"), "/usr/bin/python3", "/usr/local/bin/python3"]
-    elsewhere += ["%s/python3.%d" % (folder, minor) for folder in ("/usr/bin", "/usr/local/bin") for minor in MINORS]
-    found = [path for path in on_path if path] + [path for pattern in elsewhere for path in sorted(glob.glob(pattern))]
+    patterns = [os.path.join(root, "versions/*/bin/python3") for root in pyenv_roots()]
+    patterns.append(os.path.expanduser("~/.local/share/uv/python/*/bin/python3"))
+    patterns += [os.path.join(folder, name) for folder in ("/usr/bin", "/usr/local/bin") for name in names]
+    found = [path for path in on_path if path] + [path for pattern in patterns for path in sorted(glob.glob(pattern))]
     return list(dict.fromkeys(found))
+
+
+def pyenv_roots() -> "list[str]":
+    """Where pyenv keeps its versions; HOME may be another one than it was installed for, as in a CI job."""
+    on_path = os.environ.get("PATH", "").split(os.pathsep)
+    roots = [os.environ.get("PYENV_ROOT", ""), os.path.expanduser("~/.pyenv")]
+    roots += [os.path.dirname(folder) for folder in on_path if os.path.basename(folder) == "shims"]
+    return [root for root in dict.fromkeys(roots) if root]
 
 
 def ask(path: str) -> "tuple[tuple[int, int], str]":

@@ -57,7 +57,6 @@ TEMPLATES = [
 DATABASES = django_databases("test")
 DATABASES["default"]["NAME"] = os.environ.get("PGQUEUE_TEST_DATABASE", "test_pgqueue")
 DATABASES["default"]["TEST"] = {"NAME": DATABASES["default"]["NAME"]}
-DATABASES["default"]["CONN_MAX_AGE"] = 0
 
 TASKS = {
     "default": {

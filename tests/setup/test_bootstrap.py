@@ -18,7 +18,8 @@ from example_project import interpreter
 ROOT = Path(__file__).resolve().parents[2]
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHER_PYTHONS = [path for version, path in interpreter.installed().items() if version != sys.version_info[:2]]
-OLD_PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.[6789].*/bin/python3"))
+PYENVS = [Path(root) for root in interpreter.pyenv_roots()]
+OLD_PYTHONS = sorted(path for root in PYENVS for path in root.glob("versions/3.[6789].*/bin/python3"))
 
 # Variables of whoever runs the tests that would decide what these tests are about.
 DECIDING = ("PGQUEUE_", "PIP_", "PYTHON", "UV_", "VIRTUAL_ENV", "XDG_")
@@ -272,9 +273,11 @@ def test_a_home_that_may_not_be_written_to_is_left_in_peace(project: Project) ->
     assert " --no-cache " in project.installs[0]
 
 
-@pytest.mark.skipif(not OLD_PYTHONS, reason="there is no old Python under ~/.pyenv")
+@pytest.mark.skipif(not OLD_PYTHONS, reason="pyenv has no old Python here")
 def test_an_old_python_hands_over_to_the_newest_one(project: Project) -> None:
-    seen = json.loads(project.run("demo", python=str(OLD_PYTHONS[0]), env={"HOME": str(Path.home())}))
+    seen = json.loads(
+        project.run("demo", python=str(OLD_PYTHONS[0]), env={"PYENV_ROOT": str(OLD_PYTHONS[0].parents[3])})
+    )
     assert tuple(seen["version"]) == max(interpreter.installed())
 
 
