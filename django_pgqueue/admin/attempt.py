@@ -195,9 +195,9 @@ class AttemptAdmin(ReadOnlyAdmin):
     list_display = (
         "id",
         message_link,
+        status,
         task,
         queue,
-        status,
         number,
         started_at,
         finished_at,

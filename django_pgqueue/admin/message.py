@@ -194,11 +194,11 @@ class MessageAdmin(ReadOnlyAdmin):
         shown = Columns(moment, Service.at(moment, using=alias()))
         return (
             "id",
+            shown.status,
             shown.task,
             shown.queue,
             shown.channel,
             "priority",
-            shown.status,
             shown.dequeue_at,
             shown.attempts,
             shown.worker,
