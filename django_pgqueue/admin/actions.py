@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.db import connections
 
 from django_pgqueue import functions
+from django_pgqueue.admin.display import number
 from django_pgqueue.admin.paginator import CappedPaginator
 from django_pgqueue.admin.status import Status, status_of
 from django_pgqueue.fields import to_epoch_ms
@@ -53,10 +54,10 @@ class Outcome:
         if self.done:
             model_admin.message_user(request, f"{count(self.done)} {said}.", messages.SUCCESS)
         if self.passed:
-            reasons = "; ".join(f"{len(ids):,} {reason} ({listed(ids)})" for reason, ids in self.passed.items())
+            reasons = "; ".join(f"{number(len(ids))} {reason} ({listed(ids)})" for reason, ids in self.passed.items())
             model_admin.message_user(request, f"Nothing was done to: {reasons}.", messages.WARNING)
         if len(self.done) + sum(map(len, self.passed.values())) >= MOST:
-            model_admin.message_user(request, f"Only the first {MOST:,} were looked at.", messages.WARNING)
+            model_admin.message_user(request, f"Only the first {number(MOST)} were looked at.", messages.WARNING)
 
 
 def run_now(ids: list[int], now: dt.datetime, *, using: str) -> Outcome:
@@ -133,7 +134,7 @@ def batches(ids: list[int]) -> Iterable[list[int]]:
 
 
 def count(ids: list[int], noun: str = "message") -> str:
-    return f"{len(ids):,} {noun}{'' if len(ids) == 1 else 's'}"
+    return f"{number(len(ids))} {noun}{'' if len(ids) == 1 else 's'}"
 
 
 def listed(ids: list[int]) -> str:

@@ -56,7 +56,7 @@ class HistoryChangeList(CappedChangeList):
         oldest = self._oldest_looked_at(newest)
         if oldest is not None:
             self.notes.append(
-                f"Looked through the newest {self.WINDOW:,} attempts, back to {oldest:%Y-%m-%d %H:%M}. "
+                f"Looked through the newest {display.number(self.WINDOW)} attempts, back to {oldest:%Y-%m-%d %H:%M}. "
                 "Choose a range of “finished at” to look elsewhere."
             )
         return found.filter(pk__gt=newest - self.WINDOW)
@@ -81,7 +81,7 @@ def message_link(attempt: Attempt) -> SafeString:
 
 @admin.display(description="task")
 def task(attempt: Attempt) -> SafeString | str:
-    return display.quiet("raw message") if attempt.task is None else display.shortened(attempt.task, 80)
+    return display.task(attempt.task)
 
 
 @admin.display(description="queue")
@@ -145,15 +145,11 @@ def worker(attempt: Attempt) -> SafeString | str:
 
 @admin.display(description="error")
 def error(attempt: Attempt) -> SafeString | str:
+    message = display.shortened(getattr(attempt, "error", None), 80)
     if attempt.error_class is None:
-        return display.shortened(getattr(attempt, "error", None), 80)
-    name = attempt.error_class.rpartition(".")[2]
-    return format_html(
-        '<span title="{}">{}</span>: {}',
-        attempt.error_class,
-        display.shortened(name, 60),
-        display.shortened(getattr(attempt, "error", None), 80),
-    )
+        return message
+    name = display.shortened(attempt.error_class.rpartition(".")[2], 60)
+    return format_html('<span title="{}">{}: {}</span>', attempt.error_class, name, message)
 
 
 @admin.display(description="error")
@@ -199,12 +195,13 @@ class AttemptAdmin(ReadOnlyAdmin):
         task,
         queue,
         number,
-        started_at,
         finished_at,
         took,
-        waited,
-        worker,
         error,
+        waited,
+        started_at,
+        worker,
+        channel,
     )
     list_filter = (
         ("finished_at", filters.MomentRangeFilter),
@@ -272,12 +269,14 @@ class AttemptAdmin(ReadOnlyAdmin):
         if passed := sorted(set(selected) - set(ids)):
             self.message_user(
                 request,
-                f"Nothing was done to {len(passed):,}, which were not the last attempt of their message: "
+                f"Nothing was done to {display.number(len(passed))}, which were not the last attempt of their message: "
                 f"the queue still has it, or a later attempt says how it ended ({actions.listed(passed)}).",
                 messages.WARNING,
             )
         if len(selected) >= actions.MOST:
-            self.message_user(request, f"Only the first {actions.MOST:,} were looked at.", messages.WARNING)
+            self.message_user(
+                request, f"Only the first {display.number(actions.MOST)} were looked at.", messages.WARNING
+            )
 
 
 def said_of_new(made: list[int]) -> SafeString:

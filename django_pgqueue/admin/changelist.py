@@ -9,6 +9,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import InvalidPage
 
+from django_pgqueue.admin.display import number
 from django_pgqueue.admin.paginator import CappedPaginator
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ class CappedChangeList(ChangeList):
     pages_are_a_list = django.VERSION >= (6, 0)
     notes: list[str]
     paginator: CappedPaginator
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = str(self.opts.verbose_name_plural).capitalize()  # Django's own asks to select one to change
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         self.notes = []
@@ -44,5 +49,5 @@ class CappedChangeList(ChangeList):
         self.multi_page = paginator.num_pages > 1
         if paginator.is_capped:
             self.notes.append(
-                f"Only the first {paginator.CAP:,} are counted, and can be reached. Narrow the list to see others."
+                f"Only the first {number(paginator.CAP)} are counted and can be reached. Narrow the list to see others."
             )

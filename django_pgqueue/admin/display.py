@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 NOTHING = "-"
+FAR_MS = 1_000 * 86_400_000
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def number(value: int) -> str:
+    """
+    >>> number(10_000)
+    '10\xa0000'
+    """
+    return f"{value:,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
 def label(word: str, tone: str) -> SafeString:
@@ -26,11 +35,31 @@ def quiet(words: str) -> SafeString:
     return format_html('<span class="pgqueue-quiet">{}</span>', words)
 
 
+def line(words: str) -> SafeString:
+    """A second, quieter line of a cell."""
+    return format_html(' <span class="pgqueue-quiet pgqueue-line">{}</span>', words)
+
+
+def task(name: str | None) -> SafeString | str:
+    """The name of a task's function before that of its module, which is mostly the same for all of them."""
+    if name is None:
+        return quiet("raw message")
+    module, _, function = name.rpartition(".")
+    if not module:
+        return shortened(name, 60)
+    return format_html(
+        '<span title="{}">{} <span class="pgqueue-quiet pgqueue-line">{}</span></span>',
+        name[:SHORT_LENGTH],
+        shortened(function, 60),
+        shortened(module, 60),
+    )
+
+
 def moment(value: dt.datetime | None) -> SafeString | str:
     """A time to the second, in the current time zone; one outside of the calendar as the number that it is."""
     if value is None:
         return NOTHING
-    if not EARLIEST_MS < to_epoch_ms(value) < LATEST_MS:
+    if not EARLIEST_MS <= to_epoch_ms(value) <= LATEST_MS:
         return format_html(
             '<span title="milliseconds since 1970, outside of the calendar">{} ms</span>', to_epoch_ms(value)
         )
@@ -44,9 +73,11 @@ def moment(value: dt.datetime | None) -> SafeString | str:
 
 
 def relative(value: dt.datetime, now: dt.datetime) -> str:
-    """How far a time is from now, in its largest unit: "in 3 h", "5 min ago"."""
+    """How far a time is from now, in its largest unit: "in 3 h", "5 min ago".  Nothing where it is some years."""
     ms = to_epoch_ms(value) - to_epoch_ms(now)
-    words = span(dt.timedelta(milliseconds=abs(ms))) if abs(ms) < LATEST_MS else "ages"
+    if abs(ms) > FAR_MS:
+        return ""
+    words = span(dt.timedelta(milliseconds=abs(ms)))
     return f"in {words}" if ms > 0 else f"{words} ago"
 
 
@@ -87,5 +118,5 @@ def block(text: str | None) -> SafeString | str:
         '<div><pre class="pgqueue-block" tabindex="0">{}…</pre>'
         '<p class="pgqueue-quiet">These are the first {} characters.</p></div>',
         text[:PRETTY_LENGTH],
-        f"{PRETTY_LENGTH:,}",
+        number(PRETTY_LENGTH),
     )

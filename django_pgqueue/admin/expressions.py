@@ -18,7 +18,10 @@ SHORT_LENGTH = 300
 class Moment(Func):
     """A timestamptz that a Python datetime can hold: rows written by hand may say infinity."""
 
-    template = "greatest(least(%(expressions)s, '9999-12-30 00:00:00+00'), '0001-01-02 00:00:00+00')"
+    template = (
+        "case when %(expressions)s is not null "
+        "then greatest(least(%(expressions)s, '9999-12-30 00:00:00+00'), '0001-01-02 00:00:00+00') end"
+    )
     output_field = DateTimeField()
 
 

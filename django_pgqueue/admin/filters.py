@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db import connections
 from django.db.models import Count, Q
 from django.http import QueryDict
@@ -14,6 +14,7 @@ from rangefilter.filters import DateTimeRangeFilter, NumericRangeFilter
 
 from django_pgqueue import functions
 from django_pgqueue.admin import database, expressions
+from django_pgqueue.admin.display import number
 from django_pgqueue.admin.status import Status, waiting_or_held, where
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class NameFilter(admin.SimpleListFilter):
             yield {
                 "parameter": self.parameter_name,
                 "others": others(changelist, [self.parameter_name]),
-                "note": f"Seen in the newest {LOOKED_THROUGH:,}. Any other:",
+                "note": f"These are in the newest {number(LOOKED_THROUGH)} rows. Another:",
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
@@ -229,7 +230,7 @@ class MomentRangeFilter(DateTimeRangeFilter):  # type: ignore[misc]
         if not self.used_parameters:
             return queryset
         if not self.form.is_valid():
-            return queryset.none()  # the form says what is wrong; all rows would be an answer to something else
+            return nothing(request, queryset, self)
         limits = self._make_query_filter(request, self.form.cleaned_data)
         return queryset.filter(self.condition(limits)) if limits else queryset
 
@@ -293,11 +294,18 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
         if not self.used_parameters:
             return queryset
         if not self.form.is_valid():
-            return queryset.none()
+            return nothing(request, queryset, self)
         limits = self._make_query_filter(request, self.form.cleaned_data)
         spans = {name: dt.timedelta(seconds=seconds) for name, seconds in limits.items()}
         measured: QuerySet[Any] = queryset.alias(duration=expressions.duration()).filter(**spans)
         return measured
+
+
+def nothing(request: HttpRequest, queryset: QuerySet[Any], asked: MomentRangeFilter | DurationFilter) -> QuerySet[Any]:
+    """The answer to a form that says nothing sensible: all rows would be the answer to something else."""
+    for errors in asked.form.errors.values():
+        messages.error(request, f"By {asked.title}: {' '.join(errors)}")
+    return queryset.none()
 
 
 def range_form(changelist: ChangeList, own: list[str]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from django_pgqueue.admin.expressions import Moment, Pretty, Short
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id
 from django_pgqueue.admin.service import Service
 from django_pgqueue.admin.status import Status, order, status_of
-from django_pgqueue.fields import EARLIEST_MS, LATEST_MS, to_epoch_ms
 from django_pgqueue.models import Attempt, Message
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Columns:
 
     @admin.display(description="task")
     def task(self, message: Message) -> SafeString | str:
-        return display.quiet("raw message") if message.task is None else display.shortened(message.task, 80)
+        return display.task(message.task)
 
     @admin.display(description="queue")
     def queue(self, message: Message) -> SafeString | str:
@@ -77,11 +76,8 @@ class Columns:
 
     @admin.display(description="dequeue at")
     def dequeue_at(self, message: Message) -> SafeString | str:
-        if not EARLIEST_MS < to_epoch_ms(message.dequeue_at) < LATEST_MS:
-            return display.moment(message.dequeue_at)
-        return format_html(
-            "{} {}", display.moment(message.dequeue_at), display.quiet(display.relative(message.dequeue_at, self.now))
-        )
+        far = display.relative(message.dequeue_at, self.now)
+        return format_html("{}{}", display.moment(message.dequeue_at), display.line(far) if far else "")
 
     @admin.display(description="attempt")
     def attempts(self, message: Message) -> str:
@@ -197,12 +193,12 @@ class MessageAdmin(ReadOnlyAdmin):
             shown.status,
             shown.task,
             shown.queue,
-            shown.channel,
-            "priority",
             shown.dequeue_at,
+            "priority",
             shown.attempts,
-            shown.worker,
             shown.error,
+            shown.worker,
+            shown.channel,
             shown.created_at,
         )
 
@@ -259,6 +255,7 @@ class MessageAdmin(ReadOnlyAdmin):
             "title": f"{title} {actions.count(ids)}?",
             "action": action,
             "verb": title,
+            "them": "it" if len(ids) == 1 else "them",
             "form": form,
             "media": self.media,
             "opts": self.opts,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.paginator import Page, Paginator
 
+from django_pgqueue.admin.display import number
+
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
@@ -38,8 +40,7 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
     @property
     def label(self) -> str:
         """The count as people read it: 10 000+ where counting stopped."""
-        grouped = f"{self.count:,}".replace(",", "\N{NO-BREAK SPACE}")
-        return f"{grouped}+" if self.is_capped else grouped
+        return f"{number(self.count)}+" if self.is_capped else number(self.count)
 
     @property
     def is_capped(self) -> bool:
