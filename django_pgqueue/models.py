@@ -16,9 +16,11 @@ class Message(models.Model):
     unlock_at = EpochField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     locked_at = models.DateTimeField(null=True, blank=True)
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
     attempt = models.IntegerField(db_default=0)
     max_attempts = models.IntegerField(null=True, blank=True)
     priority = models.SmallIntegerField(db_default=0)
+    unique_until_started = models.BooleanField(db_default=False)
     queue = models.TextField(db_default="default")
     channel = models.TextField(null=True, blank=True)  # noqa: DJ001 -- null is what the indexes speak of
     task = models.TextField(null=True, blank=True)  # noqa: DJ001
@@ -27,6 +29,7 @@ class Message(models.Model):
     content = models.JSONField()
     headers = models.JSONField(null=True, blank=True)
     state = models.JSONField(null=True, blank=True)
+    progress = models.JSONField(null=True, blank=True)
     last_error = models.TextField(null=True, blank=True)  # noqa: DJ001
 
     class Meta:
@@ -61,6 +64,7 @@ class Attempt(models.Model):
     queue = models.TextField()
     channel = models.TextField(null=True, blank=True)  # noqa: DJ001
     task = models.TextField(null=True, blank=True)  # noqa: DJ001
+    unique_key = models.TextField(null=True, blank=True)  # noqa: DJ001
     worker = models.TextField(null=True, blank=True)  # noqa: DJ001
     error_class = models.TextField(null=True, blank=True)  # noqa: DJ001
     error_message = models.TextField(null=True, blank=True)  # noqa: DJ001
@@ -95,3 +99,18 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+
+class QueueState(models.Model):
+    """What somebody has decided about a queue: whether it is paused."""
+
+    name = models.TextField(primary_key=True)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    paused_by = models.TextField(null=True, blank=True)  # noqa: DJ001
+
+    class Meta:
+        db_table = "pgqueue_queue"
+        verbose_name = "queue"
+
+    def __str__(self) -> str:
+        return self.name

@@ -6,6 +6,7 @@ begin;
 \ir pgqueue_message.sql
 \ir pgqueue_attempt.sql
 \ir pgqueue_worker.sql
+\ir pgqueue_queue.sql
 \ir pgqueue_to_epoch.sql
 \ir pgqueue_from_epoch.sql
 \ir pgqueue_clock.sql
@@ -18,6 +19,8 @@ begin;
 \ir pgqueue_attempt_partition.sql
 \ir pgqueue_attempt_maintain.sql
 \ir pgqueue_message_create.sql
+\ir pgqueue_message_create_unique.sql
+\ir pgqueue_message_create_item.sql
 \ir pgqueue_message_create_many.sql
 \ir pgqueue_message_queues.sql
 \ir pgqueue_message_next_at.sql
@@ -25,10 +28,15 @@ begin;
 \ir pgqueue_message_dequeue.sql
 \ir pgqueue_message_heartbeat.sql
 \ir pgqueue_message_release.sql
+\ir pgqueue_message_progress.sql
 \ir pgqueue_message_complete.sql
 \ir pgqueue_message_defer.sql
 \ir pgqueue_message_fail.sql
 \ir pgqueue_message_cancel.sql
+\ir pgqueue_message_request_cancel.sql
+\ir pgqueue_message_cancellations.sql
+\ir pgqueue_queue_pause.sql
+\ir pgqueue_queue_resume.sql
 \ir pgqueue_message_reschedule.sql
 \ir pgqueue_attempt_enqueue.sql
 select pgqueue_attempt_maintain();

@@ -28,6 +28,7 @@ create table pgqueue_attempt (
     queue         text not null,
     channel       text,
     task          text,
+    unique_key    text,
     worker        text,
     error_class   text,
     error_message text,

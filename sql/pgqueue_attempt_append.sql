@@ -13,11 +13,12 @@ as $$
     -- {"class": …, "message": …, "traceback": …} or null.  For the functions that end attempts; not for consumers.
     insert into pgqueue_attempt (
         message_id, dequeue_at, created_at, started_at, finished_at, attempt, max_attempts, priority, final, status,
-        queue, channel, task, worker, error_class, error_message, traceback, content, headers)
+        queue, channel, task, unique_key, worker, error_class, error_message, traceback, content, headers)
     values (
         (p_message).id, (p_message).dequeue_at, (p_message).created_at, coalesce(p_started_at, (p_message).locked_at),
         coalesce(p_finished_at, pgqueue_clock()), (p_message).attempt, (p_message).max_attempts, (p_message).priority,
-        p_final, p_status, (p_message).queue, (p_message).channel, (p_message).task, (p_message).worker,
+        p_final, p_status, (p_message).queue, (p_message).channel, (p_message).task, (p_message).unique_key,
+        (p_message).worker,
         p_error ->> 'class', p_error ->> 'message', p_error ->> 'traceback',
         case when p_final then (p_message).content end, (p_message).headers)
 $$;

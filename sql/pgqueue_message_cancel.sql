@@ -23,6 +23,36 @@ begin
 end
 $$;
 
+create or replace function pgqueue_message_cancel(
+    p_id bigint,
+    p_attempt integer,
+    p_worker text default null,
+    p_error jsonb default null,
+    p_started_at timestamptz default null,
+    p_finished_at timestamptz default null
+) returns boolean
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Ends an attempt that the caller holds as cancelled: it was asked to stop (pgqueue_message_request_cancel).
+-- True: done.  False: the attempt is not the caller's any more, and nothing happened.
+declare
+    v_message pgqueue_message;
+begin
+    delete from pgqueue_message m
+    where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+    returning m.* into v_message;
+    if not found then
+        return false;
+    end if;
+    perform pgqueue_attempt_append(v_message, 'cancelled', true, p_error, p_started_at, p_finished_at);
+    return true;
+end
+$$;
+
 create or replace function pgqueue_message_cancel(p_id bigint) returns boolean
 language sql
 set search_path from current

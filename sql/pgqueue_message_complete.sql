@@ -30,11 +30,11 @@ as $$
     )
     insert into pgqueue_attempt (
         message_id, dequeue_at, created_at, started_at, finished_at, attempt, max_attempts, priority, final, status,
-        queue, channel, task, worker, result, content, headers)
+        queue, channel, task, unique_key, worker, result, content, headers)
     select e.id, e.dequeue_at, e.created_at, coalesce(p_started_ats[p.position], e.locked_at),
            coalesce(p_finished_ats[p.position], pgqueue_clock()),
            e.attempt, e.max_attempts, e.priority, true, 'succeeded',
-           e.queue, e.channel, e.task, e.worker, p_results[p.position], e.content, e.headers
+           e.queue, e.channel, e.task, e.unique_key, e.worker, p_results[p.position], e.content, e.headers
     from ended e
     cross join lateral (select array_position(p_ids, e.id) offset 0) as p (position)
     order by p.position

@@ -6,13 +6,29 @@ as $$
 -- of objects with the parameters of pgqueue_message_create as keys, content alone required:
 --   [{"content": {"n": 1}, "queue": "mail", "priority": 5, "dequeue_at": 0}, ...]
 -- Absent keys have the defaults of pgqueue_message_create; "max_attempts": null stands, as there, for "never again
--- after an error".
+-- after an error".  Objects may also have "unique_key", "on_conflict" and "until_started", as in
+-- pgqueue_message_create_unique: these are enqueued one by one, in the order of their keys, so that two calls with the
+-- same keys never deadlock.
 -- Writes pgqueue_message; wakes one sleeping worker for each queue that got a ready message.
 declare
     v_now bigint := pgqueue_now(now());
     v_clock timestamptz := pgqueue_clock(now());
     v_queue text;
+    v_item record;
+    v_ids bigint[];
 begin
+    if jsonb_path_exists(p_messages, '$[*].unique_key ? (@ != null)') then
+        for v_item in
+            select m.item, m.position::integer
+            from jsonb_array_elements(p_messages) with ordinality as m (item, position)
+            order by m.item ->> 'unique_key' collate "C" nulls first, m.position
+        loop
+            v_ids[v_item.position] := pgqueue_message_create_item(v_item.item);
+        end loop;
+        return query select unnest(v_ids);
+        return;
+    end if;
+
     return query
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
     select m.item -> 'content',

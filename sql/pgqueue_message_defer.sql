@@ -19,8 +19,9 @@ as $$
 -- p_error, {"class": …, "message": …, "traceback": …}, says that the attempt ended in an error.  Then this is a retry,
 -- and where max_attempts is reached (or is null) the message fails instead.  Without an error nothing is used up: a
 -- message may be deferred as often as it likes.
--- Answers what was recorded: deferred, retried or failed; null: the attempt is not the caller's any more, and nothing
--- happened.
+-- Where somebody asked to cancel the message (pgqueue_message_request_cancel) it is cancelled instead.
+-- Answers what was recorded: deferred, retried, failed or cancelled; null: the attempt is not the caller's any more, and
+-- nothing happened.
 -- Locks one row; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;
@@ -34,19 +35,22 @@ begin
         return null;
     end if;
 
-    if p_error is not null and v_message.attempt >= coalesce(v_message.max_attempts, 1) then
+    if v_message.cancel_requested_at is not null then
+        v_status := 'cancelled';
+        delete from pgqueue_message m where m.id = p_id;
+    elsif p_error is not null and v_message.attempt >= coalesce(v_message.max_attempts, 1) then
         v_status := 'failed';
         delete from pgqueue_message m where m.id = p_id;
     else
         update pgqueue_message m
-        set unlock_at = null, locked_at = null, worker = null,
+        set unlock_at = null, locked_at = null, worker = null, progress = null,
             dequeue_at = coalesce(p_dequeue_at, pgqueue_now()),
             state = coalesce(p_state, m.state),
             max_attempts = m.max_attempts + case when p_error is null then 1 else 0 end,
             last_error = coalesce(p_error ->> 'message', p_error ->> 'class', m.last_error)
         where m.id = p_id;
     end if;
-    perform pgqueue_attempt_append(v_message, v_status, v_status = 'failed', p_error, p_started_at, p_finished_at);
+    perform pgqueue_attempt_append(v_message, v_status, v_status in ('failed', 'cancelled'), p_error, p_started_at, p_finished_at);
     return v_status;
 end
 $$;

@@ -20,7 +20,8 @@ set jit = off
 as $$
 -- Takes up to p_limit ready messages and locks them for p_lock_ms: highest priority first, then dequeue_at, then id.
 -- Answers the rows as they are now; (id, attempt, worker) is the token that the ending calls want back.
---   p_queues          the queues to serve; null: every queue, except p_exclude_queues.  Queues that have messages of
+--   p_queues          the queues to serve; null: every queue, except p_exclude_queues.  Paused ones (pgqueue_queue) are
+--                     passed over.  Queues that have messages of
 --                     the same priority share the batch evenly: a flood in one does not starve another.
 --   p_worker          who holds the lock; null: a name that stands for this database session.
 --   p_tasks           true: messages that name a task (what qworker runs); false: raw messages.
@@ -36,6 +37,7 @@ declare
     v_clock timestamptz := pgqueue_clock();
     v_worker text := coalesce(p_worker, pgqueue_session_worker());
     v_queues text[] := p_queues;
+    v_exclude_queues text[] := p_exclude_queues;
     v_queue text;
     v_present text[];  -- the queues that have something due at v_priority
     v_priority integer := 32767;
@@ -51,12 +53,16 @@ begin
         perform pgqueue_message_expire();
     end if;
 
+    if exists (select from pgqueue_queue q where q.paused_at is not null) then
+        v_exclude_queues := v_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null);
+    end if;
+
     if p_floor_queues is null then
         if v_queues is null then
             v_queues := array(select q from pgqueue_message_queues() as q);
         end if;
-        if p_exclude_queues <> '{}' then
-            v_queues := array(select q from unnest(v_queues) as q where q <> all (p_exclude_queues));
+        if v_exclude_queues <> '{}' then
+            v_queues := array(select q from unnest(v_queues) as q where q <> all (v_exclude_queues));
         end if;
         if cardinality(v_queues) > 1 then
             v_queues := array(select q from unnest(v_queues) as q order by random());
@@ -67,6 +73,7 @@ begin
         if p_floor_queues is not null then
             v_step := v_step + 1;
             exit when v_step > cardinality(p_floor_queues);
+            continue when p_floor_queues[v_step] = any (v_exclude_queues);
             v_present := array[p_floor_queues[v_step]];
             v_priority := p_floor_priorities[v_step];
             v_floor_dequeue_at := p_floor_dequeue_ats[v_step];
@@ -103,7 +110,8 @@ begin
                 return query
                 with taken as (
                     update pgqueue_message u
-                    set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = v_worker, attempt = u.attempt + 1
+                    set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = v_worker, attempt = u.attempt + 1,
+                        unique_key = case when not u.unique_until_started then u.unique_key end
                     where u.ctid = any (array(
                         select m.ctid
                         from pgqueue_message m

@@ -39,12 +39,13 @@ begin
             'message', format('the lock of worker %s ran out at %s (attempt %s of %s)', v_message.worker,
                               pgqueue_from_epoch(v_message.unlock_at) at time zone 'UTC' || ' UTC',
                               v_used, v_last));
-        if v_used >= v_last then
+        if v_message.cancel_requested_at is not null or v_used >= v_last then
             delete from pgqueue_message m where m.id = v_message.id;
-            perform pgqueue_attempt_append(v_message, 'failed', true, v_error);
+            perform pgqueue_attempt_append(
+                v_message, case when v_message.cancel_requested_at is null then 'failed' else 'cancelled' end, true, v_error);
         else
             update pgqueue_message m
-            set unlock_at = null, locked_at = null, worker = null, last_error = v_error ->> 'message'
+            set unlock_at = null, locked_at = null, worker = null, progress = null, last_error = v_error ->> 'message'
             where m.id = v_message.id;
             perform pgqueue_attempt_append(v_message, 'lost', false, v_error);
         end if;

@@ -1,0 +1,73 @@
+create or replace function pgqueue_message_create_unique(
+    p_unique_key text,
+    p_content jsonb,
+    p_queue text default 'default',
+    p_task text default null,
+    p_priority integer default 0,
+    p_dequeue_at bigint default null,
+    p_channel text default null,
+    p_headers jsonb default null,
+    p_max_attempts integer default 5,
+    p_on_conflict text default 'keep',
+    p_until_started boolean default false,
+    out id bigint,
+    out created boolean
+)
+language plpgsql
+set search_path from current
+as $$
+-- Enqueues one message unless another one holds p_unique_key, and answers the id of the message that now does and
+-- whether it was created by this call.  The key is held until the message leaves the queue or, with p_until_started,
+-- until its first attempt begins.  What happens to a message that holds the key and waits:
+--   keep       nothing
+--   replace    it gets everything that was given here
+--   debounce   it gets the dequeue_at that was given here: it runs when nobody has asked for a while
+-- A message that runs is left alone, whatever p_on_conflict says.  Nothing here breaks the caller's transaction.
+-- Waits for a transaction that is about to enqueue the same key: whether there is a conflict depends on its end.
+-- Writes pgqueue_message; a new message that is ready wakes a sleeping worker.
+declare
+    v_now bigint := pgqueue_now(now());
+    v_running boolean;
+begin
+    loop
+        insert into pgqueue_message as m (
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, unique_key,
+            unique_until_started)
+        values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers,
+                p_max_attempts, pgqueue_clock(now()), p_unique_key, p_until_started)
+        on conflict (unique_key) where unique_key is not null do nothing
+        returning m.id into id;
+        if found then
+            created := true;
+            if coalesce(p_dequeue_at, v_now) <= v_now then
+                perform pgqueue_worker_wake(p_queue);
+            end if;
+            return;
+        end if;
+
+        created := false;
+        if p_on_conflict in ('replace', 'debounce') then
+            select m.id, m.worker is not null into id, v_running
+            from pgqueue_message m where m.unique_key = p_unique_key for update;
+        else
+            select m.id, true into id, v_running
+            from pgqueue_message m where m.unique_key = p_unique_key;
+        end if;
+        -- It may have ended, or begun and let go of the key, since the insert met it: then the key is free.
+        continue when not found;
+        if p_on_conflict = 'debounce' and not v_running then
+            update pgqueue_message m set dequeue_at = coalesce(p_dequeue_at, v_now)
+            where m.id = pgqueue_message_create_unique.id;
+        elsif p_on_conflict = 'replace' and not v_running then
+            update pgqueue_message m
+            set content = p_content, queue = p_queue, task = p_task, priority = p_priority,
+                dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
+                max_attempts = p_max_attempts, unique_until_started = p_until_started, state = null, last_error = null,
+                progress = null
+            where m.id = pgqueue_message_create_unique.id;
+            perform pgqueue_worker_wake(p_queue);
+        end if;
+        return;
+    end loop;
+end
+$$;

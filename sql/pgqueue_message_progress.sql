@@ -1,0 +1,14 @@
+create or replace function pgqueue_message_progress(p_id bigint, p_attempt integer, p_worker text, p_progress jsonb)
+returns boolean
+language sql
+set search_path from current
+as $$
+    -- Says how far a message is that the caller holds: {"fraction": 0.4, "text": "…"}.  True: done.  False: the attempt
+    -- is not the caller's any more.  Locks one row.
+    with said as (
+        update pgqueue_message m set progress = p_progress
+        where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+        returning m.id
+    )
+    select exists (select from said)
+$$;

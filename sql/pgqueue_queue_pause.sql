@@ -1,0 +1,11 @@
+create or replace function pgqueue_queue_pause(p_queue text, p_by text default null) returns void
+language sql
+set search_path from current
+as $$
+    -- Pauses a queue: from the commit on, nothing is dequeued from it.  What runs goes on; what comes waits.
+    -- p_by: who did it, for those who wonder why nothing happens.
+    insert into pgqueue_queue (name, paused_at, paused_by)
+    values (p_queue, pgqueue_clock(), coalesce(p_by, current_user))
+    on conflict (name) do update set paused_at = excluded.paused_at, paused_by = excluded.paused_by
+    where pgqueue_queue.paused_at is null
+$$;
