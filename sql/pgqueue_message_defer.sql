@@ -6,7 +6,8 @@ create or replace function pgqueue_message_defer(
     p_state jsonb default null,
     p_error jsonb default null,
     p_started_at timestamptz default null,
-    p_finished_at timestamptz default null
+    p_finished_at timestamptz default null,
+    p_max_attempts integer default 1
 ) returns text
 language plpgsql
 set search_path from current
@@ -17,7 +18,7 @@ as $$
 -- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms;
 -- null: at once).  p_state is what the next attempt finds in the column state (null: as it was).
 -- p_error, {"class": …, "message": …, "traceback": …}, says that the attempt ended in an error.  Then this is a retry,
--- and where max_attempts is reached (or is null) the message fails instead.  Without an error nothing is used up: a
+-- and where max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an error nothing is used up: a
 -- message may be deferred as often as it likes.
 -- Where somebody asked to cancel the message (pgqueue_message_request_cancel) it is cancelled instead.
 -- Answers what was recorded: deferred, retried, failed or cancelled; null: the attempt is not the caller's any more, and
@@ -38,7 +39,7 @@ begin
     if v_message.cancel_requested_at is not null then
         v_status := 'cancelled';
         delete from pgqueue_message m where m.id = p_id;
-    elsif p_error is not null and v_message.attempt >= coalesce(v_message.max_attempts, 1) then
+    elsif p_error is not null and v_message.attempt >= coalesce(v_message.max_attempts, p_max_attempts) then
         v_status := 'failed';
         delete from pgqueue_message m where m.id = p_id;
     else

@@ -9,7 +9,7 @@ drop function if exists pgqueue_message_cancel(bigint, integer, text, jsonb, tim
 drop function if exists pgqueue_message_cancel(bigint);
 drop function if exists pgqueue_message_cancel(bigint[]);
 drop function if exists pgqueue_message_fail(bigint, integer, text, jsonb, timestamptz, timestamptz);
-drop function if exists pgqueue_message_defer(bigint, integer, text, bigint, jsonb, jsonb, timestamptz, timestamptz);
+drop function if exists pgqueue_message_defer(bigint, integer, text, bigint, jsonb, jsonb, timestamptz, timestamptz, integer);
 drop function if exists pgqueue_message_complete(bigint, integer, text, jsonb);
 drop function if exists pgqueue_message_complete(bigint[], integer[], text, jsonb[], timestamptz[], timestamptz[]);
 drop function if exists pgqueue_message_progress(bigint, integer, text, jsonb);
