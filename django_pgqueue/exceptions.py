@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from typing import Any
+
 from django_pgqueue.compat import TaskException
 
 
@@ -30,3 +33,35 @@ class AttemptLost(PgQueueError):
 
 class UnknownTask(PgQueueError, TaskException):
     """The message names a task that is not registered."""
+
+
+class DuplicateMessage(PgQueueError):
+    """Another message holds the unique key."""
+
+    def __init__(self, message: str | None = None, *, existing_id: int | None = None) -> None:
+        super().__init__(message)
+        self.existing_id = existing_id
+
+
+class Retry(PgQueueError):
+    """The task asked to be tried again.
+
+    Raise it in a task: ``raise Retry(after=30)`` tries again in 30 seconds, with ``state`` for the next attempt.  It
+    counts as an attempt and is in the history as one; without ``max_attempts`` a task has five.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, after: float | dt.timedelta | None = None, state: Any = None
+    ) -> None:
+        super().__init__("The task asked to be tried again." if message is None else message)
+        self.wait_seconds = None if after is None else seconds(after)
+        self.state = state
+
+
+class TaskCancelled(PgQueueError):
+    """Somebody asked the task to stop."""
+
+
+def seconds(duration: float | dt.timedelta) -> float:
+    """A number of seconds, or a timedelta, as seconds; not below 0."""
+    return max(0.0, duration.total_seconds() if isinstance(duration, dt.timedelta) else float(duration))

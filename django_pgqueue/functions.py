@@ -131,6 +131,36 @@ def message_create_many(connection: Connection, messages: str) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
+CREATE_UNIQUE = """
+select u.id, pgqueue_clock(now()), u.created from pgqueue_message_create_unique(
+    %s, %s::jsonb, %s, %s, %s, coalesce(%s::bigint, pgqueue_now(now()) + %s::bigint), %s, %s::jsonb, %s, %s, %s) as u
+"""
+
+
+def message_create_unique(
+    connection: Connection,
+    unique_key: str,
+    content: str,
+    *,
+    queue: str = "default",
+    task: str | None = None,
+    priority: int = 0,
+    dequeue_at: int | None = None,
+    delay_ms: int | None = None,
+    channel: str | None = None,
+    headers: str | None = None,
+    max_attempts: int | None = 5,
+    on_conflict: str = "keep",
+    until_started: bool = False,
+) -> tuple[Created, bool]:
+    """Enqueues one message unless another holds its key: the message that now does, and whether it is new."""
+    what = (queue, task, priority, dequeue_at, delay_ms, channel, headers, max_attempts)
+    with connection.cursor() as cursor:
+        cursor.execute(CREATE_UNIQUE, (unique_key, content, *what, on_conflict, until_started))
+        message_id, created_at, created = cursor.fetchone()
+        return Created(message_id, created_at), created
+
+
 DEQUEUE = """
 select id, attempt, max_attempts, priority, queue, channel, task, worker, dequeue_at, created_at, locked_at,
        content::text, headers::text, state::text
@@ -224,7 +254,7 @@ def _timestamp(moment: dt.datetime | None) -> str:
 DEFER = """
 select pgqueue_message_defer(
     %s::bigint, %s::integer, %s, coalesce(%s::bigint, pgqueue_now() + %s::bigint), %s::jsonb, %s::jsonb,
-    %s::timestamptz, %s::timestamptz)
+    %s::timestamptz, %s::timestamptz, %s)
 """
 
 
@@ -238,8 +268,12 @@ def message_defer(
     error: Error | None = None,
     started_at: dt.datetime | None = None,
     finished_at: dt.datetime | None = None,
+    max_attempts: int = 1,
 ) -> str | None:
-    """Puts a message back.  Answers "deferred", "retried" or "failed"; None: the attempt was lost."""
+    """Puts a message back.  Answers "deferred", "retried", "failed" or "cancelled"; None: the attempt was lost.
+
+    ``max_attempts`` is for messages that have none of their own.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             DEFER,
@@ -253,6 +287,7 @@ def message_defer(
                 None if error is None else error.as_json(),
                 started_at,
                 finished_at,
+                max_attempts,
             ),
         )
         status: str | None = cursor.fetchone()[0]
@@ -273,6 +308,54 @@ def message_fail(
     """Gives a message up.  False: the attempt was lost."""
     with connection.cursor() as cursor:
         cursor.execute(FAIL, (message.id, message.attempt, message.worker, error.as_json(), started_at, finished_at))
+        return bool(cursor.fetchone()[0])
+
+
+CANCEL = "select pgqueue_message_cancel(%s::bigint, %s::integer, %s, %s::jsonb, %s::timestamptz, %s::timestamptz)"
+
+
+def message_cancelled(
+    connection: Connection,
+    message: Received,
+    *,
+    error: Error,
+    started_at: dt.datetime | None = None,
+    finished_at: dt.datetime | None = None,
+) -> bool:
+    """Ends an attempt that was asked to stop.  False: the attempt was lost."""
+    with connection.cursor() as cursor:
+        cursor.execute(CANCEL, (message.id, message.attempt, message.worker, error.as_json(), started_at, finished_at))
+        return bool(cursor.fetchone()[0])
+
+
+def message_progress(connection: Connection, message: Received, progress: str) -> bool:
+    """Says how far a message is.  False: the attempt was lost."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_message_progress(%s::bigint, %s::integer, %s, %s::jsonb)",
+            (message.id, message.attempt, message.worker, progress),
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def message_request_cancel(connection: Connection, ids: Iterable[int]) -> set[int]:
+    """Asks the consumers of messages that run to stop, and answers which."""
+    return _ids(connection, "select pgqueue_message_request_cancel(%s::bigint[])", (sorted(ids),))
+
+
+def message_cancellations(connection: Connection, ids: Iterable[int], *, worker: str) -> set[int]:
+    """Which of the messages that a worker holds it was asked to stop."""
+    return _ids(connection, "select pgqueue_message_cancellations(%s::bigint[], %s)", (sorted(ids), worker))
+
+
+def queue_pause(connection: Connection, queue: str, by: str | None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_queue_pause(%s, %s)", (queue, by))
+
+
+def queue_resume(connection: Connection, queue: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_queue_resume(%s)", (queue,))
         return bool(cursor.fetchone()[0])
 
 

@@ -51,3 +51,6 @@ class Exponential:
 
 
 DEFAULT = Exponential()
+
+ASKED_ATTEMPTS = 5
+"""Attempts of a task that raises Retry and says nothing of max_attempts."""

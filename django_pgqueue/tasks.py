@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, fields, replace
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, overload
 
 from django.utils.module_loading import import_string
 
-from django_pgqueue import retry
+from django_pgqueue import retry, unique
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTask, InvalidTask, Task, task_backends
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["PgQueueTask", "task"]
 
 # Django 6.0's Task has no defaults of its own.
+DECLARED_ONLY = {"func", "backoff", "unique_key", "retry_on", "no_retry_on"}
 DEFAULTS = {"priority": 0, "queue_name": "default", "run_after": None, "takes_context": False}
 
 
@@ -25,7 +27,22 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
     """A task with retries.  Without ``max_attempts`` it behaves as Django says: an exception fails it at once."""
 
     max_attempts: int | None = None
+    """Attempts that may end in an error.  None: an exception fails the task at once, as in plain django.tasks."""
     backoff: retry.Backoff | None = None
+    """``(exception, task_result) -> seconds`` until the next attempt, or None to give up.  Default: exponential."""
+    retry_on: tuple[type[BaseException], ...] | None = None
+    """Only these exceptions are tried again.  None: all."""
+    no_retry_on: tuple[type[BaseException], ...] = ()
+    """These fail the task at once."""
+    atomic: bool = False
+    """One transaction for the task, what it writes and enqueues in the queue's database, and its completion."""
+    unique_key: str | bool | Callable[..., str] | None = None
+    """At most one message with this key waits or runs: a text, a callable of the arguments, or True for one message for
+    each set of arguments."""
+    on_conflict: str = "keep"
+    """What an enqueue does to a waiting message with the same key: keep, replace, debounce or raise."""
+    unique_until: str = "finished"
+    """Until when a message holds its key: finished, or started."""
     delay: dt.timedelta | None = None
     """Time from the enqueue until the task may run, by the database's clock; ``using(run_after=timedelta)`` sets it."""
 
@@ -38,7 +55,7 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
         """Pickled as a path and values, so that results can be cached.  ``backoff`` is found again with the function:
         it can only be declared, and may be a lambda.
         """
-        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in {"func", "backoff"}}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in DECLARED_ONLY}
         return _restore, (self.module_path, values)
 
     def __copy__(self) -> PgQueueTask:
@@ -55,6 +72,9 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
         run_after: dt.datetime | dt.timedelta | None = None,
         backend: str | None = None,
         max_attempts: int | None = None,
+        unique_key: str | bool | Callable[..., str] | None = None,
+        on_conflict: str | None = None,
+        unique_until: str | None = None,
     ) -> PgQueueTask:
         """A copy with other values.  ``run_after`` is a time, or a time from the enqueue on.
 
@@ -66,6 +86,9 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
             "run_after": run_after,
             "backend": backend,
             "max_attempts": max_attempts,
+            "unique_key": unique_key,
+            "on_conflict": on_conflict,
+            "unique_until": unique_until,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(run_after, dt.timedelta):
@@ -117,11 +140,32 @@ def validate_extras(task: AnyTask) -> None:
             "For fixed waits: backoff=lambda exception, result: 30."
         )
         raise InvalidTask(message)
+    _validate_exceptions(task)
+    unique.validate(task)
+    if getattr(task, "atomic", False) and iscoroutinefunction(task.func):
+        message = (
+            f"{task.module_path} is async and atomic, but Django's transactions do not work in async code. "
+            "Make the function synchronous, or leave atomic out and call sync_to_async on a function with its own atomic()."
+        )
+        raise InvalidTask(message)
     if delay is not None and not isinstance(delay, dt.timedelta):
         message = f"delay must be a timedelta, not {delay!r}."
         raise InvalidTask(message)
     if delay is not None and not task.get_backend().supports_defer:
         message = "Backend does not support run_after."
+        raise InvalidTask(message)
+
+
+def _validate_exceptions(task: AnyTask) -> None:
+    for name in ("retry_on", "no_retry_on"):
+        kinds = getattr(task, name, None)
+        if kinds is not None and not (
+            isinstance(kinds, tuple) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
+        ):
+            message = f"{name} must be a tuple of exception classes, such as (OSError,), not {kinds!r}."
+            raise InvalidTask(message)
+    if getattr(task, "retry_on", None) is not None and getattr(task, "max_attempts", None) is None:
+        message = "retry_on without max_attempts never retries: say how often, for example max_attempts=5."
         raise InvalidTask(message)
 
 
@@ -139,4 +183,5 @@ def _restore(path: str, values: dict[str, Any]) -> PgQueueTask:
     except (ImportError, AttributeError) as error:
         message = f"Expected {path!r} to point to a Task instance."
         raise ValueError(message) from error
-    return PgQueueTask(func=func, backoff=getattr(declared, "backoff", None), **values)
+    kept = {name: getattr(declared, name) for name in DECLARED_ONLY - {"func"} if hasattr(declared, name)}
+    return PgQueueTask(func=func, **kept, **values)

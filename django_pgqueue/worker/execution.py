@@ -2,62 +2,72 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
-from django_pgqueue import content, registry, results, retry
-from django_pgqueue.compat import (
-    AnyTaskResult,
-    TaskContext,
-    TaskError,
-    TaskResultStatus,
-    task_finished,
-    task_started,
-)
-from django_pgqueue.exceptions import InvalidContent, UnknownTask
+from django_pgqueue import content, functions, registry, results, retry
+from django_pgqueue.compat import AnyTaskResult, TaskError, TaskResultStatus, task_finished, task_started
+from django_pgqueue.context import Deferral, PgQueueContext
+from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as RetryAsked, TaskCancelled, UnknownTask
 from django_pgqueue.functions import Error
-from django_pgqueue.worker.outcome import Ended, Failed, Outcome, Retry, Succeeded
+from django_pgqueue.worker.outcome import (
+    Abandoned,
+    Cancelled,
+    Committed,
+    Deferred,
+    Ended,
+    Failed,
+    Outcome,
+    Retry,
+    Succeeded,
+)
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
 
     from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.context import Reports
     from django_pgqueue.functions import Received
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 
 class Execution:
-    """Runs a message's task once and says how it ended.  Nothing is written: recording the outcome is another's work.
+    """Runs a message's task once and says how it ended.
 
-    Whatever the task raises is an outcome, except KeyboardInterrupt.  The signals are those of django.tasks.
+    Nothing is written: recording the outcome is another's work, except for an atomic task, whose completion is part of
+    its own transaction.  Whatever the task raises is an outcome, except KeyboardInterrupt.  The signals are those of
+    django.tasks.
     """
 
-    __slots__ = ("backend", "clock", "finished_at", "message", "result", "started_at", "task")
+    __slots__ = ("backend", "clock", "finished_at", "message", "reports", "result", "started_at", "task")
 
-    def __init__(self, message: Received, *, backend: PgQueueBackend, clock: Callable[[], dt.datetime]) -> None:
+    def __init__(
+        self, message: Received, *, backend: PgQueueBackend, clock: Callable[[], dt.datetime], reports: Reports
+    ) -> None:
         self.message = message
         self.backend = backend
         self.clock = clock
-        self.started_at = clock()
+        self.reports = reports
+        self.started_at = self.finished_at = clock()
         self.task: Any = None
         self.result: AnyTaskResult
 
     def run(self) -> Ended:
         try:
             self._start()
-            # task.call and task.acall ask each time what kind of function it is; here that is known.
-            call = self.task.call if registry.is_async(self.message.task or "") else self.task.func
-            value = call(*self._arguments(), **self.result.kwargs)
-            return self._ended(self._succeeded(value))
+            if getattr(self.task, "atomic", False):
+                return self._ended(self._run_atomically())
+            return self._ended(self._succeeded(self._call()))
         except KeyboardInterrupt:
             raise
         except BaseException as exception:  # noqa: BLE001 -- SystemExit too is the failure of a task
-            return self._ended(self._failed(exception))
+            return self._ended(self._not_succeeded(exception))
 
     async def arun(self) -> Ended:
         try:
@@ -67,7 +77,7 @@ class Execution:
         except KeyboardInterrupt:
             raise
         except BaseException as exception:  # noqa: BLE001
-            return self._ended(self._failed(exception))
+            return self._ended(self._not_succeeded(exception))
 
     def _start(self) -> None:
         self.task = registry.find(self.message.task or "")
@@ -92,38 +102,89 @@ class Execution:
             )
             raise InvalidContent(message) from error
 
+    def _call(self) -> Any:
+        # task.call asks each time what kind of function it is; here that is known.
+        call = self.task.call if registry.is_async(self.message.task or "") else self.task.func
+        return call(*self._arguments(), **self.result.kwargs)
+
     def _arguments(self) -> list[Any]:
-        if self.task.takes_context:
-            return [TaskContext(task_result=self.result), *self.result.args]
-        return self.result.args
+        if not self.task.takes_context:
+            return self.result.args
+        context = PgQueueContext(
+            task_result=self.result,
+            message=self.message,
+            reports=self.reports,
+            max_bytes=self.backend.settings.max_content_bytes,
+        )
+        return [context, *self.result.args]
+
+    # How it ended
 
     def _succeeded(self, value: Any) -> Outcome:
-        normal = content.normalize(value, "the task's return value")
-        limit = self.backend.settings.max_content_bytes
-        text = None if normal is None else content.dump(normal, max_bytes=limit, what="the task's return value")
+        normal, text = self._returned(value)
         self._finish(TaskResultStatus.SUCCESSFUL, _return_value=normal)
         return Succeeded(text)
 
-    def _failed(self, exception: BaseException) -> Outcome:
+    def _run_atomically(self) -> Outcome:
+        """The task, its writes, its enqueues and its completion are one transaction: all of it happens once, or none."""
+        database = self.backend.settings.database
+        with transaction.atomic(using=database):
+            normal, text = self._returned(self._call())
+            self.finished_at = self.clock()
+            end = functions.Success(self.message.id, self.message.attempt, text, self.started_at, self.finished_at)
+            if not functions.message_complete(connections[database], [end], worker=self.message.worker):
+                message = f"Message {self.message.id}: attempt {self.message.attempt} was lost, and is rolled back."
+                raise AttemptLost(message)
+        self._finish(TaskResultStatus.SUCCESSFUL, _return_value=normal)
+        return Committed()
+
+    def _returned(self, value: Any) -> tuple[Any, str | None]:
+        normal = content.normalize(value, "the task's return value")
+        limit = self.backend.settings.max_content_bytes
+        text = None if normal is None else content.dump(normal, max_bytes=limit, what="the task's return value")
+        return normal, text
+
+    def _not_succeeded(self, exception: BaseException) -> Outcome:
         """Called inside the except block: receivers of the signal find the exception in ``sys.exc_info()``."""
+        self.finished_at = self.clock()
+        if isinstance(exception, Deferral):
+            self._set(status=TaskResultStatus.READY)
+            return Deferred(exception.wait_seconds, self._state(exception.state))
         error = Error.of(exception)
         if self.task is None or not hasattr(self, "result"):
-            self.finished_at = self.clock()
             return Failed(error)
         self.result.errors.append(
             TaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message)
         )
+        if self._went_down_with_its_connection(exception):
+            return Abandoned(error)
+        if self._was_cancelled(exception):
+            self._finish(TaskResultStatus.FAILED)
+            return Cancelled(error)
+        if isinstance(exception, RetryAsked):
+            return self._retry_asked(exception, error)
         wait_seconds = self._wait_seconds(exception)
         if wait_seconds is None:
             self._finish(TaskResultStatus.FAILED)
             return Failed(error)
-        self.finished_at = self.clock()
-        object.__setattr__(self.result, "status", TaskResultStatus.READY)
+        self._set(status=TaskResultStatus.READY)
         return Retry(error, wait_seconds)
+
+    def _retry_asked(self, exception: RetryAsked, error: Error) -> Outcome:
+        last = retry.ASKED_ATTEMPTS if self.message.max_attempts is None else self.message.max_attempts
+        if self.message.attempt >= last:
+            self._finish(TaskResultStatus.FAILED)
+            return Failed(error)
+        wait_seconds = exception.wait_seconds
+        if wait_seconds is None:
+            wait_seconds = retry.DEFAULT.seconds(attempt=self.message.attempt)
+        self._set(status=TaskResultStatus.READY)
+        state = self._state(content.normalize(exception.state, "state"))
+        return Retry(error, wait_seconds, state, retry.ASKED_ATTEMPTS)
 
     def _wait_seconds(self, exception: BaseException) -> float | None:
         last = self.message.max_attempts
-        if last is None or self.message.attempt >= last or isinstance(exception, UnknownTask):
+        if last is None or self.message.attempt >= last or not self._is_worth_a_retry(exception):
             return None
         backoff = getattr(self.task, "backoff", None) or retry.DEFAULT
         try:
@@ -133,11 +194,37 @@ class Execution:
             logger.exception("The backoff of task=%s failed; the default is used.", self.message.task)
             return retry.DEFAULT.seconds(attempt=self.message.attempt)
 
+    def _is_worth_a_retry(self, exception: BaseException) -> bool:
+        if isinstance(exception, (UnknownTask, *getattr(self.task, "no_retry_on", ()))):
+            return False
+        retry_on = getattr(self.task, "retry_on", None)
+        return retry_on is None or isinstance(exception, retry_on)
+
+    def _went_down_with_its_connection(self, exception: BaseException) -> bool:
+        if not getattr(self.task, "atomic", False):
+            return False
+        if isinstance(exception, AttemptLost):
+            return True
+        if not isinstance(exception, (OperationalError, InterfaceError)):
+            return False
+        connection = connections[self.backend.settings.database]
+        return connection.connection is None or not connection.is_usable()
+
+    def _was_cancelled(self, exception: BaseException) -> bool:
+        return isinstance(exception, (TaskCancelled, asyncio.CancelledError)) and self.reports.is_cancelled(self.message)
+
+    def _state(self, normal: Any) -> str | None:
+        limit = self.backend.settings.max_content_bytes
+        return None if normal is None else content.dump(normal, max_bytes=limit, what="state")
+
     def _finish(self, status: TaskResultStatus, **changes: Any) -> None:
         self.finished_at = self.clock()
-        for name, value in {"status": status, "finished_at": self.finished_at, **changes}.items():
-            object.__setattr__(self.result, name, value)
+        self._set(status=status, finished_at=self.finished_at, **changes)
         task_finished.send_robust(type(self.backend), task_result=self.result)
+
+    def _set(self, **changes: Any) -> None:
+        for name, value in changes.items():
+            object.__setattr__(self.result, name, value)
 
     def _ended(self, outcome: Outcome) -> Ended:
         return Ended(self.message, outcome, self.started_at, self.finished_at)

@@ -18,9 +18,23 @@ class Succeeded:
 
 
 @dataclass(frozen=True, slots=True)
+class Committed:
+    """Succeeded, and recorded in the transaction of the atomic task itself: there is nothing left to write."""
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     error: Error
     wait_seconds: float
+    state: str | None = None
+    max_attempts: int = 1
+    """Attempts of a message that has no number of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    wait_seconds: float
+    state: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,19 @@ class Failed:
     error: Error
 
 
-Outcome = Succeeded | Retry | Failed
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    error: Error
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """An atomic task whose transaction went down with its connection: nothing happened, so others may have it at once."""
+
+    error: Error
+
+
+Outcome = Succeeded | Committed | Retry | Deferred | Failed | Cancelled | Abandoned
 
 
 @dataclass(frozen=True, slots=True)

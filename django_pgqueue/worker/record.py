@@ -6,7 +6,16 @@ import logging
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
-from django_pgqueue.worker.outcome import Ended, Failed, Retry, Succeeded
+from django_pgqueue.worker.outcome import (
+    Abandoned,
+    Cancelled,
+    Committed,
+    Deferred,
+    Ended,
+    Failed,
+    Retry,
+    Succeeded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,13 +31,14 @@ def record(connection: functions.Connection, ended: Iterable[Ended], *, worker: 
     """
     successes = []
     for end in ended:
-        match end.outcome:
-            case Succeeded(result):
-                successes.append(
-                    functions.Success(end.message.id, end.message.attempt, result, end.started_at, end.finished_at)
+        if isinstance(end.outcome, Succeeded):
+            successes.append(
+                functions.Success(
+                    end.message.id, end.message.attempt, end.outcome.result, end.started_at, end.finished_at
                 )
-            case Retry() | Failed():
-                _record_error(connection, end)
+            )
+        elif not _record_other(connection, end):
+            _log_lost(end.message.id, end.message.attempt)
     if successes:
         ours = functions.message_complete(connection, successes, worker=worker)
         if len(ours) < len(successes):
@@ -37,26 +47,28 @@ def record(connection: functions.Connection, ended: Iterable[Ended], *, worker: 
                     _log_lost(success.id, success.attempt)
 
 
-def _record_error(connection: functions.Connection, end: Ended) -> None:
-    ours: object
+def _record_other(connection: functions.Connection, end: Ended) -> bool:
+    """False: the attempt was lost."""
+    message, times = end.message, {"started_at": end.started_at, "finished_at": end.finished_at}
     match end.outcome:
-        case Retry(error, wait_seconds):
-            ours = functions.message_defer(
-                connection,
-                end.message,
-                delay_ms=round(wait_seconds * 1000),
-                error=error,
-                started_at=end.started_at,
-                finished_at=end.finished_at,
+        case Retry(error, wait_seconds, state, last):
+            delay_ms = round(wait_seconds * 1000)
+            status = functions.message_defer(
+                connection, message, delay_ms=delay_ms, state=state, error=error, max_attempts=last, **times
             )
+            return status is not None
+        case Deferred(wait_seconds, state):
+            delay_ms = round(wait_seconds * 1000)
+            return functions.message_defer(connection, message, delay_ms=delay_ms, state=state, **times) is not None
         case Failed(error):
-            ours = functions.message_fail(
-                connection, end.message, error=error, started_at=end.started_at, finished_at=end.finished_at
-            )
-        case _:
-            return
-    if not ours:
-        _log_lost(end.message.id, end.message.attempt)
+            return functions.message_fail(connection, message, error=error, **times)
+        case Cancelled(error):
+            return functions.message_cancelled(connection, message, error=error, **times)
+        case Abandoned():
+            # Its lock ends now: whoever dequeues next finds it, and records the attempt as lost.
+            return bool(functions.message_heartbeat(connection, [message], worker=message.worker, lock_ms=0))
+        case Committed() | Succeeded():
+            return True
 
 
 def _log_lost(message_id: int, attempt: int) -> None:

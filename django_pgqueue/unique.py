@@ -1,0 +1,57 @@
+"""The unique keys of tasks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue import content
+from django_pgqueue.compat import InvalidTask
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTask
+
+ON_CONFLICT = ("keep", "replace", "debounce", "raise")
+UNTIL = ("finished", "started")
+MOST_CHARACTERS = 1000
+"""A key stands in an index, whose entries have room for about 2 700 bytes."""
+
+
+def key_of(task: AnyTask, call: dict[str, Any]) -> str | None:
+    """The key that a call's message holds, with the task's path before it: two tasks never share one.  None: no key."""
+    declared = getattr(task, "unique_key", None)
+    if declared is None:
+        return None
+    key = _own_key(declared, call)
+    if not isinstance(key, str) or not key or "\x00" in key or len(key) > MOST_CHARACTERS:
+        message = (
+            f"The unique_key of {task.module_path} is {key!r:.100}. It must be a text of 1 to {MOST_CHARACTERS} characters, "
+            "without NUL, or a callable that makes one from the task's arguments."
+        )
+        raise InvalidTask(message)
+    return f"{task.module_path}:{key}"
+
+
+def _own_key(declared: Any, call: dict[str, Any]) -> Any:
+    if declared is True:
+        return hashlib.sha256(json.dumps(call, sort_keys=True).encode()).hexdigest()
+    if callable(declared):
+        return declared(*call["args"], **call["kwargs"])
+    return declared
+
+
+def validate(task: AnyTask) -> None:
+    key, on_conflict, until = (getattr(task, name, None) for name in ("unique_key", "on_conflict", "unique_until"))
+    if key is not None and key is not True and not isinstance(key, str) and not callable(key):
+        message = f"unique_key must be True (one message for each set of arguments), a text or a callable, not {key!r}."
+        raise InvalidTask(message)
+    if isinstance(key, str) and not content.is_name(key):
+        message = f"{key!r} can not be a unique_key: {content.NAMES_ARE}."
+        raise InvalidTask(message)
+    if on_conflict is not None and on_conflict not in ON_CONFLICT:
+        message = f"on_conflict must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}."
+        raise InvalidTask(message)
+    if until is not None and until not in UNTIL:
+        message = f"unique_until must be one of {', '.join(UNTIL)}, not {until!r}."
+        raise InvalidTask(message)

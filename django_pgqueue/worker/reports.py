@@ -1,0 +1,46 @@
+"""What running tasks say, and what is said to them.  Slots and the consumer's thread share it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_pgqueue import functions
+
+if TYPE_CHECKING:
+    from django_pgqueue.functions import Connection, Received
+
+
+class SharedReports:
+    """Of a worker: words wait here until the consumer writes them, the last one of each message only."""
+
+    def __init__(self) -> None:
+        self._progress: dict[int, tuple[Received, str]] = {}
+        self.cancelled: set[int] = set()
+
+    def progress(self, message: Received, progress: str) -> None:
+        self._progress[message.id] = (message, progress)
+
+    def is_cancelled(self, message: Received) -> bool:
+        return message.id in self.cancelled
+
+    def write(self, connection: Connection) -> None:
+        while self._progress:
+            _, (message, progress) = self._progress.popitem()
+            functions.message_progress(connection, message, progress)
+
+    def forget(self, message: Received) -> None:
+        self._progress.pop(message.id, None)
+        self.cancelled.discard(message.id)
+
+
+class DirectReports:
+    """Of ``testing.drain``: written and asked at once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def progress(self, message: Received, progress: str) -> None:
+        functions.message_progress(self.connection, message, progress)
+
+    def is_cancelled(self, message: Received) -> bool:
+        return bool(functions.message_cancellations(self.connection, [message.id], worker=message.worker))
