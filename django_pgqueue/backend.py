@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from django.db import connections
 
-from django_pgqueue import content, functions, registry, schedule
+from django_pgqueue import content, functions, registry, schedule, unique
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -20,7 +20,7 @@ from django_pgqueue.compat import (
     task_enqueued,
 )
 from django_pgqueue.conf import Options
-from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.exceptions import DuplicateMessage, UnknownTask
 from django_pgqueue.tasks import PgQueueTask, validate_extras
 
 if TYPE_CHECKING:
@@ -51,15 +51,9 @@ class PgQueueBackend(BaseTaskBackend):
         self.validate_task(task)
         _validate_path(task)
         call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
-        created = functions.message_create(
-            connections[self.settings.database],
-            content.dump(call, max_bytes=self.settings.max_content_bytes, what="the task's call"),
-            queue=task.queue_name,
-            task=task.module_path,
-            priority=int(task.priority),
-            **_when(task),
-            max_attempts=self.max_attempts(task),
-        )
+        created, new = self._create(task, call)
+        if not new:
+            return self._holder(task, created.id)
         result: AnyTaskResult = TaskResult(
             task=task,
             id=str(created.id),
@@ -76,6 +70,37 @@ class PgQueueBackend(BaseTaskBackend):
         )
         task_enqueued.send_robust(type(self), task_result=result)
         return result
+
+    def _create(self, task: AnyTask, call: dict[str, Any]) -> tuple[functions.Created, bool]:
+        connection = connections[self.settings.database]
+        text = content.dump(call, max_bytes=self.settings.max_content_bytes, what="the task's call")
+        columns: dict[str, Any] = {
+            "queue": task.queue_name,
+            "task": task.module_path,
+            "priority": int(task.priority),
+            "max_attempts": self.max_attempts(task),
+            **_when(task),
+        }
+        key = unique.key_of(task, call)
+        if key is None:
+            return functions.message_create(connection, text, **columns), True
+        on_conflict, until_started = (
+            getattr(task, "on_conflict", "keep"),
+            getattr(task, "unique_until", "finished") == "started",
+        )
+        return functions.message_create_unique(
+            connection, key, text, on_conflict=on_conflict, until_started=until_started, **columns
+        )
+
+    def _holder(self, task: AnyTask, message_id: int) -> AnyTaskResult:
+        """The result of the message that holds the unique key."""
+        if getattr(task, "on_conflict", "keep") == "raise":
+            message = (
+                f"{task.module_path} is already enqueued: message {message_id} holds its unique key. "
+                "Use on_conflict='keep' to get that message's result instead."
+            )
+            raise DuplicateMessage(message, existing_id=message_id)
+        return self.get_result(str(message_id))
 
     def get_result(self, result_id: str) -> AnyTaskResult:
         from django_pgqueue import results  # noqa: PLC0415 -- imports models: not before the apps are ready

@@ -33,7 +33,7 @@ class Deferral(BaseException):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PgQueueContext(TaskContext):  # type: ignore[type-arg]
+class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
     """The context of django.tasks, and what the queue adds to it.
 
     >>> @task(takes_context=True)
@@ -63,7 +63,7 @@ class PgQueueContext(TaskContext):  # type: ignore[type-arg]
             raise TaskCancelled
 
     def progress(self, fraction: float, text: str = "") -> None:
-        """Says how far the task is, 0 to 1, for those who watch.  Cheap: what is said is written about twice a second."""
+        """Says how far the task is, from 0 to 1, for those who watch.  Cheap: it is written about twice a second."""
         if not 0 <= fraction <= 1:
             message = f"fraction={fraction!r} is not between 0 and 1."
             raise ValueError(message)

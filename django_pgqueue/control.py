@@ -25,7 +25,7 @@ def cancel(result: AnyTaskResult | str | int, *, database: str = "default") -> s
     >>> cancel(send_receipt.enqueue(order.pk))  # doctest: +SKIP
     'cancelled'
     """
-    message_id = int(getattr(result, "id", result))
+    message_id = int(result if isinstance(result, (str, int)) else result.id)
     if functions.message_cancel(connections[database], [message_id]):
         return "cancelled"
     if functions.message_request_cancel(connections[database], [message_id]):

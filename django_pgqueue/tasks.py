@@ -145,7 +145,7 @@ def validate_extras(task: AnyTask) -> None:
     if getattr(task, "atomic", False) and iscoroutinefunction(task.func):
         message = (
             f"{task.module_path} is async and atomic, but Django's transactions do not work in async code. "
-            "Make the function synchronous, or leave atomic out and call sync_to_async on a function with its own atomic()."
+            "Make the function synchronous, or leave atomic out and call a function with its own atomic()."
         )
         raise InvalidTask(message)
     if delay is not None and not isinstance(delay, dt.timedelta):
@@ -160,7 +160,8 @@ def _validate_exceptions(task: AnyTask) -> None:
     for name in ("retry_on", "no_retry_on"):
         kinds = getattr(task, name, None)
         if kinds is not None and not (
-            isinstance(kinds, tuple) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
+            isinstance(kinds, tuple)
+            and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
         ):
             message = f"{name} must be a tuple of exception classes, such as (OSError,), not {kinds!r}."
             raise InvalidTask(message)

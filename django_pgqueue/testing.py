@@ -15,6 +15,7 @@ from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.reports import DirectReports
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -49,7 +50,12 @@ def drain(
         )
         if not claimed:
             break
-        end = Execution(claimed[0], backend=tasks, clock=lambda: functions.now(connection)).run()
+        end = Execution(
+            claimed[0],
+            backend=tasks,
+            clock=lambda: functions.now(connection),
+            reports=DirectReports(connection),
+        ).run()
         record(connection, [end], worker=WORKER)
         finished.append(results.load(str(end.message.id), alias=backend, database=tasks.settings.database))
     return finished

@@ -38,6 +38,7 @@ LONGEST_WAIT_SECONDS = 1.0
 STALLED_SECONDS = 0.5
 """When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""
 SEEN_EVERY_SECONDS = 4.0
+ATTEND_EVERY_SECONDS = 0.5
 MAINTAIN_EVERY_SECONDS = 3600.0
 SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
 
@@ -47,6 +48,7 @@ class Held:
     """A message that this process has claimed and not yet ended."""
 
     message: Received
+    claimed: float
     locked: float
     """When the lock was last set, by the monotonic clock."""
     lost: bool = False
@@ -72,7 +74,7 @@ class Consumer:
         self.drained = False
         self.stop_by: float | None = None
         self.stop_now = False
-        self.next_heartbeat = self.next_seen = self.next_maintenance = 0.0
+        self.next_heartbeat = self.next_seen = self.next_maintenance = self.next_attention = 0.0
         self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
         self.connection: psycopg.Connection[Any]
         self.slots: Slots
@@ -107,6 +109,7 @@ class Consumer:
                 self._record_if_due()
                 self._give_back_if_stopping_or_stalled()
                 self._heartbeat_if_due()
+                self._attend_if_due()
                 self._be_seen_if_due()
                 self._maintain_if_due()
                 self._claim_if_due()
@@ -162,7 +165,7 @@ class Consumer:
         self.last_progress = time.monotonic()
         self.clock.correct(claimed[0].locked_at)
         for message in claimed:
-            self.held[message.id] = Held(message, self.last_progress)
+            self.held[message.id] = Held(message, self.last_progress, self.last_progress)
         self.slots.refill_below = self.pace.refill_below
         self.slots.run(claimed)
 
@@ -212,6 +215,7 @@ class Consumer:
         held = self.held.get(message.id)
         if held is not None and held.message.attempt == message.attempt:
             del self.held[message.id]
+            self.slots.reports.forget(message)
 
     def _unfinished(self) -> int:
         return len(self.held) - len(self.ended)
@@ -237,6 +241,19 @@ class Consumer:
                     "lost id=%s task=%s attempt=%s: its lock ran out and it was taken over while it ran here",
                     held.message.id, held.message.task, held.message.attempt,
                 )  # fmt: skip
+
+    def _attend_if_due(self) -> None:
+        """Passes on what running tasks say, and asks whether they shall stop."""
+        now = time.monotonic()
+        if not self.held or now < self.next_attention:
+            return
+        self.next_attention = now + ATTEND_EVERY_SECONDS
+        self.slots.reports.write(self.connection)
+        old = [message_id for message_id, held in self.held.items() if now - held.claimed > ATTEND_EVERY_SECONDS]
+        if old:
+            asked = functions.message_cancellations(self.connection, old, worker=self.id)
+            if new := asked - self.slots.reports.cancelled:
+                self.slots.cancel(new)
 
     def _be_seen_if_due(self) -> None:
         if time.monotonic() >= self.next_seen:
@@ -283,7 +300,7 @@ class Consumer:
         elif not self.connection.closed and self.pace.room(self._unfinished() - len(self.slots.done)):
             due.append(self.idleness.next_look)
         if self.held:
-            due.append(self.next_heartbeat)
+            due += [self.next_heartbeat, self.next_attention]
         if self.slots.waiting():
             due.append(self.last_progress + STALLED_SECONDS)
         return 0.0 if self.drained else min(due) - now

@@ -126,7 +126,7 @@ class Execution:
         return Succeeded(text)
 
     def _run_atomically(self) -> Outcome:
-        """The task, its writes, its enqueues and its completion are one transaction: all of it happens once, or none."""
+        """The task, its writes, its enqueues and its completion are one transaction: all happens once, or nothing."""
         database = self.backend.settings.database
         with transaction.atomic(using=database):
             normal, text = self._returned(self._call())
@@ -156,31 +156,31 @@ class Execution:
         self.result.errors.append(
             TaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message)
         )
+        outcome = self._outcome_of(exception, error)
+        if isinstance(outcome, (Failed, Cancelled)):
+            self._finish(TaskResultStatus.FAILED)
+        else:
+            self._set(status=TaskResultStatus.READY)
+        return outcome
+
+    def _outcome_of(self, exception: BaseException, error: Error) -> Outcome:
         if self._went_down_with_its_connection(exception):
             return Abandoned(error)
         if self._was_cancelled(exception):
-            self._finish(TaskResultStatus.FAILED)
             return Cancelled(error)
         if isinstance(exception, RetryAsked):
             return self._retry_asked(exception, error)
         wait_seconds = self._wait_seconds(exception)
-        if wait_seconds is None:
-            self._finish(TaskResultStatus.FAILED)
-            return Failed(error)
-        self._set(status=TaskResultStatus.READY)
-        return Retry(error, wait_seconds)
+        return Failed(error) if wait_seconds is None else Retry(error, wait_seconds)
 
     def _retry_asked(self, exception: RetryAsked, error: Error) -> Outcome:
         last = retry.ASKED_ATTEMPTS if self.message.max_attempts is None else self.message.max_attempts
         if self.message.attempt >= last:
-            self._finish(TaskResultStatus.FAILED)
             return Failed(error)
         wait_seconds = exception.wait_seconds
         if wait_seconds is None:
             wait_seconds = retry.DEFAULT.seconds(attempt=self.message.attempt)
-        self._set(status=TaskResultStatus.READY)
-        state = self._state(content.normalize(exception.state, "state"))
-        return Retry(error, wait_seconds, state, retry.ASKED_ATTEMPTS)
+        return Retry(error, wait_seconds, self._state(exception.state), retry.ASKED_ATTEMPTS)
 
     def _wait_seconds(self, exception: BaseException) -> float | None:
         last = self.message.max_attempts
@@ -211,9 +211,12 @@ class Execution:
         return connection.connection is None or not connection.is_usable()
 
     def _was_cancelled(self, exception: BaseException) -> bool:
-        return isinstance(exception, (TaskCancelled, asyncio.CancelledError)) and self.reports.is_cancelled(self.message)
+        return isinstance(exception, (TaskCancelled, asyncio.CancelledError)) and self.reports.is_cancelled(
+            self.message
+        )
 
-    def _state(self, normal: Any) -> str | None:
+    def _state(self, state: Any) -> str | None:
+        normal = content.normalize(state, "state")
         limit = self.backend.settings.max_content_bytes
         return None if normal is None else content.dump(normal, max_bytes=limit, what="state")
 

@@ -49,7 +49,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """An atomic task whose transaction went down with its connection: nothing happened, so others may have it at once."""
+    """An atomic task whose transaction went down with its connection: nothing happened, so it may run again at once."""
 
     error: Error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions
 from django_pgqueue.worker.outcome import (
@@ -49,7 +49,8 @@ def record(connection: functions.Connection, ended: Iterable[Ended], *, worker: 
 
 def _record_other(connection: functions.Connection, end: Ended) -> bool:
     """False: the attempt was lost."""
-    message, times = end.message, {"started_at": end.started_at, "finished_at": end.finished_at}
+    message = end.message
+    times: dict[str, Any] = {"started_at": end.started_at, "finished_at": end.finished_at}
     match end.outcome:
         case Retry(error, wait_seconds, state, last):
             delay_ms = round(wait_seconds * 1000)

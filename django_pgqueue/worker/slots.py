@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -15,7 +16,17 @@ from django.db import connections
 from django_pgqueue import registry
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.worker.execution import Execution
-from django_pgqueue.worker.outcome import Ended, Failed, Retry, Succeeded
+from django_pgqueue.worker.outcome import (
+    Abandoned,
+    Cancelled,
+    Committed,
+    Deferred,
+    Ended,
+    Failed,
+    Retry,
+    Succeeded,
+)
+from django_pgqueue.worker.reports import SharedReports
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -36,6 +47,7 @@ class Slots:
         self.backend = backend
         self.clock = clock
         self.waker = waker
+        self.reports = SharedReports()
         self.done: deque[Ended] = deque()
         self.refill_below = 0
         self._waiting: SimpleQueue[Received | None] = SimpleQueue()
@@ -77,6 +89,14 @@ class Slots:
     def take_done(self) -> list[Ended]:
         return [self.done.popleft() for _ in range(len(self.done))]
 
+    def cancel(self, ids: set[int]) -> None:
+        """Lets running tasks know that they were asked to stop; async ones are cancelled."""
+        self.reports.cancelled |= ids
+        self._coroutines.cancel(ids)
+
+    def execution(self, message: Received) -> Execution:
+        return Execution(message, backend=self.backend, clock=self.clock, reports=self.reports)
+
     def ended(self, end: Ended) -> None:
         """Called by the slots."""
         _log(end)
@@ -93,7 +113,7 @@ class Slots:
 
     def _work(self) -> None:
         while (message := self._waiting.get()) is not None:
-            end = Execution(message, backend=self.backend, clock=self.clock).run()
+            end = self.execution(message).run()
             leave_connections_clean(message)
             self.ended(end)
         connections.close_all()
@@ -106,7 +126,7 @@ class Coroutines:
         self.slots = slots
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Received] = deque()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], int] = {}
 
     def run(self, messages: list[Received]) -> None:
         if self._loop is None:
@@ -119,7 +139,20 @@ class Coroutines:
         return len(self._waiting)
 
     def take_unstarted(self) -> list[Received]:
-        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+        unstarted = []
+        with contextlib.suppress(IndexError):  # the loop takes from it at the same time
+            while True:
+                unstarted.append(self._waiting.popleft())
+        return unstarted
+
+    def cancel(self, ids: set[int]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, ids)
+
+    def _cancel(self, ids: set[int]) -> None:
+        for task, message_id in list(self._running.items()):
+            if message_id in ids:
+                task.cancel()
 
     def stop(self) -> None:
         if self._loop is not None:
@@ -132,14 +165,14 @@ class Coroutines:
             except IndexError:
                 return
             task = asyncio.get_running_loop().create_task(self._run(message))
-            self._running.add(task)
+            self._running[task] = message.id
             task.add_done_callback(self._ended)
 
     async def _run(self, message: Received) -> None:
-        self.slots.ended(await Execution(message, backend=self.slots.backend, clock=self.slots.clock).arun())
+        self.slots.ended(await self.slots.execution(message).arun())
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        del self._running[task]
         self._start_waiting()
 
 
@@ -171,8 +204,22 @@ def _log(end: Ended) -> None:
         return
     message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
     match end.outcome:
-        case Succeeded():
+        case Succeeded() | Committed():
             logger.info("succeeded id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms)
+        case Deferred(wait_seconds):
+            logger.info(
+                "deferred id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f",
+                message.id, message.task, message.attempt, run_ms, wait_seconds,
+            )  # fmt: skip
+        case Cancelled():
+            logger.warning(
+                "cancelled id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms
+            )
+        case Abandoned(error):
+            logger.warning(
+                "rolled back id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
+                message.id, message.task, message.attempt, run_ms, error.error_class, error.message,
+            )  # fmt: skip
         case Retry(error, wait_seconds):
             logger.warning(
                 "retried id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f error=%s: %s",
