@@ -132,7 +132,7 @@ def message_create_many(connection: Connection, messages: str) -> list[int]:
 
 
 CREATE_UNIQUE = """
-select u.id, pgqueue_clock(now()), u.created from pgqueue_message_create_unique(
+select u.p_id, pgqueue_clock(now()), u.p_created from pgqueue_message_create_unique(
     %s, %s::jsonb, %s, %s, %s, coalesce(%s::bigint, pgqueue_now(now()) + %s::bigint), %s, %s::jsonb, %s, %s, %s) as u
 """
 

@@ -15,7 +15,7 @@ as $$
                 nullif(p_message -> 'headers', 'null'),
                 case when p_message ? 'max_attempts' then (p_message ->> 'max_attempts')::integer else 5 end)
         else (
-            select u.id from pgqueue_message_create_unique(
+            select u.p_id from pgqueue_message_create_unique(
                 p_message ->> 'unique_key',
                 p_message -> 'content',
                 coalesce(p_message ->> 'queue', 'default'),

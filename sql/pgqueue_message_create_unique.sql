@@ -10,11 +10,14 @@ create or replace function pgqueue_message_create_unique(
     p_max_attempts integer default 5,
     p_on_conflict text default 'keep',
     p_until_started boolean default false,
-    out id bigint,
-    out created boolean
+    out p_id bigint,
+    out p_created boolean
 )
 language plpgsql
 set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
 as $$
 -- Enqueues one message unless another one holds p_unique_key, and answers the id of the message that now does and
 -- whether it was created by this call.  The key is held until the message leaves the queue or, with p_until_started,
@@ -36,35 +39,35 @@ begin
         values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers,
                 p_max_attempts, pgqueue_clock(now()), p_unique_key, p_until_started)
         on conflict (unique_key) where unique_key is not null do nothing
-        returning m.id into id;
+        returning m.id into p_id;
         if found then
-            created := true;
+            p_created := true;
             if coalesce(p_dequeue_at, v_now) <= v_now then
                 perform pgqueue_worker_wake(p_queue);
             end if;
             return;
         end if;
 
-        created := false;
+        p_created := false;
         if p_on_conflict in ('replace', 'debounce') then
-            select m.id, m.worker is not null into id, v_running
+            select m.id, m.worker is not null into p_id, v_running
             from pgqueue_message m where m.unique_key = p_unique_key for update;
         else
-            select m.id, true into id, v_running
+            select m.id, true into p_id, v_running
             from pgqueue_message m where m.unique_key = p_unique_key;
         end if;
         -- It may have ended, or begun and let go of the key, since the insert met it: then the key is free.
         continue when not found;
         if p_on_conflict = 'debounce' and not v_running then
             update pgqueue_message m set dequeue_at = coalesce(p_dequeue_at, v_now)
-            where m.id = pgqueue_message_create_unique.id;
+            where m.id = p_id;
         elsif p_on_conflict = 'replace' and not v_running then
             update pgqueue_message m
             set content = p_content, queue = p_queue, task = p_task, priority = p_priority,
                 dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
                 max_attempts = p_max_attempts, unique_until_started = p_until_started, state = null, last_error = null,
                 progress = null
-            where m.id = pgqueue_message_create_unique.id;
+            where m.id = p_id;
             perform pgqueue_worker_wake(p_queue);
         end if;
         return;

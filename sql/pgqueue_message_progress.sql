@@ -2,6 +2,9 @@ create or replace function pgqueue_message_progress(p_id bigint, p_attempt integ
 returns boolean
 language sql
 set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
 as $$
     -- Says how far a message is that the caller holds: {"fraction": 0.4, "text": "…"}.  True: done.  False: the attempt
     -- is not the caller's any more.  Locks one row.
