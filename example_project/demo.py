@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
 import django
@@ -59,7 +59,7 @@ def manage(arguments: list[str]) -> NoReturn:
 def run(wanted_port: int | None) -> int:
     take_signals(signal.default_int_handler)
     try:
-        serve(free_port(wanted_port))
+        serve(wanted_port)
     except KeyboardInterrupt:
         print("\nThe shop is closed.")
     except Stopped as stopped:
@@ -71,25 +71,25 @@ def run(wanted_port: int | None) -> int:
     return 0
 
 
-def serve(port: int) -> None:
-    with alone():
+def serve(wanted_port: int | None) -> None:
+    with ExitStack() as until_open:
+        until_open.enter_context(alone())
+        port = free_port(wanted_port)
         password = prepare()
-    web = Command(
-        name="web", words=[sys.executable, MANAGE, "runserver", "--noreload", f"{HOST}:{port}"], stop=signal.SIGINT
-    )
-    worker = Command(name="worker", words=[sys.executable, MANAGE, "qworker"], stop=signal.SIGTERM)
-    with Processes(web, worker) as processes:
-        await_answer(port, processes)
-        with alone():
+        with Processes(web(port), worker()) as processes:
+            await_answer(port, processes)
             fill()
-        print(banner(f"http://{HOST}:{port}/", password), flush=True)
-        processes.wait()
+            print(banner(f"http://{HOST}:{port}/", password), flush=True)
+            until_open.close()
+            processes.wait()
 
 
-def banner(url: str, password: str) -> str:
-    server = connection.settings_dict
-    database = f"{server['NAME']} on {server['HOST'] or 'a local socket'}:{server['PORT']}"
-    return BANNER.format(url=url, password=password, mails=state.FOLDER / "mail", database=database)
+@contextmanager
+def alone() -> Iterator[None]:
+    """One demo at a time opens its shop; a second one waits, then finds the database prepared and the port taken."""
+    with (state.folder() / "start.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def free_port(wanted: int | None) -> int:
@@ -110,14 +110,6 @@ def usable(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """One demo at a time prepares the database; a second one waits, and finds everything done."""
-    with (state.folder() / "start.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def prepare() -> str:
     """Bring the database up to date; answer the admin's password."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
@@ -136,6 +128,15 @@ def let_admin_in(password: str) -> None:
     if not admin.check_password(password):  # a new account, or a new state folder for an old database
         admin.set_password(password)
         admin.save()
+
+
+def web(port: int) -> Command:
+    words = [sys.executable, MANAGE, "runserver", "--noreload", f"{HOST}:{port}"]
+    return Command(name="web", words=words, stop=signal.SIGINT)
+
+
+def worker() -> Command:
+    return Command(name="worker", words=[sys.executable, MANAGE, "qworker"], stop=signal.SIGTERM)
 
 
 def await_answer(port: int, processes: Processes) -> None:
@@ -161,6 +162,12 @@ def answers(port: int) -> bool:
 def fill() -> None:
     call_command("fill_shop", stdout=Saying("shop"))
     connection.close()
+
+
+def banner(url: str, password: str) -> str:
+    server = connection.settings_dict
+    database = f"{server['NAME']} on {server['HOST'] or 'a local socket'}:{server['PORT']}"
+    return BANNER.format(url=url, password=password, mails=state.FOLDER / "mail", database=database)
 
 
 if __name__ == "__main__":

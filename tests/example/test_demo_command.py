@@ -210,6 +210,18 @@ def test_a_dead_worker_ends_the_demo_with_its_exit_code(home: Home) -> None:
     wait_until(lambda: not home.leftovers(), "no process is left")
 
 
+def test_two_demos_at_once_share_the_orders_and_not_the_port(home: Home) -> None:
+    with Demo(home) as one, Demo(home) as other:
+        urls = {one.hears(BANNER_URL), other.hears(BANNER_URL)}
+        assert len(urls) == 2
+        assert one.hears(BANNER_PASSWORD) == other.hears(BANNER_PASSWORD)
+        assert (one.said + other.said).count("Grace Hopper") == 1
+        one.process.terminate()
+        assert one.ends() == 0
+        assert "Earl Grey" in Visitor(other.hears(BANNER_URL)).get("/")
+    wait_until(lambda: not home.leftovers(), "no process is left")
+
+
 def test_a_port_that_is_taken_is_named(home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
