@@ -1,0 +1,79 @@
+"""Whether a command of a page could be run: its program, its files and its flags exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django.core.management import get_commands, load_command_class
+
+from tests.docs.pages import ROOT
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Iterator
+
+MANAGE = re.compile(r"manage\.py[\s\"',]+([a-z_]+)([^\n`|;#]*)")
+FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
+
+
+def problem(command: str) -> str | None:
+    """What is wrong with a line of a ``sh`` block; None: nothing that could be found without running it."""
+    words = shlex.split(command, comments=True)
+    match words:
+        case [] | ["python", "manage.py", *_]:
+            return None  # manage_problems looks at these, wherever they stand on the page
+        case ["python", "-m", "pip", "install", *wanted]:
+            return next(filter(None, map(extra_problem, wanted)), None)
+        case _:
+            file = needed_file(words)
+            return missing(file) if file else f"nobody knows how to check {words[0]!r}: teach tests/docs/commands.py"
+
+
+def needed_file(words: list[str]) -> str | None:
+    """The file of this project without which a command is nothing; None: the command is unknown."""
+    match words:
+        case ["python3", folder, *_]:
+            return f"{folder}/__main__.py"
+        case [".venv/bin/python", "-m", "example_project.embedded_postgres", *_]:
+            return "example_project/embedded_postgres/__main__.py"
+        case ["python", "-m", "properdocs", "build", "--strict", "-f", file] | ["psql", "-f", file]:
+            return file
+        case _:
+            return None
+
+
+def missing(path: str) -> str | None:
+    return None if (ROOT / path).exists() else f"there is no {path}"
+
+
+def extra_problem(word: str) -> str | None:
+    """``"path/to/django_pgqueue[django52]"`` must name an extra of this project."""
+    found = re.fullmatch(r".*pgqueue\[(.+)\]", word)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    unknown = [name for name in found[1].split(",") if name not in extras] if found else []
+    return f"there is no extra {unknown[0]!r}" if unknown else None
+
+
+def manage_problems(text: str) -> Iterator[str]:
+    """What is wrong with any ``manage.py …`` of a page, in its prose as well as in its blocks."""
+    for name, rest in MANAGE.findall(text):
+        if name not in get_commands():
+            yield f"there is no command manage.py {name}"
+            continue
+        for flag in FLAG.findall(rest):
+            if flag not in flags(name):
+                yield f"manage.py {name} has no flag {flag}"
+
+
+def flags(name: str) -> set[str]:
+    return {flag for action in actions(name) for flag in action.option_strings}
+
+
+@cache
+def actions(name: str) -> list[Any]:
+    parser: ArgumentParser = load_command_class(get_commands()[name], name).create_parser("manage.py", name)
+    return parser._actions

@@ -1,0 +1,122 @@
+"""Pages that list what is in the code list all of it, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import load_command_class
+from django.core.management.base import BaseCommand
+from django.db import connection
+
+from django_pgqueue import checks, exceptions
+from django_pgqueue.conf import Options
+from django_pgqueue.exceptions import PgQueueError
+from tests.docs import sql_reference
+from tests.docs.pages import FOLDER, PAGES, ROOT, name_of
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+
+LINK = re.compile(r"\[([^\]]*)\]\((?!https?://|#)([^)#\s]+)[^)]*\)")
+ROW = re.compile(r"^\| `([^`]+)`", re.MULTILINE)
+
+
+def text_of(page: str) -> str:
+    return (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+
+
+def section(page: str, title: str) -> str:
+    """What stands under a heading of the second level."""
+    return text_of(page).partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_sql_page_says_what_the_files_say() -> None:
+    page = text_of("sql")
+    assert page == sql_reference.written(page), "Run: python -m tests.docs.sql_reference"
+
+
+@pytest.mark.django_db
+def test_the_sql_page_has_every_function_of_the_database() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select proname from pg_proc where proname like 'pgqueue%' and pronamespace = 'public'::regnamespace"
+        )
+        installed = [name for (name,) in cursor.fetchall()]
+    documented = [
+        function.name
+        for path in sorted((ROOT / "sql").glob("*.sql"))
+        if f"<!-- sql: {path.stem} -->" in text_of("sql")
+        for function in sql_reference.functions(path)
+    ]
+    assert sorted(documented) == sorted(installed)
+    assert re.findall(r"^### (.+)$", text_of("sql"), re.MULTILINE) == re.findall(r"<!-- sql: (\w+) -->", text_of("sql"))
+
+
+@pytest.mark.parametrize("model", ["message", "attempt", "worker"])
+@pytest.mark.django_db
+def test_the_tables_page_has_every_column_with_its_type(model: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select attname, format_type(atttypid, null), attnotnull from pg_attribute "
+            "where attrelid = %s::regclass and attnum > 0 and not attisdropped",
+            [f"pgqueue_{model}"],
+        )
+        columns = {name: (type_, not_null) for name, type_, not_null in cursor.fetchall()}
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section("tables", f"pgqueue_{model}"), re.MULTILINE)
+    documented = {name: (type_.removesuffix(", null"), not type_.endswith(", null")) for name, type_ in rows}
+    short = {"timestamp with time zone": "timestamptz"}
+    assert documented == {name: (short.get(type_, type_), not_null) for name, (type_, not_null) in columns.items()}
+
+
+def test_the_settings_page_has_every_option_with_its_default() -> None:
+    found = re.findall(r"^### (\w+)\n\nDefault: `(.+)`$", text_of("settings"), re.MULTILINE)
+    defaults = Options()
+    assert [name for name, _ in found] == Options.names()
+    for name, default in found:
+        assert eval(default) == getattr(defaults, name.lower()), name  # noqa: S307 -- our own page
+
+
+def test_the_checks_page_has_every_check() -> None:
+    in_code = set(re.findall(r"pgqueue\.[EW]\d{3}", Path(checks.__file__).read_text()))
+    assert set(ROW.findall(text_of("checks"))) == in_code
+
+
+def test_the_errors_page_has_every_exception() -> None:
+    ours = {
+        name
+        for name, value in vars(exceptions).items()
+        if isinstance(value, type) and issubclass(value, PgQueueError) and value.__module__ == exceptions.__name__
+    }
+    before, _, _ = text_of("errors").partition("\n## ")
+    assert set(ROW.findall(before)) == ours
+
+
+def test_the_worker_page_has_every_flag() -> None:
+    parser = load_command_class("django_pgqueue", "qworker").create_parser("manage.py", "qworker")
+    everybodys = BaseCommand().create_parser("manage.py", "any")
+    flags = {flag for action in parser._actions for flag in action.option_strings}
+    flags -= {flag for action in everybodys._actions for flag in action.option_strings}
+    listed = re.findall(
+        r"`(--?[\w-]+)", "".join(re.findall(r"^\| (`-.*?) \|", section("worker", "Options"), re.MULTILINE))
+    )
+    assert set(listed) - {"-v"} == flags
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    for words, target in LINK.findall(page.read_text()):
+        found = page.parent / target
+        assert found.exists(), f"{page.name} links to {target}"
+        if words.startswith("`test_"):
+            assert f"def {words.strip('`')}(" in found.read_text(), f"{target} has no {words}"
+
+
+def test_every_model_has_a_table_on_the_page() -> None:
+    from django.apps import apps
+
+    models: list[type[Model]] = list(apps.get_app_config("pgqueue").get_models())
+    for model in models:
+        assert f"\n## {model._meta.db_table}\n" in text_of("tables")

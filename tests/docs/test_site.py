@@ -1,0 +1,63 @@
+"""The built pages: made without warnings, and complete on a machine without a network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the built pages."""
+    if find_spec("properdocs") is None:
+        pytest.skip("needs the extra docs: python -m pip install -e '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = ["-m", "properdocs", "build", "--strict", "-f", "docs/mkdocs.yml", "-d", str(folder)]
+    ended = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+class Assets(HTMLParser):
+    """The addresses that a browser loads by itself with a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        loaded = given.get("src") or (given.get("href") if tag == "link" else None)
+        if loaded and given.get("rel") != "canonical":
+            self.found.add(loaded)
+
+
+def test_a_page_loads_nothing_from_elsewhere_and_everything_is_there(site: Path) -> None:
+    pages = sorted(site.glob("*.html"))
+    assert site / "index.html" in pages
+    for page in pages:
+        assets = Assets()
+        assets.feed(page.read_text(encoding="utf-8"))
+        for address in assets.found:
+            parts = urlsplit(address)
+            assert not parts.netloc, f"{page.name} loads {address}"
+            # The page for addresses that are not there is served anywhere: its own addresses begin at the root.
+            assert (site / parts.path.lstrip("/")).exists(), f"{page.name} loads {address}, which is not there"
+
+
+def test_no_style_sheet_loads_from_elsewhere(site: Path) -> None:
+    for style in site.rglob("*.css"):
+        text = style.read_text(encoding="utf-8")
+        assert "@import" not in text
+        assert "url(http" not in text.replace("'", "").replace('"', ""), style
