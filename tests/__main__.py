@@ -16,7 +16,7 @@ from example_project import bootstrap  # noqa: E402
 
 
 def main(arguments: "list[str]") -> int:
-    bootstrap.enter("test")
+    bootstrap.enter("demo", "test")  # a test starts the demo as the README does: it must find its environment ready
     import pytest
 
     os.chdir(str(ROOT))
