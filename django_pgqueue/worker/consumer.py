@@ -57,8 +57,9 @@ class Held:
 class Consumer:
     """The life of a worker process is ``run``.  Only its thread talks to the queue; the slots only run tasks."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, *, parent: int | None = None) -> None:
         self.settings = settings
+        self.parent = parent
         self.hostname = socket.gethostname()
         # Unique for each start: a server crash may undo a claim and hand the same attempt out again.
         self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -69,11 +70,12 @@ class Consumer:
         self.floors = Floors()
         self.idleness = Idleness(listen=settings.listen)
         self.held: dict[int, Held] = {}
+        self.unstarted: list[Received] = []
         self.ended: list[Ended] = []
         self.first_ended = self.last_progress = 0.0
         self.drained = False
         self.stop_by: float | None = None
-        self.stop_now = False
+        self.stop_now = self.stopping = False
         self.next_heartbeat = self.next_seen = self.next_maintenance = self.next_attention = 0.0
         self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
         self.connection: psycopg.Connection[Any]
@@ -86,10 +88,10 @@ class Consumer:
         self.clock = DatabaseClock(functions.now(self.connection))
         self.slots = Slots(self.settings.threads, backend=self.backend, clock=self.clock, waker=self.waker)
         logger.info("started worker=%s slots=%s queues=%s", self.id, self.settings.threads, self.settings.served)
-        parent = os.getppid()
         while not self._finished():
             self._turn()
-            if os.getppid() != parent:
+            if self.parent not in (None, os.getppid()) and self.stop_by is None:
+                logger.error("worker=%s has lost its supervisor", self.id)
                 self.stop()
         return self._leave()
 
@@ -103,6 +105,8 @@ class Consumer:
 
     def _turn(self) -> None:
         try:
+            if self.stop_by is not None and not self.stopping:
+                self._begin_to_stop()
             self._reconnect_if_needed()
             if not self.connection.closed:
                 self._collect()
@@ -205,6 +209,9 @@ class Consumer:
         waited = time.monotonic() - self.first_ended
         if self._unfinished() and waited < RECORD_WITHIN_SECONDS and len(self.ended) < MOST_RECORDED:
             return
+        self._record()
+
+    def _record(self) -> None:
         record(self.connection, self.ended, worker=self.id)
         for end in self.ended:
             self._forget(end.message)
@@ -345,36 +352,46 @@ class Consumer:
 
     def _give_back_if_stopping_or_stalled(self) -> None:
         stalled = self.slots.waiting() and time.monotonic() - self.last_progress > STALLED_SECONDS
-        if self.stop_by is None and not stalled:
-            return
-        self.pace.stalled()
-        unstarted = self.slots.take_unstarted()
-        if unstarted:
-            functions.message_release(self.connection, unstarted, worker=self.id)
-            for message in unstarted:
+        if stalled or self.stop_by is not None:
+            self.pace.stalled()
+            self.unstarted += self.slots.take_unstarted()
+        if self.unstarted:
+            functions.message_release(self.connection, self.unstarted, worker=self.id)
+            for message in self.unstarted:
                 self._forget(message)
+            self.unstarted = []
+
+    def _begin_to_stop(self) -> None:
+        self.stopping = True
+        self.unstarted += self.slots.take_unstarted()  # even while the database is away nothing new begins
+        logger.info(
+            "stopping worker=%s running=%s grace_seconds=%s",
+            self.id,
+            self._unfinished() - len(self.unstarted),
+            self.settings.grace_seconds,
+        )
 
     def _leave(self) -> int:
         self.slots.stop()
-        abandoned = [held.message for held in self.held.values()]
         try:
-            if abandoned:
-                self._abandon(abandoned)
+            self._give_back_if_stopping_or_stalled()
+            self._abandon()
             functions.worker_gone(self.connection, self.id)
             self.connection.close()
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
         self.waker.close()
-        logger.info("stopped worker=%s abandoned=%s", self.id, len(abandoned))
-        return 1 if abandoned else 0
+        logger.info("stopped worker=%s abandoned=%s", self.id, len(self.held))
+        return 1 if self.held else 0
 
-    def _abandon(self, messages: list[Received]) -> None:
+    def _abandon(self) -> None:
         """What did not end within grace: its lock ends now, so that others take it over at once."""
         self._collect()
-        record(self.connection, self.ended, worker=self.id)
-        done = {(end.message.id, end.message.attempt) for end in self.ended}
-        rest = [message for message in messages if (message.id, message.attempt) not in done]
-        functions.message_heartbeat(self.connection, rest, worker=self.id, lock_ms=0)
+        if self.ended:
+            self._record()
+        rest = [held.message for held in self.held.values()]
+        if rest:
+            functions.message_heartbeat(self.connection, rest, worker=self.id, lock_ms=0)
         for message in rest:
             logger.error(
                 "abandoned id=%s task=%s attempt=%s: it did not end within grace",

@@ -27,6 +27,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 STABLE_SECONDS = 10.0
 """A process that lived this long crashed for a reason of its own; one that did not waits longer each time."""
 LONGEST_RESTART_SECONDS = 30.0
+KILL_SECONDS = 5.0
+"""A process that is still there so long after its grace hangs in a call that does not end: it is killed."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -47,6 +49,7 @@ class Supervisor:
         self.settings = settings
         self.places = [Place() for _ in range(settings.processes)]
         self.stops_asked = 0
+        self.kill_at = float("inf")
         self.code = 0
 
     def run(self) -> int:
@@ -64,6 +67,7 @@ class Supervisor:
                     with contextlib.suppress(BlockingIOError):
                         os.read(read, 4096)
                     self._reap()
+                    self._kill_if_overdue()
             finally:
                 signal.set_wakeup_fd(before)
                 os.close(read)
@@ -74,17 +78,20 @@ class Supervisor:
         return any(place.pid is not None or place.start_at != float("inf") for place in self.places)
 
     def _start_missing(self) -> None:
-        now = time.monotonic()
-        for place in self.places:
-            if place.pid is None and place.start_at <= now:
-                place.pid, place.started = self._fork(), now
+        # A signal in between would find a child whose pid we do not know, or one that still has our handlers.
+        with blocked(STOP_SIGNALS):
+            now = time.monotonic()
+            for place in self.places:
+                if place.pid is None and place.start_at <= now:
+                    place.pid, place.started = self._fork(), now
 
     def _fork(self) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
+        supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
-            os._exit(work(self.settings))
+            os._exit(work(self.settings, supervisor))
         return pid
 
     def _reap(self) -> None:
@@ -113,6 +120,8 @@ class Supervisor:
 
     def _asked_to_stop(self, *_: Any) -> None:
         self.stops_asked += 1
+        grace_seconds = self.settings.grace_seconds if self.stops_asked == 1 else 0
+        self.kill_at = min(self.kill_at, time.monotonic() + grace_seconds + KILL_SECONDS)
         for place in self.places:
             if place.pid is None:
                 place.start_at = float("inf")
@@ -120,17 +129,27 @@ class Supervisor:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(place.pid, signal.SIGTERM)
 
+    def _kill_if_overdue(self) -> None:
+        if time.monotonic() < self.kill_at:
+            return
+        for place in self.places:
+            if place.pid is not None:
+                logger.error("killed pid=%s: it did not leave after its grace", place.pid)
+                os.kill(place.pid, signal.SIGKILL)
+        self.kill_at = float("inf")
 
-def work(settings: WorkerSettings) -> int:
+
+def work(settings: WorkerSettings, supervisor: int) -> int:
     """The child: a consumer, and never a way back into the parent's code."""
     try:
         connections.close_all()
         signal.set_wakeup_fd(-1)
-        consumer = Consumer(settings)
+        consumer = Consumer(settings, parent=supervisor)
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
         # Ctrl-C reaches the whole group: the supervisor passes it on, so that it counts once.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return consumer.run()
     except BaseException:  # noqa: BLE001 -- whatever it was, the supervisor decides
         traceback.print_exc()
@@ -148,3 +167,12 @@ def handling(numbers: Any, handler: Callable[..., None]) -> Any:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+@contextlib.contextmanager
+def blocked(numbers: Any) -> Any:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -28,7 +28,7 @@ class Start(Protocol):
         *arguments: str,
         ready: bool = True,
         options: dict[str, Any] | None = None,
-        environment: dict[str, str] | None = None,
+        **variables: str,
     ) -> QWorker: ...
 
 
@@ -39,28 +39,32 @@ def diary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Diary:
 
 
 @pytest.fixture
-def start(transactional_db: None, diary: Diary, tmp_path: Path, session: Session) -> Iterator[Start]:
+def environment(transactional_db: None, diary: Diary) -> dict[str, str]:
+    """Variables for processes that join the tests' database."""
+    name = connection.settings_dict["NAME"]
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
+        "DATABASE_URL": urllib.parse.urlsplit(database_url("test"))._replace(path=f"/{name}").geturl(),
+        "PGQUEUE_TEST_DATABASE": name,
+    }
+
+
+@pytest.fixture
+def start(environment: dict[str, str], tmp_path: Path, session: Session) -> Iterator[Start]:
     """Starts workers.  None outlives the test."""
     workers: list[QWorker] = []
-    url = urllib.parse.urlsplit(database_url("test"))._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
 
     def start_worker(
         *arguments: str,
         ready: bool = True,
         options: dict[str, Any] | None = None,
-        environment: dict[str, str] | None = None,
+        **variables: str,
     ) -> QWorker:
         """Starts a worker and, if it should be ``ready``, waits until its first process is."""
         worker = QWorker(
             arguments,
-            environment={
-                **os.environ,
-                "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-                "DATABASE_URL": url,
-                "PGQUEUE_TEST_DATABASE": connection.settings_dict["NAME"],
-                "PGQUEUE_TEST_OPTIONS": json.dumps(options or {}),
-                **(environment or {}),
-            },
+            environment={**environment, "PGQUEUE_TEST_OPTIONS": json.dumps(options or {}), **variables},
             output=tmp_path / f"worker-{len(workers)}",
         )
         workers.append(worker)

@@ -1,0 +1,188 @@
+"""SIGTERM, Ctrl-C and worse: what runs may end, what has not begun is given back, nothing stays behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from django_pgqueue.models import Attempt, Message, Worker
+from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.settings import WorkerSettings
+from tests.waiting import SECONDS, wait_until
+from tests.worker.tasks import hold, hold_on, nothing, write
+from tests.worker.watching import ended, holder, started, statuses
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTaskResult
+    from tests.worker.conftest import Session, Start
+    from tests.worker.diary import Diary
+
+
+def test_what_runs_may_end_and_what_has_not_begun_is_given_back_unused(start: Start, diary: Diary) -> None:
+    held, behind = claimed_ahead(diary)
+    worker = start("--threads", "1", "-v", "0", ready=False)
+    started(diary, "x")
+    wait_until(lambda: any(holder(result) for result in behind), "more is claimed ahead")
+
+    worker.send(signal.SIGTERM)
+    wait_until(lambda: not any(holder(result) for result in behind), "what had not begun is given back")
+    assert holder(held)
+    diary.allow("x-1")
+    assert worker.ends() == 0
+    assert ended(held).return_value == {"attempt": 1}
+
+    assert waiting_attempts(behind) == {0}
+    assert not Attempt.objects.filter(message_id__in=[result.id for result in behind]).exists()
+    assert start("--burst", "-v", "0", ready=False).ends() == 0
+    assert {tuple(ended(result).worker_ids) for result in behind} == {(behind[0].worker_ids[0],)}
+
+
+def claimed_ahead(diary: Diary) -> tuple[AnyTaskResult, list[AnyTaskResult]]:
+    """Jobs so short that the worker claims many at a time, then one that holds, and what is behind it."""
+    for _ in range(30):
+        nothing.enqueue()
+    return hold.enqueue("x"), [write.enqueue(f"{n}") for n in range(30)]
+
+
+def waiting_attempts(results: list[AnyTaskResult]) -> set[int]:
+    """How often the jobs that wait have been tried."""
+    waiting = Message.objects.filter(pk__in=[result.id for result in results])
+    return set(waiting.values_list("attempt", flat=True))
+
+
+def test_what_does_not_end_within_grace_is_taken_over_at_once(start: Start, diary: Diary) -> None:
+    result = hold.enqueue("x")
+    leaving = start("--grace-seconds", "0.5", "--lock-seconds", "600")
+    started(diary, "x")
+    begun = time.monotonic()
+    leaving.send(signal.SIGTERM)
+    assert leaving.ends() == 1
+    assert time.monotonic() - begun >= 0.5
+    assert f"abandoned id={result.id} task=tests.worker.tasks.hold attempt=1" in leaving.output
+
+    start()
+    started(diary, "x", attempt=2)
+    diary.allow("x-2")
+    ended(result)
+    assert statuses(result) == ["lost", "succeeded"]
+
+
+def test_a_second_signal_stops_now(start: Start, diary: Diary) -> None:
+    held, behind = claimed_ahead(diary)
+    worker = start("--threads", "1", "-v", "2", "--grace-seconds", "600", ready=False)
+    started(diary, "x")
+    worker.send(signal.SIGTERM)
+    worker.says("stopping")
+    worker.send(signal.SIGTERM)
+    assert worker.ends() == 1
+    assert f"abandoned id={held.id}" in worker.output
+    assert waiting_attempts(behind) == {0}
+
+
+def test_two_signals_in_a_row_still_give_back_what_has_not_begun(
+    transactional_db: None, diary: Diary, session: Session
+) -> None:
+    held, behind = claimed_ahead(diary)
+    consumer = Consumer(WorkerSettings(threads=1))
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    try:
+        started(diary, "x")
+        wait_until(lambda: any(holder(result) for result in behind), "more is claimed ahead")
+    finally:
+        consumer.stop()
+        consumer.stop()
+        thread.join(SECONDS)
+        diary.allow("x-1")
+    wait_until(lambda: not session.strangers(), "the slot is gone")
+    assert waiting_attempts(behind) == {0}
+    assert Message.objects.get(pk=held.id).attempt == 1
+
+
+def test_ctrl_c_reaches_the_whole_group_and_counts_once(start: Start, diary: Diary) -> None:
+    results = [hold.enqueue("x"), hold_on.enqueue("y")]
+    worker = start("--processes", "2", "--threads", "1")
+    started(diary, "x")
+    started(diary, "y")
+    worker.send_to_group(signal.SIGINT)
+    worker.says("stopping", times=2)
+    assert len(worker.alive) == 3
+    diary.allow("x-1")
+    diary.allow("y-1")
+    assert worker.ends() == 0
+    assert [statuses(ended(result)) for result in results] == [["succeeded"], ["succeeded"]]
+
+
+def test_nothing_stays_behind(start: Start) -> None:
+    worker = start("--processes", "3")
+    worker.says("started worker=", times=3)
+    wait_until(lambda: Worker.objects.count() == 3, "three workers are known")
+    assert worker.stop() == 0
+    assert worker.alive == []
+    assert not Worker.objects.exists()
+
+
+def test_the_children_of_a_killed_supervisor_notice_and_stop(start: Start, diary: Diary) -> None:
+    result = hold.enqueue("x")
+    worker = start("--processes", "2")
+    started(diary, "x")
+    worker.says("started worker=", times=2)
+    worker.send(signal.SIGKILL)
+    worker.process.wait()
+    wait_until(lambda: len(worker.alive) == 1, "the idle one leaves")
+    assert holder(result)
+    diary.allow("x-1")
+    wait_until(lambda: not worker.alive, "the other one leaves when its job has ended")
+    assert ended(result).return_value == {"attempt": 1}
+    assert statuses(result) == ["succeeded"]
+    assert not Worker.objects.exists()
+
+
+def test_a_worker_that_waits_for_a_lock_of_the_database_stops_all_the_same(start: Start, session: Session) -> None:
+    worker = start("--grace-seconds", "0.5")
+    with session.connection.transaction():
+        session.rows("lock table pgqueue_message in access exclusive mode")
+        wait_until(
+            lambda: session.value("select count(*) from pg_locks where relation = 'pgqueue_message'::regclass") > 1,
+            "the worker waits for the table",
+        )
+        worker.send(signal.SIGTERM)
+        assert worker.ends() == 1
+        assert worker.alive == []
+
+
+SIGNALS_WHILE_STARTING = """
+import os, random, signal, sys, time
+import django
+django.setup()
+from django_pgqueue.worker.settings import WorkerSettings
+from django_pgqueue.worker.supervisor import Supervisor
+
+for round in range(15):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(Supervisor(WorkerSettings(processes=2)).run())
+    time.sleep(random.uniform(0.0, 0.04))
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + 20
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            sys.exit(f"round {round}: deaf")
+        time.sleep(0.01)
+    code = os.waitstatus_to_exitcode(ended[1])
+    if code not in (0, -signal.SIGTERM):
+        sys.exit(f"round {round}: exit code {code}")
+print("all stopped")
+"""
+
+
+def test_a_signal_is_heard_at_any_moment_of_the_start(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALS_WHILE_STARTING], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "all stopped\n", done.stderr
