@@ -8,10 +8,13 @@ set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_sort = off
+set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
     -- The earliest dequeue_at (epoch ms) of the messages that wait in the queues, or null: until then a consumer that
     -- found nothing may sleep.  One probe of pgqueue_message_ready_ix for each (queue, priority) present.
+    -- The plan must be generic: with p_tasks known, (task is null) = false becomes "task is not null", which is no key
+    -- of the index any more, and the lane is read to its end.
     with recursive head as (
         select q.queue, h.priority, h.dequeue_at
         from unnest(coalesce(p_queues, array(select pgqueue_message_queues()))) as q (queue)
