@@ -98,9 +98,10 @@ def _text_of(error: BaseException) -> str:
         return f"{type(error).__qualname__} (its text can not be made: {type(unprintable).__qualname__})"
 
 
+# cast(), because Django writes numbers into the statement: -9223372036854775808::bigint is minus a number too large.
 CREATE = """
 select pgqueue_message_create(
-    %s::jsonb, %s, %s, %s, coalesce(%s::bigint, pgqueue_now(now()) + %s::bigint), %s, %s::jsonb, %s),
+    %s::jsonb, %s, %s, %s, coalesce(cast(%s as bigint), pgqueue_now(now()) + %s::bigint), %s, %s::jsonb, %s),
     pgqueue_clock(now())
 """
 
@@ -133,7 +134,8 @@ def message_create_many(connection: Connection, messages: str) -> list[int]:
 
 CREATE_UNIQUE = """
 select u.p_id, pgqueue_clock(now()), u.p_created from pgqueue_message_create_unique(
-    %s, %s::jsonb, %s, %s, %s, coalesce(%s::bigint, pgqueue_now(now()) + %s::bigint), %s, %s::jsonb, %s, %s, %s) as u
+    %s, %s::jsonb, %s, %s, %s, coalesce(cast(%s as bigint), pgqueue_now(now()) + %s::bigint), %s, %s::jsonb,
+    %s, %s, %s) as u
 """
 
 
@@ -253,7 +255,7 @@ def _timestamp(moment: dt.datetime | None) -> str:
 
 DEFER = """
 select pgqueue_message_defer(
-    %s::bigint, %s::integer, %s, coalesce(%s::bigint, pgqueue_now() + %s::bigint), %s::jsonb, %s::jsonb,
+    %s::bigint, %s::integer, %s, coalesce(cast(%s as bigint), pgqueue_now() + %s::bigint), %s::jsonb, %s::jsonb,
     %s::timestamptz, %s::timestamptz, %s)
 """
 

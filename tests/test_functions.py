@@ -1,0 +1,28 @@
+"""The binding at the ends of what the SQL takes.  What the functions do is told by tests/sql."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import functions
+from django_pgqueue.fields import LARGEST_MS, SMALLEST_MS
+from django_pgqueue.models import Message
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("ms", [SMALLEST_MS, -1, 0, LARGEST_MS])
+def test_every_dequeue_at_can_be_enqueued_and_deferred_to(ms: int) -> None:
+    functions.message_create(connection, "{}", dequeue_at=-1)
+    created = functions.message_create(connection, "{}", dequeue_at=ms, queue="other")
+    [received] = functions.message_dequeue(connection, queues=["default"], worker="w")
+    assert functions.message_defer(connection, received, dequeue_at=ms) == "deferred"
+    found = Message.objects.filter(pk__in=[created.id, received.id])
+    assert [message.dequeue_at.epoch_ms for message in found] == [ms, ms]
+
+
+@pytest.mark.django_db
+def test_queues_with_waiting_messages_are_named_in_order() -> None:
+    for queue in ("mail", "default", "mail"):
+        functions.message_create(connection, "{}", queue=queue)
+    assert functions.message_queues(connection) == ["default", "mail"]
