@@ -35,7 +35,22 @@ TONES = {
     Status.LOST: "red",
 }
 TIMES = {"created": "created_at", "started": "started_at", "finished": "finished_at"}
-LARGE = ("content", "result", "headers", "traceback")
+# What any page about an attempt fetches as it is; see message.BRIEF.
+BRIEF = (
+    "id",
+    "message_id",
+    "dequeue_at",
+    "attempt",
+    "max_attempts",
+    "priority",
+    "final",
+    "status",
+    "queue",
+    "channel",
+    "task",
+    "worker",
+    "error_class",
+)
 
 
 class HistoryChangeList(CappedChangeList):
@@ -181,7 +196,7 @@ def result(attempt: Attempt) -> SafeString | str:
 
 def listed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
     """With what a line about an attempt needs, and without what can be large."""
-    return attempts.defer(*LARGE, *TIMES.values(), "error_message").annotate(
+    return attempts.only(*BRIEF).annotate(
         error=Short("error_message"), took=duration(), **{name: Moment(column) for name, column in TIMES.items()}
     )
 
@@ -225,7 +240,7 @@ class AttemptAdmin(ReadOnlyAdmin):
             (None, {"fields": [message_link, status, "final", task, queue, channel, "priority", number, worker]}),
             ("Times", {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
             ("Outcome", {"fields": [whole_error, traceback, result]}),
-            ("What it said", {"fields": [content, headers]}),
+            ("What it said", {"fields": [content, headers, "unique_key"]}),
         ]
 
     def rows(self, request: HttpRequest) -> QuerySet[Attempt]:
@@ -234,7 +249,7 @@ class AttemptAdmin(ReadOnlyAdmin):
     def one(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = (
             self.get_queryset(request)
-            .defer("content", "result", "headers", *TIMES.values())
+            .only(*BRIEF, "unique_key", "error_message", "traceback")
             .annotate(
                 pretty_content=Pretty("content"),
                 pretty_result=Pretty("result"),

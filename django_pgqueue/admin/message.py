@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber", Status.EXPIRED: "red"}
+# What any page about a message fetches as it is. JSON and times are not among it: rows written by hand may have some
+# that Python can not hold, so PostgreSQL makes texts and moments of them.
+BRIEF = ("id", "dequeue_at", "unlock_at", "attempt", "max_attempts", "priority", "queue", "channel", "task", "worker")
 ATTEMPTS_SHOWN = 50
 LISTED = 20
 DELAYS = {
@@ -119,7 +122,7 @@ class Detail(Columns):
                     ]
                 },
             ),
-            ("Attempts", {"fields": [self.attempts, self.lock, self.last_error, self.finished]}),
+            ("Attempts", {"fields": [self.attempts, self.lock, self.progress, self.last_error, self.finished]}),
             ("What it says", {"fields": [self.content, self.headers, self.state, "unique_key"]}),
         ]
 
@@ -133,12 +136,18 @@ class Detail(Columns):
     def lock(self, message: Message) -> SafeString | str:
         if message.unlock_at is None:
             return display.NOTHING
+        asked = getattr(message, "cancel_requested", None)
         return format_html(
-            "held by {} since {}, until {}",
+            "held by {} since {}, until {}{}",
             message.worker,
             display.moment(getattr(message, "locked", None)),
             display.moment(message.unlock_at),
+            format_html("; asked to stop at {}", display.moment(asked)) if asked else "",
         )
+
+    @admin.display(description="progress")
+    def progress(self, message: Message) -> SafeString | str:
+        return display.block(getattr(message, "pretty_progress", None))
 
     @admin.display(description="last error")
     def last_error(self, message: Message) -> SafeString | str:
@@ -208,9 +217,7 @@ class MessageAdmin(ReadOnlyAdmin):
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = (
-            self.get_queryset(request)
-            .defer("content", "headers", "state", "last_error", "created_at", "locked_at")
-            .annotate(error=Short("last_error"), created=Moment("created_at"))
+            self.get_queryset(request).only(*BRIEF).annotate(error=Short("last_error"), created=Moment("created_at"))
         )
         return found
 
@@ -284,13 +291,15 @@ class MessageAdmin(ReadOnlyAdmin):
     def one(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = (
             self.get_queryset(request)
-            .defer("content", "headers", "state", "created_at", "locked_at")
+            .only(*BRIEF, "unique_key", "last_error")
             .annotate(
                 pretty_content=Pretty("content"),
                 pretty_headers=Pretty("headers"),
                 pretty_state=Pretty("state"),
+                pretty_progress=Pretty("progress"),
                 created=Moment("created_at"),
                 locked=Moment("locked_at"),
+                cancel_requested=Moment("cancel_requested_at"),
             )
         )
         return found
