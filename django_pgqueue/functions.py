@@ -132,6 +132,27 @@ def message_create_many(connection: Connection, messages: str) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
+CREATE_ALIKE = "select pgqueue_message_create_many(%s::jsonb, %s, %s, %s, %s::bigint, %s, %s::jsonb, %s)"
+
+
+def message_create_alike(
+    connection: Connection,
+    contents: str,
+    *,
+    queue: str,
+    task: str | None = None,
+    priority: int = 0,
+    dequeue_at: int | None = None,
+    channel: str | None = None,
+    headers: str | None = None,
+    max_attempts: int | None = 5,
+) -> list[int]:
+    """Enqueues a message for each content of a JSON array: many that differ in nothing else."""
+    with connection.cursor() as cursor:
+        cursor.execute(CREATE_ALIKE, (contents, queue, task, priority, dequeue_at, channel, headers, max_attempts))
+        return [row[0] for row in cursor.fetchall()]
+
+
 CREATE_UNIQUE = """
 select u.p_id, pgqueue_clock(now()), u.p_created from pgqueue_message_create_unique(
     %s, %s::jsonb, %s, %s, %s, coalesce(cast(%s as bigint), pgqueue_now(now()) + %s::bigint), %s, %s::jsonb,

@@ -53,3 +53,34 @@ begin
     end loop;
 end
 $$;
+
+create or replace function pgqueue_message_create_many(
+    p_contents jsonb,
+    p_queue text,
+    p_task text default null,
+    p_priority integer default 0,
+    p_dequeue_at bigint default null,
+    p_channel text default null,
+    p_headers jsonb default null,
+    p_max_attempts integer default 5
+) returns setof bigint
+language plpgsql
+set search_path from current
+as $$
+-- Enqueues a message for each content of the array p_contents, all with the same other parameters, and answers their
+-- ids, in the order of the array.  The fastest way in.
+declare
+    v_now bigint := pgqueue_now(now());
+    v_clock timestamptz := pgqueue_clock(now());
+begin
+    return query
+    insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
+    select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts, v_clock
+    from jsonb_array_elements(p_contents) with ordinality as c (content, position)
+    order by c.position
+    returning id;
+    if found and coalesce(p_dequeue_at, v_now) <= v_now then
+        perform pgqueue_worker_wake(p_queue);
+    end if;
+end
+$$;

@@ -1,0 +1,129 @@
+"""``manage.py qenqueue``: enqueues a task once, or once for each line of a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.dateparse import parse_datetime, parse_duration
+
+from django_pgqueue import registry
+from django_pgqueue.bulk import Call, enqueue_many
+from django_pgqueue.compat import TaskException
+from django_pgqueue.exceptions import PgQueueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django.core.management.base import CommandParser
+
+KEYS = ("args", "kwargs", "priority", "run_after", "queue", "channel")
+
+
+class Command(BaseCommand):
+    help = (
+        "Enqueues a task, all in one transaction. Each line of the file is one job: a JSON array (positional "
+        f"arguments) or a JSON object with some of the keys {', '.join(KEYS)}. run_after is an ISO 8601 time or duration."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("task", help="Dotted path of the task, such as shop.tasks.send_receipt.")
+        parser.add_argument("--from", dest="file", metavar="FILE", help="JSON lines, or - for standard input.")
+        parser.add_argument(
+            "--args", dest="positional", default="[]", metavar="JSON", help="Positional arguments of a single job."
+        )
+        parser.add_argument(
+            "--kwargs", dest="named", default="{}", metavar="JSON", help="Keyword arguments of a single job."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        registry.autodiscover()
+        try:
+            task = registry.find(options["task"])
+            if options["file"] is None:
+                count = enqueue_many(task, [single(options["positional"], options["named"])])
+            else:
+                count = self._enqueue_file(task, options["file"])
+        except (PgQueueError, TaskException, TypeError, ValueError) as error:
+            message = f"Nothing was enqueued. {error}"
+            raise CommandError(message) from error
+        if options["verbosity"]:
+            self.stdout.write(self.style.SUCCESS(f"enqueued {count:,} x {options['task']}"))
+
+    def _enqueue_file(self, task: Any, name: str) -> int:
+        with ExitStack() as stack:
+            try:
+                file = sys.stdin if name == "-" else stack.enter_context(Path(name).open(encoding="utf-8"))
+            except OSError as error:
+                message = f"The file {name!r} can not be read: {error.strerror}."
+                raise CommandError(message) from error
+            size = None if name == "-" else Path(name).stat().st_size
+            advance = stack.enter_context(bar(size) if sys.stderr.isatty() else nullcontext(None))
+            return enqueue_many(task, calls(file, advance))
+
+
+def calls(file: IO[str], advance: Callable[[int], None] | None) -> Iterator[Call]:
+    for number, line in enumerate(file, start=1):
+        if line.strip():
+            yield call(line, f"line {number}")
+        if advance is not None:
+            advance(len(line.encode()))
+
+
+def call(line: str, where: str) -> Call:
+    try:
+        said = json.loads(line)
+    except ValueError as error:
+        message = f"{where} is not JSON: {error}."
+        raise CommandError(message) from error
+    if isinstance(said, list):
+        return Call(args=tuple(said))
+    if not isinstance(said, dict):
+        message = f"{where} is neither a JSON array nor an object: {line.strip()[:80]}"
+        raise CommandError(message)
+    if unknown := sorted(set(said) - set(KEYS)):
+        message = f"{where} has the unknown key {unknown[0]!r}. Known are {', '.join(KEYS)}."
+        raise CommandError(message)
+    return Call(
+        args=tuple(said.get("args", ())),
+        kwargs=said.get("kwargs", {}),
+        priority=said.get("priority"),
+        run_after=moment(said.get("run_after"), where),
+        queue_name=said.get("queue"),
+        channel=said.get("channel"),
+    )
+
+
+def moment(text: str | None, where: str) -> Any:
+    if text is None:
+        return None
+    try:
+        found = parse_datetime(text) or parse_duration(text)
+    except (TypeError, ValueError):
+        found = None
+    if found is None:
+        message = f"{where}: run_after {text!r} is neither an ISO 8601 time nor a duration."
+        raise CommandError(message)
+    return found
+
+
+def single(args: str, kwargs: str) -> Call:
+    return call(f'{{"args": {args}, "kwargs": {kwargs}}}', "--args or --kwargs")
+
+
+@contextmanager
+def bar(total: int | None) -> Iterator[Callable[[int], None] | None]:
+    """A progress bar, where rich is installed (django-pgqueue[cli])."""
+    try:
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import Progress  # noqa: PLC0415
+    except ImportError:
+        yield None
+        return
+    with Progress(console=Console(stderr=True)) as progress:
+        step = progress.add_task("enqueuing", total=total)
+        yield lambda size: progress.advance(step, size)
