@@ -94,15 +94,21 @@ def test_the_errors_page_has_every_exception() -> None:
     assert set(ROW.findall(before)) == ours
 
 
-def test_the_worker_page_has_every_flag() -> None:
-    parser = load_command_class("django_pgqueue", "qworker").create_parser("manage.py", "qworker")
+@pytest.mark.parametrize(
+    ("command", "page", "title"), [("qworker", "worker", "Options"), ("qenqueue", "bulk", "From the command line")]
+)
+def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: str) -> None:
+    parser = load_command_class("django_pgqueue", command).create_parser("manage.py", command)
     everybodys = BaseCommand().create_parser("manage.py", "any")
     flags = {flag for action in parser._actions for flag in action.option_strings}
     flags -= {flag for action in everybodys._actions for flag in action.option_strings}
-    listed = re.findall(
-        r"`(--?[\w-]+)", "".join(re.findall(r"^\| (`-.*?) \|", section("worker", "Options"), re.MULTILINE))
-    )
-    assert set(listed) - {"-v"} == flags
+    first_cells = re.findall(r"^\| (`-.*?) \|", section(page, title), re.MULTILINE)
+    assert set(re.findall(r"`(--?[\w-]+)", " ".join(first_cells))) - {"-v"} == flags
+
+
+def test_every_command_has_a_page() -> None:
+    commands = {path.stem for path in (ROOT / "django_pgqueue" / "management" / "commands").glob("q*.py")}
+    assert commands == {"qworker", "qenqueue"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
