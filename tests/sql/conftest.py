@@ -23,8 +23,14 @@ class Connect(Protocol):
 
 
 @pytest.fixture
-def conninfo(db: None) -> str:
+def conninfo(db: None, test_database: str) -> str:
     """Where the test database is, with the queue as the migrations make it."""
+    return test_database
+
+
+@pytest.fixture(scope="session")
+def test_database(django_db_setup: None) -> str:
+    """The same for fixtures of a wider scope, in modules whose tests are marked django_db."""
     settings: dict[str, Any] = connections["default"].settings_dict
     return make_conninfo(
         dbname=settings["NAME"],

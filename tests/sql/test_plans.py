@@ -1,0 +1,306 @@
+"""Every step of the queue is a bounded number of index probes, whatever has piled up.
+
+The tables grow to a hundred times their size, with autovacuum off.  Each call is measured in a session that made its
+plans while the tables were empty and in sessions that make them later, with statistics of an empty table, of a full one
+and of none.  A plan that scans shows as buffers that grow with the table.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.cost import Cost, cost, index_names
+from tests.sql.databases import empty_database, install, session_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.sql.sessions import Session
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
+
+SIZES = (10_000, 100_000, 1_000_000)
+AHEAD = 2**62
+READY_INDEX, LOCKED_INDEX = "pgqueue_message_ready_ix", "pgqueue_message_locked_ix"
+PRIMARY_KEY = "pgqueue_message_pkey"
+SMALL = {"pgqueue_queue", "pgqueue_worker", "pgqueue_queue_pkey", "pgqueue_worker_pkey"}  # a few rows, whatever happens
+
+
+@contextmanager
+def queue(conninfo: str) -> Iterator[tuple[str, Session]]:
+    """A queue of its own that nothing maintains, with a session that has seen it empty."""
+    with empty_database(conninfo, "plans") as database, session_in(database) as session:
+        install(session)
+        for table in session.column(
+            "select oid::regclass::text from pg_class where relname ~ '^pgqueue' and relkind = 'r'"
+        ):
+            session.rows(f"alter table {table} set unlogged")
+            session.rows(f"alter table {table} set (autovacuum_enabled = off)")
+        session.rows("analyze")
+        yield database, session
+
+
+def pretend_that_nobody_analysed(session: Session) -> None:
+    session.rows("delete from pg_statistic where starelid = 'pgqueue_message'::regclass")
+    session.rows("update pg_class set reltuples = -1, relpages = 0 where oid = 'pgqueue_message'::regclass")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What piles up, and what a consumer asks meanwhile."""
+
+    dequeue_at: str = "n"
+    priority: str = "0"
+    queue: str = "'default'"
+    task: str = "null"
+    held: bool = False
+    and_a_few: str = ""
+    """Rows that are there at every size: (dequeue_at, priority, task)."""
+    calls: dict[str, int] = field(default_factory=dict)
+    """Calls of SQL functions, and how many entries of the index each may read at most."""
+
+    def grow(self, session: Session, first: int, last: int) -> None:
+        lock = f"{AHEAD}, now(), 'w1', 1" if self.held else "null::bigint, null::timestamptz, null, 0"
+        session.rows(f"""
+            insert into pgqueue_message
+                (dequeue_at, priority, queue, task, content, unlock_at, locked_at, worker, attempt)
+            select {self.dequeue_at}, {self.priority}, {self.queue}, {self.task}, '{{}}', {lock}
+            from generate_series({first + 1}, {last}) as n
+        """)
+
+    def begin(self, session: Session) -> None:
+        if self.and_a_few:
+            session.rows(f"""
+                insert into pgqueue_message (dequeue_at, priority, task, content)
+                select few.*, '{{}}' from generate_series(1, 150), (values {self.and_a_few}) as few
+            """)
+
+
+ONE, HUNDRED = "pgqueue_message_dequeue()", "pgqueue_message_dequeue(p_limit => 100)"
+ONE_TASK, HUNDRED_TASKS = (
+    "pgqueue_message_dequeue(p_tasks => true)",
+    "pgqueue_message_dequeue(p_limit => 100, p_tasks => true)",
+)
+NEXT, NEXT_TASK = "pgqueue_message_next_at()", "pgqueue_message_next_at(p_tasks => true)"
+
+BACKLOGS = {
+    "ready tasks, before a few raw messages in the same queue": Backlog(
+        priority="7",
+        task="'shop.tasks.send'",
+        and_a_few="(1, 0, null)",
+        calls={
+            ONE: 10,
+            HUNDRED: 110,
+            NEXT: 10,
+            ONE_TASK: 10,
+            HUNDRED_TASKS: 110,
+            NEXT_TASK: 10,
+            "pgqueue_message_dequeue(p_queues => '{default}')": 10,
+            "pgqueue_message_dequeue(p_queues => '{nowhere}')": 0,
+            "pgqueue_message_dequeue(p_exclude_queues => '{default}')": 5,
+            "pgqueue_message_dequeue(p_limit => 10, p_tasks => true, p_floor_queues => '{default}',"
+            " p_floor_priorities => '{7}', p_floor_dequeue_ats => '{5000}', p_floor_ids => '{0}')": 15,
+            "pgqueue_message_queues()": 5,
+        },
+    ),
+    "all of it scheduled at a higher priority": Backlog(
+        dequeue_at=f"{AHEAD} + n", priority="50", and_a_few="(1, 0, null)", calls={ONE: 15, HUNDRED: 115, NEXT: 10}
+    ),
+    "scheduled at two hundred priorities": Backlog(
+        dequeue_at=f"{AHEAD} + n",
+        priority="100 - n % 200",
+        and_a_few="(1, -100, null)",
+        calls={ONE: 420, HUNDRED: 520, NEXT: 420},
+    ),
+    "ready at all 201 priorities": Backlog(priority="100 - n % 201", calls={ONE: 10, HUNDRED: 120, NEXT: 420}),
+    "spread over three hundred queues": Backlog(
+        queue="'q' || n % 300",
+        calls={
+            ONE: 1000,
+            HUNDRED: 1200,
+            "pgqueue_message_dequeue(p_queues => '{q7,q8,q9}')": 15,
+            NEXT: 1000,
+            "pgqueue_message_queues()": 310,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BACKLOGS)
+def test_what_a_consumer_asks_costs_the_same_whatever_has_piled_up(conninfo: str, name: str) -> None:
+    backlog = BACKLOGS[name]
+    costs: dict[str, dict[str, Cost]] = {call: {} for call in backlog.calls}
+
+    def measure(session: Session, when: str) -> None:
+        for call in backlog.calls:
+            costs[call][when] = cost(session, f"select * from {call}")
+
+    def measure_afresh(when: str) -> None:
+        with session_in(database) as session:
+            measure(session, when)
+
+    with queue(conninfo) as (database, session):
+        for call in backlog.calls:
+            cost(session, f"select * from {call}")  # makes its plans for empty tables
+        backlog.begin(session)
+        for size_before, size in zip((0, *SIZES), SIZES, strict=False):
+            backlog.grow(session, size_before, size)
+            measure(session, f"{size:,} rows, planned while empty")
+            measure_afresh(f"{size:,} rows, analysed while empty")
+        pretend_that_nobody_analysed(session)
+        measure_afresh("never analysed")
+        session.rows("analyze")
+        measure_afresh("analysed full")
+
+    for call, measured in costs.items():
+        _assert_flat(call, measured, most_entries=backlog.calls[call])
+
+
+def _assert_flat(call: str, measured: dict[str, Cost], *, most_entries: int) -> None:
+    shown = "\n".join(
+        f"{each.buffers:8,} buffers  {each.scans}  {each.entries}  {when}" for when, each in measured.items()
+    )
+    small = next(iter(measured.values()))
+    for each in measured.values():
+        assert each.rows == small.rows
+        assert each.read <= {READY_INDEX, LOCKED_INDEX, PRIMARY_KEY, *SMALL}, f"{call} scans a table:\n{shown}"
+        assert each.entries.get(READY_INDEX, 0) <= most_entries, f"{call} reads entries that it does not take:\n{shown}"
+        assert each.entries.get(LOCKED_INDEX, 0) <= 1, f"{call} reads locks that have not run out:\n{shown}"
+        assert each.probes <= small.probes * 1.1 + 2, f"{call} probes more often when the table grows:\n{shown}"
+        # An index of a hundred times as many entries has a level more, or two: so many pages more for each probe, and
+        # for each entry that a taken row gets in the primary key and among the locks.
+        assert each.buffers <= small.buffers + 1.5 * small.probes + 3 * small.rows + 25, (
+            f"{call} reads more when the table grows:\n{shown}"
+        )
+
+
+@pytest.fixture(scope="module")
+def half_held(test_database: str) -> Iterator[tuple[str, Session, Session]]:
+    """Half a million messages that one worker holds (ids from 1 on), and half a million that wait behind them."""
+    with queue(test_database) as (database, session), session_in(database) as early:
+        for call in BY_ID:
+            cost(early, f"select * from {call}")  # makes its plans for empty tables
+        Backlog(held=True).grow(session, 0, HALF)
+        Backlog().grow(session, 0, HALF)
+        yield database, session, early
+
+
+HALF = 500_000
+HELD = f"array(select n from generate_series(1, {HALF}, {HALF // 100}) as n)"
+WAITING = f"array(select n from generate_series({HALF + 1}, {2 * HALF}, {HALF // 100}) as n)"
+ATTEMPTS = "array_fill(1, array[100])"
+BY_ID = {
+    f"pgqueue_message_complete({HELD}, {ATTEMPTS}, 'w1')": 100,
+    "pgqueue_message_complete(77, 1, 'w1')": 1,
+    f"pgqueue_message_heartbeat({HELD}, {ATTEMPTS}, 'w1')": 100,
+    "pgqueue_message_heartbeat(77, 1, 'w1')": 1,
+    f"pgqueue_message_release({HELD}, {ATTEMPTS}, 'w1')": 100,
+    "pgqueue_message_defer(77, 1, 'w1')": 1,
+    "pgqueue_message_defer(77, 1, 'w1', p_error => '{}')": 1,
+    "pgqueue_message_fail(77, 1, 'w1')": 1,
+    f"pgqueue_message_cancel({WAITING})": 100,
+    f"pgqueue_message_cancel({HALF + 77})": 1,
+    f"pgqueue_message_reschedule({WAITING})": 100,
+}
+
+
+def test_what_names_its_messages_finds_them_by_their_ids(half_held: tuple[str, Session, Session]) -> None:
+    """Any other index would read all that are held, or all that wait."""
+    database, session, early = half_held
+
+    def measure(session: Session, when: str) -> None:
+        for call, number in BY_ID.items():
+            each = cost(session, f"select * from {call}")
+            assert each.read & {"pgqueue_message", READY_INDEX, LOCKED_INDEX} == set(), f"{call}, {when}: {each}"
+            assert number <= each.entries[PRIMARY_KEY] <= 4 * number, f"{call}, {when}: {each}"
+            assert each.buffers <= 40 * number + 60, f"{call}, {when}: {each}"
+
+    measure(early, "planned while empty")
+    with session_in(database) as fresh:
+        measure(fresh, "analysed while empty")
+    pretend_that_nobody_analysed(session)
+    with session_in(database) as fresh:
+        measure(fresh, "never analysed")
+    session.rows("analyze pgqueue_message")
+    with session_in(database) as fresh:
+        measure(fresh, "analysed full")
+
+
+def test_what_is_held_is_not_in_the_way_of_what_waits(half_held: tuple[str, Session, Session]) -> None:
+    database, _, early = half_held
+    with session_in(database) as fresh:
+        for session in (early, fresh):
+            for call, most_entries in {ONE: 10, HUNDRED: 110, NEXT: 10, "pgqueue_message_queues()": 5}.items():
+                each = cost(session, f"select * from {call}")
+                assert each.entries[READY_INDEX] <= most_entries
+                assert each.entries.get(LOCKED_INDEX, 0) == 0
+                assert each.buffers < 2000
+            assert cost(session, "select pgqueue_message_expire()").buffers < 10
+
+
+def test_locks_that_ran_out_are_found_among_all_that_did_not(half_held: tuple[str, Session, Session]) -> None:
+    _, session, early = half_held
+    session.rows(f"update pgqueue_message set unlock_at = id where id % {HALF // 500} = 7 and worker is not null")
+    each = cost(early, "select pgqueue_message_expire()")
+    assert {name for name in each.read if not name.endswith("_message_id_idx")} == {LOCKED_INDEX, PRIMARY_KEY}
+    assert each.entries[LOCKED_INDEX] <= 110
+    assert each.buffers < 100 * 60
+
+
+def test_the_history_is_read_by_message_by_id_and_by_time_without_scanning_it(conninfo: str) -> None:
+    """The indexes pgqueue_attempt_message_ix, pgqueue_attempt_id_ix and pgqueue_attempt_finished_ix."""
+    with queue(conninfo) as (_, session):
+        session.rows("set timezone = 'UTC'")
+        session.rows("""
+            insert into pgqueue_attempt
+                (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue, content)
+            select n, 0, now(), current_date + n * interval '0.2 seconds', 1, 0, true, 'succeeded', 'default', '{}'
+            from generate_series(1, 800000) as n
+        """)
+        by_message, by_id = (
+            f"select * from pgqueue_attempt where {key} = 500000 order by id" for key in ("message_id", "id")
+        )
+        again = "select pgqueue_attempt_enqueue('{500000,500001}')"
+        _assert_read_by_index(session, {by_message: 1, by_id: 1, again: 2})
+        session.rows("vacuum analyze pgqueue_attempt")
+        _assert_read_by_index(session, {by_message: 1, by_id: 1, again: 2})
+
+        minute = (
+            "finished_at >= current_date + interval '7 hours' and finished_at < current_date + interval '421 minutes'"
+        )
+        by_time = f"select * from pgqueue_attempt where {minute}"
+        assert any(name.endswith("finished_at_idx") for name in index_names(session, by_time))
+        pages = session.one("select sum(relpages) from pg_class where relname ~ '^pgqueue_attempt_2' and relkind = 'r'")
+        found = cost(session, by_time)
+        assert found.rows == 300
+        assert found.buffers < pages / 20
+
+
+def _assert_read_by_index(session: Session, statements: dict[str, int]) -> None:
+    for statement, rows in statements.items():
+        each = cost(session, statement)
+        assert each.rows == rows
+        assert each.buffers < 150, f"{statement}: {each}"
+        scanned = [entries for name, entries in each.entries.items() if not name.endswith("_idx")]
+        assert sum(scanned) <= rows, f"{statement} scans partitions: {each}"
+
+
+def test_unique_keys_are_looked_up_in_their_index(session: Session) -> None:
+    session.rows("set enable_seqscan = off")
+    names = index_names(session, "select * from pgqueue_message where unique_key = 'invoice 7'")
+    assert names == {"pgqueue_message_unique_key_ix"}
+
+
+def test_every_index_of_the_queue_is_named_in_a_test_of_this_module(session: Session) -> None:
+    indexes = session.column("""
+        select i.relname::text from pg_index x
+        join pg_class i on i.oid = x.indexrelid join pg_class t on t.oid = x.indrelid
+        where t.relname ~ '^pgqueue_[a-z]+$'
+    """)
+    own_text = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in indexes if name not in own_text] == []
