@@ -65,3 +65,7 @@ class TaskCancelled(PgQueueError):
 def seconds(duration: float | dt.timedelta) -> float:
     """A number of seconds, or a timedelta, as seconds; not below 0."""
     return max(0.0, duration.total_seconds() if isinstance(duration, dt.timedelta) else float(duration))
+
+
+class InvalidSchedule(PgQueueError, ValueError):
+    """The schedule can not be understood."""

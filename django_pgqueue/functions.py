@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Sequence
 
+    from django_pgqueue.compat import AnyTask
+    from django_pgqueue.recurrence import Recurrence
+
 
 class Cursor(Protocol):
     def execute(self, sql: Any, params: Any = None, /) -> Any: ...
@@ -439,6 +442,74 @@ def message_queues(connection: Connection) -> list[str]:
 def attempt_enqueue(connection: Connection, attempt_ids: Iterable[int]) -> list[int]:
     """Enqueues finished messages again and answers the ids of the new ones."""
     return sorted(_ids(connection, "select pgqueue_attempt_enqueue(%s::bigint[])", (sorted(attempt_ids),)))
+
+
+@dataclass(frozen=True, slots=True)
+class DueSchedule:
+    name: str
+    next_at: int
+    task: str
+    cron: str | None
+    interval_ms: int | None
+    timezone: str
+    catch_up: str
+
+
+SCHEDULES_DUE = """
+select s.name, s.next_at, s.task, s.cron, s.interval_ms, s.timezone, s.catch_up, pgqueue_now()
+from pgqueue_schedule s where s.paused_at is null order by s.next_at, s.name
+"""
+
+
+def schedules_due(connection: Connection) -> tuple[list[DueSchedule], int | None, int]:
+    """The schedules that are due, the time at which the next of the others is, and what time it is (epoch ms)."""
+    with connection.cursor() as cursor:
+        cursor.execute(SCHEDULES_DUE)
+        rows = cursor.fetchall()
+    schedules, now_ms = [DueSchedule(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
+    later = [schedule.next_at for schedule in schedules if schedule.next_at > now_ms]
+    return [schedule for schedule in schedules if schedule.next_at <= now_ms], min(later, default=None), now_ms
+
+
+SCHEDULE_DECLARE = """
+select pgqueue_schedule_declare(
+    %s, %s, %s::bigint, %s, %s::bigint, %s, %s, %s::jsonb, %s, %s::integer, %s::integer)
+"""
+
+
+def schedule_declare(
+    connection: Connection,
+    name: str,
+    *,
+    task: AnyTask,
+    declared: Recurrence,
+    content: str,
+    next_at: int,
+    max_attempts: int | None,
+) -> None:
+    """Makes a schedule that is declared on a task, or brings it up to date."""
+    rule = declared.rule
+    what = (task.queue_name, int(task.priority), max_attempts)
+    when = (next_at, rule.cron, rule.interval_ms, rule.timezone, declared.catch_up)
+    with connection.cursor() as cursor:
+        cursor.execute(SCHEDULE_DECLARE, (name, task.module_path, *when, content, *what))
+
+
+def schedule_fire(
+    connection: Connection, name: str, *, slots: Sequence[int], expected_at: int, next_at: int
+) -> list[int]:
+    """Enqueues a message for each slot that was not used, and answers their ids."""
+    fired = _ids(
+        connection,
+        "select pgqueue_schedule_fire(%s, %s::bigint[], %s::bigint, %s::bigint)",
+        (name, list(slots), expected_at, next_at),
+    )
+    return sorted(fired)
+
+
+def schedule_pause(connection: Connection, name: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("update pgqueue_schedule set paused_at = pgqueue_clock() where name = %s", (name,))
 
 
 def attempt_maintain(connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None) -> int:

@@ -114,3 +114,32 @@ class QueueState(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Schedule(models.Model):
+    """What is enqueued again and again."""
+
+    class CatchUp(models.TextChoices):
+        SKIP = "skip", "skip what was missed"
+        ONE = "one", "run once for what was missed"
+        ALL = "all", "run everything that was missed"
+
+    name = models.TextField(primary_key=True)
+    next_at = EpochField()
+    interval_ms = models.BigIntegerField(null=True, blank=True)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    max_attempts = models.IntegerField(null=True, blank=True)
+    priority = models.SmallIntegerField(db_default=0)
+    declared = models.BooleanField(db_default=False)
+    task = models.TextField()
+    queue = models.TextField(db_default="default")
+    cron = models.TextField(null=True, blank=True)  # noqa: DJ001
+    timezone = models.TextField(db_default="UTC")
+    catch_up = models.TextField(choices=CatchUp.choices, db_default="one")
+    content = models.JSONField()
+
+    class Meta:
+        db_table = "pgqueue_schedule"
+
+    def __str__(self) -> str:
+        return self.name

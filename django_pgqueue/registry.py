@@ -18,6 +18,8 @@ from django_pgqueue.exceptions import UnknownTask
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from django_pgqueue.compat import AnyTask
+
 DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
@@ -44,6 +46,17 @@ def find(path: str) -> Any:
         )
         raise UnknownTask(message)
     return found
+
+
+def scheduled(alias: str) -> list[AnyTask]:
+    """The tasks of a backend that declare a schedule, from the modules that have been imported."""
+    found = {}
+    for module in list(sys.modules.values()):
+        # A module may be anything that somebody has put there.
+        for value in list(getattr(module, "__dict__", {}).values()):
+            if isinstance(value, Task) and getattr(value, "schedule", None) and value.backend == alias:
+                found[value.module_path] = value
+    return [found[path] for path in sorted(found)]
 
 
 @cache

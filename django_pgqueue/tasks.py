@@ -11,6 +11,7 @@ from django.utils.module_loading import import_string
 
 from django_pgqueue import retry, unique
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTask, InvalidTask, Task, task_backends
+from django_pgqueue.recurrence import Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["PgQueueTask", "task"]
 
 # Django 6.0's Task has no defaults of its own.
-DECLARED_ONLY = {"func", "backoff", "unique_key", "retry_on", "no_retry_on"}
+DECLARED_ONLY = {"func", "backoff", "unique_key", "retry_on", "no_retry_on", "schedule"}
 DEFAULTS = {"priority": 0, "queue_name": "default", "run_after": None, "takes_context": False}
 
 
@@ -43,6 +44,8 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
     """What an enqueue does to a waiting message with the same key: keep, replace, debounce or raise."""
     unique_until: str = "finished"
     """Until when a message holds its key: finished, or started."""
+    schedule: Recurrence | tuple[Recurrence, ...] | None = None
+    """When the task is enqueued by itself: ``cron(...)`` or ``every(...)``, or several of them."""
     delay: dt.timedelta | None = None
     """Time from the enqueue until the task may run, by the database's clock; ``using(run_after=timedelta)`` sets it."""
 
@@ -142,6 +145,7 @@ def validate_extras(task: AnyTask) -> None:
         raise InvalidTask(message)
     _validate_exceptions(task)
     unique.validate(task)
+    _validate_schedule(task)
     if getattr(task, "atomic", False) and iscoroutinefunction(task.func):
         message = (
             f"{task.module_path} is async and atomic, but Django's transactions do not work in async code. "
@@ -153,6 +157,14 @@ def validate_extras(task: AnyTask) -> None:
         raise InvalidTask(message)
     if delay is not None and not task.get_backend().supports_defer:
         message = "Backend does not support run_after."
+        raise InvalidTask(message)
+
+
+def _validate_schedule(task: AnyTask) -> None:
+    declared = getattr(task, "schedule", None)
+    several = declared if isinstance(declared, tuple) else (declared,)
+    if declared is not None and not all(isinstance(one, Recurrence) for one in several):
+        message = f"schedule must be cron(...) or every(...) of django_pgqueue.recurrence, not {declared!r}."
         raise InvalidTask(message)
 
 

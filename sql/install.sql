@@ -7,6 +7,7 @@ begin;
 \ir pgqueue_attempt.sql
 \ir pgqueue_worker.sql
 \ir pgqueue_queue.sql
+\ir pgqueue_schedule.sql
 \ir pgqueue_to_epoch.sql
 \ir pgqueue_from_epoch.sql
 \ir pgqueue_clock.sql
@@ -39,5 +40,7 @@ begin;
 \ir pgqueue_queue_resume.sql
 \ir pgqueue_message_reschedule.sql
 \ir pgqueue_attempt_enqueue.sql
+\ir pgqueue_schedule_declare.sql
+\ir pgqueue_schedule_fire.sql
 select pgqueue_attempt_maintain();
 commit;

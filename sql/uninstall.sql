@@ -1,4 +1,6 @@
 -- Takes the queue out again, with everything in it.
+drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint);
+drop function if exists pgqueue_schedule_declare(text, text, bigint, text, bigint, text, text, jsonb, text, integer, integer);
 drop function if exists pgqueue_attempt_enqueue(bigint[]);
 drop function if exists pgqueue_message_reschedule(bigint[], bigint);
 drop function if exists pgqueue_queue_resume(text);
@@ -36,6 +38,8 @@ drop function if exists pgqueue_now(timestamptz);
 drop function if exists pgqueue_clock(timestamptz);
 drop function if exists pgqueue_from_epoch(bigint);
 drop function if exists pgqueue_to_epoch(timestamptz);
+drop table if exists pgqueue_schedule_slot;
+drop table if exists pgqueue_schedule;
 drop table if exists pgqueue_queue;
 drop table if exists pgqueue_worker;
 drop table if exists pgqueue_attempt;

@@ -144,6 +144,42 @@ class Migration(migrations.Migration):
                 )
             ],
         ),
+        run(
+            "pgqueue_schedule",
+            [
+                migrations.CreateModel(
+                    name="Schedule",
+                    fields=[
+                        ("name", models.TextField(primary_key=True, serialize=False)),
+                        ("next_at", django_pgqueue.fields.EpochField()),
+                        ("interval_ms", models.BigIntegerField(blank=True, null=True)),
+                        ("paused_at", models.DateTimeField(blank=True, null=True)),
+                        ("max_attempts", models.IntegerField(blank=True, null=True)),
+                        ("priority", models.SmallIntegerField(db_default=0)),
+                        ("declared", models.BooleanField(db_default=False)),
+                        ("task", models.TextField()),
+                        ("queue", models.TextField(db_default="default")),
+                        ("cron", models.TextField(blank=True, null=True)),
+                        ("timezone", models.TextField(db_default="UTC")),
+                        (
+                            "catch_up",
+                            models.TextField(
+                                choices=[
+                                    ("skip", "skip what was missed"),
+                                    ("one", "run once for what was missed"),
+                                    ("all", "run everything that was missed"),
+                                ],
+                                db_default="one",
+                            ),
+                        ),
+                        ("content", models.JSONField()),
+                    ],
+                    options={
+                        "db_table": "pgqueue_schedule",
+                    },
+                )
+            ],
+        ),
         run("pgqueue_to_epoch"),
         run("pgqueue_from_epoch"),
         run("pgqueue_clock"),
@@ -176,5 +212,7 @@ class Migration(migrations.Migration):
         run("pgqueue_queue_resume"),
         run("pgqueue_message_reschedule"),
         run("pgqueue_attempt_enqueue"),
+        run("pgqueue_schedule_declare"),
+        run("pgqueue_schedule_fire"),
         migrations.RunSQL("select pgqueue_attempt_maintain()", reverse_sql=migrations.RunSQL.noop),
     ]

@@ -21,6 +21,7 @@ from django_pgqueue.worker.floors import Floors
 from django_pgqueue.worker.idleness import Idleness
 from django_pgqueue.worker.pace import Pace
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.scheduler import Scheduler
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.waker import Waker
 
@@ -68,6 +69,7 @@ class Consumer:
         self.waker = Waker()
         self.pace = Pace(settings.threads)
         self.floors = Floors()
+        self.scheduler = Scheduler(self.backend)
         self.idleness = Idleness(listen=settings.listen)
         self.held: dict[int, Held] = {}
         self.unstarted: list[Received] = []
@@ -86,6 +88,8 @@ class Consumer:
         registry.autodiscover()
         self.connection = self._connect()
         self.clock = DatabaseClock(functions.now(self.connection))
+        if not self.settings.burst:
+            self.scheduler.declare(self.connection)
         self.slots = Slots(self.settings.threads, backend=self.backend, clock=self.clock, waker=self.waker)
         logger.info("started worker=%s slots=%s queues=%s", self.id, self.settings.threads, self.settings.served)
         while not self._finished():
@@ -116,6 +120,7 @@ class Consumer:
                 self._attend_if_due()
                 self._be_seen_if_due()
                 self._maintain_if_due()
+                self._schedule_if_due()
                 self._claim_if_due()
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self._pause(error)
@@ -284,6 +289,12 @@ class Consumer:
             self.next_maintenance = time.monotonic() + MAINTAIN_EVERY_SECONDS
             functions.attempt_maintain(self.connection, days_kept=self.settings.history_days)
 
+    def _schedule_if_due(self) -> None:
+        if self.stop_by is not None or self.settings.burst:
+            return
+        if self.scheduler.look_if_due(self.connection):
+            self.idleness.notified()
+
     # Waiting
 
     def _wait(self) -> None:
@@ -304,8 +315,10 @@ class Consumer:
             due.append((self.first_ended if self.ended else now) + (RECORD_WITHIN_SECONDS if unfinished else 0))
         if self.stop_by is not None:
             due.append(self.stop_by)
-        elif not self.connection.closed and self.pace.room(self._unfinished() - len(self.slots.done)):
-            due.append(self.idleness.next_look)
+        elif not self.connection.closed:
+            due.append(self.scheduler.next_look)
+            if self.pace.room(self._unfinished() - len(self.slots.done)):
+                due.append(self.idleness.next_look)
         if self.held:
             due += [self.next_heartbeat, self.next_attention]
         if self.slots.waiting():

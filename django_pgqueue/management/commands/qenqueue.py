@@ -27,7 +27,7 @@ KEYS = ("args", "kwargs", "priority", "run_after", "queue", "channel")
 class Command(BaseCommand):
     help = (
         "Enqueues a task, all in one transaction. Each line of the file is one job: a JSON array (positional "
-        f"arguments) or a JSON object with some of the keys {', '.join(KEYS)}. run_after is an ISO 8601 time or duration."
+        f"arguments) or an object with some of the keys {', '.join(KEYS)}. run_after is an ISO 8601 time or duration."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
