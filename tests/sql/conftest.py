@@ -15,7 +15,7 @@ from tests.sql.sessions import Session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TABLES = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker", "pgqueue_queue")
+TABLES = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker", "pgqueue_queue", "pgqueue_schedule")
 
 
 class Connect(Protocol):
