@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.admin.display import number
 from django_pgqueue.admin.paginator import CappedPaginator
+from django_pgqueue.admin.readonly import is_id
 from django_pgqueue.admin.status import Status, status_of
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.models import Message
@@ -38,17 +40,34 @@ REASONS = {
 }
 
 
-def chosen(queryset: QuerySet[Any]) -> list[int]:
-    """The ids of the selected rows, in the order of the list."""
-    return list(queryset.values_list("pk", flat=True)[:MOST])
+class Chosen(NamedTuple):
+    """The rows that an action was asked for: those that are there, and those that are not any more."""
+
+    ids: list[int]
+    gone: list[int]
+
+
+def chosen(model_admin: ModelAdmin[Any], request: HttpRequest, queryset: QuerySet[Any]) -> Chosen:
+    """What was selected by hand, or else all that the list finds, up to as much as it shows.
+
+    What was selected by hand may have changed and not fit the list's filters any more: it is still what was meant.
+    """
+    if request.POST.get("select_across") == "1":
+        return Chosen(list(queryset.values_list("pk", flat=True)[:MOST]), [])
+    selected = [int(pk) for pk in request.POST.getlist(ACTION_CHECKBOX_NAME) if is_id(pk)][:MOST]
+    there = model_admin.get_queryset(request).filter(pk__in=selected).values_list("pk", flat=True)
+    ids = list(there)
+    return Chosen(ids, sorted(set(selected) - set(ids)))
 
 
 class Outcome:
     """Ids that something was done to, and for the others why not."""
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: Chosen) -> None:
         self.done: list[int] = []
         self.passed: dict[str, list[int]] = defaultdict(list)
+        if chosen.gone:
+            self.passed[GONE] += chosen.gone
 
     def tell(self, model_admin: ModelAdmin[Any], request: HttpRequest, said: str) -> None:
         if self.done:
@@ -60,10 +79,10 @@ class Outcome:
             model_admin.message_user(request, f"Only the first {number(MOST)} were looked at.", messages.WARNING)
 
 
-def run_now(ids: list[int], now: dt.datetime, *, using: str) -> Outcome:
+def run_now(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
     """Makes scheduled messages ready.  Those that are ready stay where they are: in front of what came later."""
     return _each(
-        ids,
+        chosen,
         now,
         using=using,
         refuse=lambda status, _: None if status is Status.SCHEDULED else REASONS[status],
@@ -71,7 +90,7 @@ def run_now(ids: list[int], now: dt.datetime, *, using: str) -> Outcome:
     )
 
 
-def postpone(ids: list[int], delay: dt.timedelta, now: dt.datetime, *, using: str) -> Outcome:
+def postpone(chosen: Chosen, delay: dt.timedelta, now: dt.datetime, *, using: str) -> Outcome:
     """Lets messages wait until ``delay`` from now, unless they wait for longer anyway."""
     until_ms = to_epoch_ms(now + delay)
 
@@ -82,7 +101,7 @@ def postpone(ids: list[int], delay: dt.timedelta, now: dt.datetime, *, using: st
 
     delay_ms = until_ms - to_epoch_ms(now)
     return _each(
-        ids,
+        chosen,
         now,
         using=using,
         refuse=refuse,
@@ -90,9 +109,9 @@ def postpone(ids: list[int], delay: dt.timedelta, now: dt.datetime, *, using: st
     )
 
 
-def cancel(ids: list[int], now: dt.datetime, *, using: str) -> Outcome:
+def cancel(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
     return _each(
-        ids,
+        chosen,
         now,
         using=using,
         refuse=lambda status, _: REASONS[status] if status is Status.RUNNING else None,
@@ -101,7 +120,7 @@ def cancel(ids: list[int], now: dt.datetime, *, using: str) -> Outcome:
 
 
 def _each(
-    ids: list[int],
+    chosen: Chosen,
     now: dt.datetime,
     *,
     using: str,
@@ -109,8 +128,8 @@ def _each(
     change: Callable[[list[int]], set[int]],
 ) -> Outcome:
     """In batches: sees how the messages stand, changes those that may be, and finds a reason for each of the others."""
-    outcome = Outcome()
-    for batch in batches(ids):
+    outcome = Outcome(chosen)
+    for batch in batches(chosen.ids):
         standing = _standing(batch, now, using=using)
         refused = {pk: GONE if pk not in standing else refuse(*standing[pk]) for pk in batch}
         done = change([pk for pk, reason in refused.items() if reason is None])

@@ -266,8 +266,8 @@ class AttemptAdmin(ReadOnlyAdmin):
     @admin.action(description="Enqueue again", permissions=["change"])
     def enqueue_again(self, request: HttpRequest, queryset: QuerySet[Attempt]) -> None:
         """Makes new messages of ended ones.  Attempts that were not the last of their message are passed over."""
-        selected = actions.chosen(queryset)
-        ended = Attempt.objects.using(alias()).filter(pk__in=selected, final=True, content__isnull=False)
+        selected = actions.chosen(self, request, queryset)
+        ended = self.get_queryset(request).filter(pk__in=selected.ids, final=True, content__isnull=False)
         ids = sorted(ended.values_list("pk", flat=True))
         try:
             with transaction.atomic(using=alias()):
@@ -281,16 +281,19 @@ class AttemptAdmin(ReadOnlyAdmin):
             return
         if made:
             self.message_user(request, said_of_new(made), messages.SUCCESS)
-        if passed := sorted(set(selected) - set(ids)):
+        self._tell_passed(request, sorted({*selected.ids, *selected.gone} - set(ids)))
+        if len(selected.ids) >= actions.MOST:
+            self.message_user(
+                request, f"Only the first {display.number(actions.MOST)} were looked at.", messages.WARNING
+            )
+
+    def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
+        if passed:
             self.message_user(
                 request,
                 f"Nothing was done to {display.number(len(passed))}, which were not the last attempt of their message: "
                 f"the queue still has it, or a later attempt says how it ended ({actions.listed(passed)}).",
                 messages.WARNING,
-            )
-        if len(selected) >= actions.MOST:
-            self.message_user(
-                request, f"Only the first {display.number(actions.MOST)} were looked at.", messages.WARNING
             )
 
 

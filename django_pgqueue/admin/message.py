@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django.utils.safestring import SafeString
 
+    from django_pgqueue.admin.actions import Chosen
+
 TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber", Status.EXPIRED: "red"}
 # What any page about a message fetches as it is. JSON and times are not among it: rows written by hand may have some
 # that Python can not hold, so PostgreSQL makes texts and moments of them.
@@ -223,7 +225,7 @@ class MessageAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Run now", permissions=["change"])
     def run_now(self, request: HttpRequest, queryset: QuerySet[Message]) -> None:
-        outcome = actions.run_now(actions.chosen(queryset), now(request), using=alias())
+        outcome = actions.run_now(actions.chosen(self, request, queryset), now(request), using=alias())
         outcome.tell(self, request, "made ready to run now")
 
     @admin.action(description="Postpone…", permissions=["change"])
@@ -253,7 +255,7 @@ class MessageAdmin(ReadOnlyAdmin):
         title: str,
         form: forms.Form | None = None,
     ) -> HttpResponse:
-        ids = actions.chosen(queryset)
+        ids = actions.chosen(self, request, queryset).ids
         moment = now(request)
         shown = Columns(moment, Service.at(moment, using=alias()))
         first = {message.pk: message for message in self.rows(request).filter(pk__in=ids[:LISTED])}
@@ -280,10 +282,10 @@ class MessageAdmin(ReadOnlyAdmin):
         }
         return TemplateResponse(request, "admin/pgqueue/message/ask.html", context)
 
-    def _confirmed(self, request: HttpRequest, queryset: QuerySet[Message]) -> list[int]:
+    def _confirmed(self, request: HttpRequest, queryset: QuerySet[Message]) -> Chosen:
         """The selected messages without those that came while somebody read the question."""
         newest = request.POST.get("newest", "")
-        return actions.chosen(queryset.filter(pk__lte=int(newest)) if is_id(newest) else queryset)
+        return actions.chosen(self, request, queryset.filter(pk__lte=int(newest)) if is_id(newest) else queryset)
 
     def get_fieldsets(self, request: HttpRequest, obj: Message | None = None) -> Any:  # noqa: ARG002
         return self.shown(request).fieldsets()

@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import functions
+from django_pgqueue.admin.attempt import HistoryChangeList
+from django_pgqueue.models import Attempt, Message
+from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, sql
+
+if TYPE_CHECKING:
+    from pytest_django.fixtures import DjangoAssertNumQueries
+
+    from django_pgqueue.testing import Clock
+    from tests.admin.page import Visitor
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+SECOND = dt.timedelta(seconds=1)
+
+
+def ended(seconds: float = 0, *, clock: Clock, **more: object) -> int:
+    """A message that has succeeded after so many seconds."""
+    pk = send(**more)  # type: ignore[arg-type]
+    [held] = claim(str(more.get("queue", "default")), tasks=more.get("task", "") is not None)
+    complete(held, started_at=clock.at, finished_at=clock.at + seconds * SECOND)
+    return pk
+
+
+def attempt_of(message_id: int) -> int:
+    return Attempt.objects.get(message_id=message_id).pk
+
+
+def test_a_row_tells_all_that_matters(root: Visitor, clock: Clock) -> None:
+    pk = send(channel="acme")
+    clock.advance(90 * SECOND)
+    fail(
+        claim()[0],
+        ValueError("The voucher\nhas expired"),
+        started_at=clock.at,
+        finished_at=clock.at + 2.5 * SECOND,
+    )
+    [row] = root.open(ATTEMPTS).rows
+    started = clock.at.strftime("%Y-%m-%d %H:%M:%S")
+    finished = (clock.at + 2.5 * SECOND).strftime("%Y-%m-%d %H:%M:%S")
+    assert {name: text for name, text in row.items() if name and not name.startswith("select")} == {
+        "id": str(attempt_of(pk)),
+        "message": str(pk),
+        "status": "failed",
+        "task": "send_receipt shop.tasks",
+        "queue": "default",
+        "attempt": "1 of 5",
+        "finished at": finished,
+        "took": "2.5 s",
+        "error": "ValueError: The voucher has expired",
+        "waited": "2 min",
+        "started at": started,
+        "worker": "worker-1",
+        "channel": "acme",
+    }
+
+
+def test_waiting_begins_when_the_message_is_there_and_due(root: Visitor, clock: Clock) -> None:
+    for dequeue_at in (-(2**63), 0):
+        send(dequeue_at=dequeue_at)
+    send(delay_ms=4_000)
+    clock.advance(5 * SECOND)
+    for held in claim(limit=3):
+        complete(held, started_at=clock.at, finished_at=clock.at)
+    assert root.open(ATTEMPTS).column("waited") == ["1.0 s", "5.0 s", "5.0 s"]
+
+
+def test_what_never_started_has_no_times_of_its_run(root: Visitor, clock: Clock) -> None:
+    functions.message_cancel(connection, [send()])
+    [row] = root.open(ATTEMPTS).rows
+    assert (row["status"], row["started at"], row["took"], row["waited"], row["error"]) == ("cancelled", *"----")
+
+
+def test_the_newest_come_first(root: Visitor, clock: Clock) -> None:
+    sent = [ended(clock=clock) for _ in range(3)]
+    assert root.open(ATTEMPTS).column("message") == [str(pk) for pk in reversed(sent)]
+
+
+def test_the_message_is_one_click_away_while_it_is_in_the_queue(root: Visitor, clock: Clock) -> None:
+    pk = send()
+    retry(claim()[0], dequeue_at=0)
+    link = root.open(ATTEMPTS).cells[0]["message"].one("a").attributes["href"]
+    assert root.open(link).fields["status"].text == "ready"
+    complete(claim()[0])
+    history = root.open(link)
+    assert history.response.request["PATH_INFO"] == ATTEMPTS
+    assert history.column("attempt") == ["2 of 5", "1 of 5"]
+    assert history.column("message") == [str(pk)] * 2
+
+
+def test_the_page_of_an_attempt_shows_its_end(root: Visitor, clock: Clock) -> None:
+    pk = send('{"args": ["<i>"], "kwargs": {}}', headers='{"trace": 1}')
+    with pytest.raises(KeyError) as raised:
+        sys.modules["<b>missing</b>"]
+    fail(claim()[0], raised.value)
+    shown = root.open(f"{ATTEMPTS}{attempt_of(pk)}/change/").fields
+    assert shown["status"].text == "failed"
+    assert shown["error"].one("pre").raw_text == "builtins.KeyError: '<b>missing</b>'"
+    traceback = shown["traceback"].one("pre").raw_text
+    assert traceback.startswith("Traceback (most recent call last):\n")
+    assert 'sys.modules["<b>missing</b>"]' in traceback
+    assert shown["content"].text == '{ "args": [ "<i>" ], "kwargs": { } }'
+    assert shown["headers"].text == '{ "trace": 1 }'
+    assert shown["result"].text == "-"
+
+
+def test_a_result_is_shown_as_json(root: Visitor, clock: Clock) -> None:
+    pk = send()
+    complete(claim()[0], '{"sent": [1, null]}')
+    shown = root.open(f"{ATTEMPTS}{attempt_of(pk)}/change/").fields
+    assert shown["result"].text == '{ "sent": [ 1, null ] }'
+    assert shown["error"].text == "-"
+
+
+class TestFilters:
+    def test_by_the_status(self, root: Visitor, clock: Clock) -> None:
+        ended(clock=clock)
+        failed = send()
+        fail(claim()[0])
+        page = root.open(ATTEMPTS, status__exact="failed")
+        assert page.column("message") == [str(failed)]
+        assert page.chosen("status") == ["Failed"]
+
+    def test_by_whether_it_was_the_last(self, root: Visitor) -> None:
+        send()
+        retry(claim()[0], dequeue_at=0)
+        done = claim()[0]
+        complete(done)
+        assert root.open(ATTEMPTS, final__exact="0").column("status") == ["retried"]
+        assert root.open(ATTEMPTS, final__exact="1").column("status") == ["succeeded"]
+
+    def test_by_the_days_on_which_it_finished(self, root: Visitor, clock: Clock) -> None:
+        clock.move_to(dt.datetime(2026, 11, 1, 23, 59, tzinfo=dt.UTC))
+        before, inside = ended(clock=clock), ended(90, clock=clock)
+        day = {"finished_at__range__gte_0": "2026-11-02", "finished_at__range__lte_0": "2026-11-02"}
+        page = root.open(ATTEMPTS, **day)
+        assert page.column("message") == [str(inside)]
+        assert str(before) in root.open(ATTEMPTS, finished_at__range__lte_0="2026-11-01").column("message")
+
+    @pytest.mark.parametrize(
+        ("least", "most", "found"),
+        [
+            ("", "0.1", {"fast"}),
+            (None, "1", {"fast", "half"}),
+            ("0.5", None, {"half", "slow", "hour"}),
+            ("1", "10", {"slow"}),
+            ("60", "", {"hour"}),
+            ("", "", {"fast", "half", "slow", "hour"}),
+            ("3600", "3600", {"hour"}),
+        ],
+    )
+    def test_by_how_long_it_took(
+        self, root: Visitor, clock: Clock, least: str | None, most: str | None, found: set[str]
+    ) -> None:
+        sent = {
+            "fast": ended(0.05, clock=clock),
+            "half": ended(0.5, clock=clock),
+            "slow": ended(5, clock=clock),
+            "hour": ended(3600, clock=clock),
+        }
+        functions.message_cancel(connection, [send()])
+        limits = {"duration__range__gte": least, "duration__range__lte": most}
+        page = root.open(ATTEMPTS, **{name: value for name, value in limits.items() if value is not None})
+        listed = {name for name, pk in sent.items() if str(pk) in page.column("message")}
+        assert listed == found
+
+    def test_the_usual_durations_are_a_click_away(self, root: Visitor, clock: Clock) -> None:
+        ended(5, clock=clock)
+        ended(0.01, clock=clock)
+        offered = {link.text: link.attributes["href"] for link in root.open(ATTEMPTS).filter("duration").all("a")}
+        assert list(offered) == ["under 100 ms", "under 1 s", "1 s to 10 s", "over 10 s", "over 1 min"]
+        page = root.open(ATTEMPTS + offered["1 s to 10 s"])
+        assert page.column("took") == ["5.0 s"]
+        assert page.chosen("duration") == ["1 s to 10 s"]
+
+    @pytest.mark.parametrize("wrong", ["soon", "-1", "nan", "inf", "1e300"])
+    def test_a_nonsense_duration_is_told(self, root: Visitor, clock: Clock, wrong: str) -> None:
+        ended(clock=clock)
+        page = root.open(ATTEMPTS, duration__range__gte=wrong)
+        assert page.rows == []
+        assert page.said[0].startswith("By duration: ")
+
+    @pytest.mark.parametrize("asked", ["builtins.ValueError", "valueerror", "voucher", "TEA-2019"])
+    def test_by_the_error(self, root: Visitor, clock: Clock, asked: str) -> None:
+        ended(clock=clock)
+        send()
+        fail(claim()[0], ValueError("The voucher TEA-2019 has expired"))
+        page = root.open(ATTEMPTS, error_class=asked)
+        assert page.choices("error")[:2] == ["All", "builtins.ValueError"]
+        assert page.column("status") == ["failed"]
+
+    def test_by_queue_task_and_channel(self, root: Visitor, clock: Clock) -> None:
+        mail = ended(clock=clock, queue="mail", task="tasks.mail", channel="acme")
+        raw = ended(clock=clock, queue="raw", task=None)
+        for chosen, pk in {
+            "queue=mail": mail,
+            "queue=raw": raw,
+            "task=tasks.mail": mail,
+            "task=(raw)": raw,
+            "channel=acme": mail,
+        }.items():
+            assert root.open(f"{ATTEMPTS}?{chosen}").column("message") == [str(pk)], chosen
+
+    def test_by_an_id_of_a_message_or_of_an_attempt(self, root: Visitor, clock: Clock) -> None:
+        sql("alter sequence pgqueue_attempt_id_seq restart with 1000000")
+        first, second = ended(clock=clock), ended(clock=clock)
+        assert root.open(ATTEMPTS, q=str(first)).column("message") == [str(first)]
+        assert root.open(ATTEMPTS, q=str(attempt_of(second))).column("message") == [str(second)]
+        assert root.open(ATTEMPTS, q="RECEIPT").column("message") == [str(second), str(first)]
+
+
+class TestWindow:
+    """Where no index leads, the newest are looked through, and no more than those."""
+
+    @pytest.fixture
+    def many(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        monkeypatch.setattr(HistoryChangeList, "WINDOW", 3)
+        clock.move_to(dt.datetime(2026, 11, 1, 10, 30, tzinfo=dt.UTC))
+        sent = []
+        for number in range(5):
+            sent.append(ended(clock=clock, queue=f"queue-{number % 2}"))
+            clock.advance(dt.timedelta(hours=1))
+        return sent
+
+    def test_a_filter_looks_at_the_newest_and_says_how_far(self, root: Visitor, many: list[int]) -> None:
+        page = root.open(ATTEMPTS, queue="queue-0")
+        assert page.column("message") == [str(many[4]), str(many[2])]
+        assert page.notes == [
+            (
+                "Looked through the newest 3 attempts, back to 2026-11-01 11:30. "
+                "Choose a range of “finished at” to look elsewhere."
+            )
+        ]
+
+    @pytest.mark.usefixtures("many")
+    def test_a_search_for_a_task_does_as_well(self, root: Visitor) -> None:
+        page = root.open(ATTEMPTS, q="receipt")
+        assert len(page.rows) == 3
+        assert len(page.notes) == 1
+
+    @pytest.mark.parametrize(
+        "query",
+        ["", "o=1", "q={first}", "message_id={first}", "queue=queue-0&finished_at__range__gte_0=2026-01-01", "queue="],
+    )
+    def test_where_an_index_leads_all_is_found(self, root: Visitor, many: list[int], query: str) -> None:
+        page = root.open(f"{ATTEMPTS}?{query.format(first=many[0])}")
+        assert page.notes == []
+        assert str(many[0]) in page.column("message") or query == "queue="
+
+    def test_a_short_history_is_looked_through_without_a_word(self, root: Visitor, clock: Clock) -> None:
+        ended(clock=clock)
+        assert root.open(ATTEMPTS, queue="default").notes == []
+
+    def test_an_empty_history_is_empty(self, root: Visitor) -> None:
+        assert root.open(ATTEMPTS, queue="default").rows == []
+
+
+class TestEnqueueAgain:
+    def test_ended_messages_are_enqueued_again_and_the_new_ids_told(self, root: Visitor) -> None:
+        failed, done = send('{"n": 1}', queue="mail", priority=7), send('{"n": 2}')
+        fail(claim("mail")[0])
+        complete(claim()[0])
+        page = root.act(ATTEMPTS, "enqueue_again", [attempt_of(failed), attempt_of(done)])
+        made = list(Message.objects.order_by("id"))
+        assert [(message.content, message.queue, message.priority) for message in made] == [
+            ({"n": 1}, "mail", 7),
+            ({"n": 2}, "default", 0),
+        ]
+        assert page.said == [f"2 messages enqueued again: {made[0].pk}, {made[1].pk}"]
+        links = [link.attributes["href"] for link in page.root.one("ul", class_="messagelist").all("a")]
+        assert links == [f"{MESSAGES}{message.pk}/change/" for message in made]
+
+    def test_an_attempt_that_was_not_the_last_is_passed_over(self, root: Visitor) -> None:
+        pk = send()
+        retry(claim()[0], dequeue_at=0)
+        attempt = attempt_of(pk)
+        page = root.act(ATTEMPTS, "enqueue_again", [attempt])
+        assert page.said == [
+            (
+                "Nothing was done to 1, which were not the last attempt of their message: "
+                f"the queue still has it, or a later attempt says how it ended ({attempt})."
+            )
+        ]
+        assert Message.objects.count() == 1
+
+    def test_all_that_a_filter_finds_can_be_chosen(self, root: Visitor, clock: Clock) -> None:
+        for _ in range(55):
+            ended(clock=clock, queue="mail")
+        other = ended(clock=clock)
+        [first, *_] = root.open(f"{ATTEMPTS}?queue=mail").ids
+        page = root.act(f"{ATTEMPTS}?queue=mail", "enqueue_again", [first], select_across=1)
+        assert page.said[0].startswith("55 messages enqueued again: ")
+        assert page.said[0].endswith(", …")
+        assert set(Message.objects.values_list("queue", flat=True)) == {"mail"}
+        assert other
+
+    def test_a_row_that_the_queue_refuses_is_told_and_nothing_is_done(self, root: Visitor, clock: Clock) -> None:
+        good, bad = ended(clock=clock), ended(clock=clock)
+        sql("update pgqueue_attempt set priority = 9999 where message_id = %s", bad)
+        page = root.act(ATTEMPTS, "enqueue_again", [attempt_of(good), attempt_of(bad)])
+        assert page.said[0].startswith("Nothing was enqueued again: ")
+        assert "priority" in page.said[0]
+        assert Message.objects.count() == 0
+
+    def test_a_row_without_content_is_passed_over(self, root: Visitor, clock: Clock) -> None:
+        pk = ended(clock=clock)
+        sql("update pgqueue_attempt set content = null where message_id = %s", pk)
+        assert root.act(ATTEMPTS, "enqueue_again", [attempt_of(pk)]).said[0].startswith("Nothing was done to 1")
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 60])
+def test_the_number_of_queries_does_not_depend_on_the_history(
+    root: Visitor, clock: Clock, django_assert_max_num_queries: DjangoAssertNumQueries, attempts: int
+) -> None:
+    for number in range(attempts):
+        ended(clock=clock, queue=f"queue-{number}")
+    with django_assert_max_num_queries(14):
+        root.open(ATTEMPTS)
+
+
+def test_nothing_can_be_edited(root: Visitor, clock: Clock) -> None:
+    url = f"{ATTEMPTS}{attempt_of(ended(clock=clock))}/"
+    assert root.client.post(f"{url}change/", {"status": "failed"}).status_code == 403
+    assert root.client.post(f"{url}delete/", {"post": "yes"}).status_code == 403
+    assert root.client.get(f"{ATTEMPTS}add/").status_code == 403

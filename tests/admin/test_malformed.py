@@ -1,0 +1,148 @@
+"""Rows that somebody wrote by hand: no page breaks, and nothing in them is taken for markup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.admin.conftest import ATTEMPTS, MESSAGES, sql
+
+if TYPE_CHECKING:
+    from tests.admin.page import Visitor
+
+EVIL = "<script>alert(1)</script>"
+QUOTED = "\"'><img src=x onerror=alert(1)>"
+CONTENTS = {
+    "a number": "1",
+    "null": "null",
+    "a text": f'"{EVIL}"',
+    "an empty list": "[]",
+    "a number with too many digits for Python": "[" + "9" * 20_000 + "]",
+    "a number too large for a float": "1e100000",
+    "a call without arguments": '{"args": 7, "kwargs": []}',
+    "markup": '{"args": ["</pre>' + EVIL + '"], "kwargs": {"' + EVIL + '": "&amp;"}}',
+    "deep": "[" * 3_000 + "]" * 3_000,
+    "all of Unicode": '"\\u2028\\u202e\\ud83d\\ude00"',
+}
+TIMES = ["infinity", "-infinity", "4713-01-01 BC", "200000-01-01"]
+
+
+def message(**columns: object) -> int:
+    given = {"dequeue_at": 0, "content": "{}", **columns}
+    [[pk]] = sql(
+        f"insert into pgqueue_message ({', '.join(given)}) values ({', '.join(['%s'] * len(given))}) returning id",
+        *given.values(),
+    )
+    return int(pk)
+
+
+def attempt(**columns: object) -> int:
+    given = {
+        "message_id": 1,
+        "dequeue_at": 0,
+        "created_at": "now",
+        "finished_at": "now",
+        "attempt": 1,
+        "priority": 0,
+        "final": True,
+        "status": "failed",
+        "queue": "default",
+        **columns,
+    }
+    [[pk]] = sql(
+        f"insert into pgqueue_attempt ({', '.join(given)}) values ({', '.join(['%s'] * len(given))}) returning id",
+        *given.values(),
+    )
+    return int(pk)
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_any_json_can_be_a_content(root: Visitor, content: str) -> None:
+    pk = message(content=content, headers=content, state=content, progress=content)
+    assert root.open(MESSAGES).ids == [pk]
+    shown = root.open(f"{MESSAGES}{pk}/change/").fields
+    assert shown["content"].text == shown["state"].text == shown["headers"].text != "-"
+    row = attempt(content=content, headers=content, result=content)
+    assert root.open(ATTEMPTS).ids == [row]
+    assert root.open(f"{ATTEMPTS}{row}/change/").fields["result"].text == shown["content"].text
+
+
+@pytest.mark.parametrize("text", [EVIL, QUOTED, "", " ", "x" * 10_000, "a.b." + EVIL, "é\n\t\u202e", "%s {0} {{ x }}"])
+def test_any_text_can_be_a_name(root: Visitor, text: str) -> None:
+    names = {"queue": text or "q", "task": text, "channel": text, "worker": text}
+    held = {"unlock_at": 1, "locked_at": "now"}
+    pk = message(**names, **held, last_error=text, unique_key=text)
+    row = attempt(**names, error_class=text, error_message=text, traceback=text, unique_key=text)
+    for url in (
+        MESSAGES,
+        f"{MESSAGES}{pk}/change/",
+        ATTEMPTS,
+        f"{ATTEMPTS}{row}/change/",
+    ):
+        page = root.open(url)
+        assert not page.root.all("img", src="x"), url
+        assert EVIL not in page.response.content.decode(), url
+    question = root.act(MESSAGES, "cancel", [pk])
+    assert EVIL not in question.response.content.decode()
+    assert root.open(MESSAGES, queue=names["queue"], task=text).response.status_code == 200
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_any_time_can_stand_in_a_row(root: Visitor, time: str) -> None:
+    pk = message(created_at=time, locked_at=time, unlock_at=2**62, worker="w", cancel_requested_at=time)
+    assert root.open(MESSAGES).ids == [pk]
+    assert root.open(MESSAGES, status="running").ids == [pk]
+    assert root.open(f"{MESSAGES}{pk}/change/").fields["status"].text == "running"
+    row = attempt(created_at=time, started_at=time, finished_at=time, dequeue_at=2**63 - 1)
+    assert root.open(ATTEMPTS).ids == [row]
+    assert root.open(ATTEMPTS, duration__range__lte="1").ids == [row]
+    assert root.open(ATTEMPTS, status__exact="failed").ids == [row]
+    assert root.open(f"{ATTEMPTS}{row}/change/").fields["status"].text == "failed"
+
+
+@pytest.mark.parametrize("number", [2**31 - 1, -(2**31)])
+def test_any_number_can_stand_in_a_row(root: Visitor, number: int) -> None:
+    pk = message(attempt=number, max_attempts=number, dequeue_at=-(2**63))
+    assert root.open(MESSAGES).column("attempt") == [f"{number} of {number}"]
+    assert root.open(f"{MESSAGES}{pk}/change/").fields["dequeue at"].text == f"{-(2**63)} ms"
+    message(id=2**63 - 1, dequeue_at=2**63 - 1)
+    assert root.open(MESSAGES, q=str(2**63 - 1)).ids == [2**63 - 1]
+    assert root.open(f"{MESSAGES}{2**63 - 1}/change/").fields["status"].text == "scheduled"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "queue=%00",
+        "task=%00",
+        "worker=%00",
+        "worker__icontains=%25",
+        "id=9999999999999999999999",
+        "dequeue_at__gte=99999999999999999999999999",
+        "dequeue_at__gte=soon",
+        "dequeue_at__range=1",
+        "created_at__gte=soon",
+        "priority=1.5",
+        "no_such_field=1",
+        "queue__no_such_lookup=1",
+        "unlock_at__isnull=maybe",
+        "status=ready&status=running",
+        "status=",
+        "p=0",
+        "p=-1",
+        "p=x",
+        "p=99999999999999999999",
+        "all=",
+        "o=99.-99.x",
+        "_facets=True",
+        "_popup=1",
+        "e=1",
+        "dequeue_at__range__gte_0=%00",
+        "dequeue_at__range__gte_0=0001-01-01&dequeue_at__range__lte_0=0001-01-01",
+    ],
+)
+def test_any_query_is_answered(root: Visitor, query: str) -> None:
+    message()
+    for url in (MESSAGES, ATTEMPTS):
+        assert root.open(f"{url}?{query}").response.status_code == 200

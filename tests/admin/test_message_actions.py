@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection, transaction
+
+from django_pgqueue.admin import actions, database
+from django_pgqueue.admin.paginator import CappedPaginator
+from django_pgqueue.fields import to_epoch_ms
+from django_pgqueue.models import Attempt, Message
+from tests.admin.conftest import MESSAGES, claim, complete, send, sql, visitor_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.testing import Clock
+    from tests.admin.page import Visitor
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+HOUR_MS = 3_600_000
+
+
+def due(pk: int) -> int:
+    return to_epoch_ms(Message.objects.get(pk=pk).dequeue_at)
+
+
+def expired() -> int:
+    pk = send(queue="expired")
+    claim("expired", lock_ms=-1)
+    return pk
+
+
+class TestRunNow:
+    def test_scheduled_messages_are_ready_at_once(self, root: Visitor) -> None:
+        sent = [send(delay_ms=HOUR_MS), send(delay_ms=2 * HOUR_MS)]
+        page = root.act(MESSAGES, "run_now", sent)
+        assert page.said == ["2 messages made ready to run now."]
+        assert page.column("status") == ["ready", "ready"]
+        assert {message.id for message in claim(limit=5)} == set(sent)
+
+    def test_a_ready_message_keeps_its_place_in_the_queue(self, root: Visitor) -> None:
+        first = send(dequeue_at=-5)
+        page = root.act(MESSAGES, "run_now", [first])
+        assert page.said == [f"Nothing was done to: 1 ready already ({first})."]
+        assert due(first) == -5
+
+    def test_it_says_what_was_not_moved_and_why(self, root: Visitor) -> None:
+        scheduled, gone, running = send(delay_ms=HOUR_MS), send(queue="a"), send(queue="b")
+        complete(claim("a")[0])
+        claim("b")
+        lost = expired()
+        page = root.act(MESSAGES, "run_now", [scheduled, gone, running, lost])
+        assert page.said == [
+            "1 message made ready to run now.",
+            (
+                f"Nothing was done to: 1 left the queue already ({gone}); "
+                f"1 waiting to be taken over, because the worker went away ({lost}); 1 running ({running})."
+            ),
+        ]
+
+    def test_what_changed_and_left_the_filtered_list_is_told_too(self, root: Visitor) -> None:
+        pk = send()
+        claim()
+        page = root.act(f"{MESSAGES}?status=ready", "run_now", [pk])
+        assert page.said == [f"Nothing was done to: 1 running ({pk})."]
+
+
+class TestPostpone:
+    def test_it_asks_until_when(self, root: Visitor, clock: Clock) -> None:
+        pk = send()
+        question = root.act(MESSAGES, "postpone", [pk])
+        assert question.root.one("h1").text == "Postpone 1 message?"
+        assert [option.text for option in question.root.one("select", name="delay").all("option")] == [
+            f"{delay} from now" for delay in ("1 minute", "10 minutes", "1 hour", "1 day", "1 week")
+        ]
+        assert due(pk) == to_epoch_ms(clock.at), "nothing is done by asking"
+        page = root.confirm(question)
+        assert page.said == ["1 message postponed until 1 hour from now."]
+        assert due(pk) == to_epoch_ms(clock.at) + HOUR_MS
+
+    def test_the_delay_can_be_chosen(self, root: Visitor, clock: Clock) -> None:
+        pk = send()
+        root.confirm(root.act(MESSAGES, "postpone", [pk]), delay="1 day")
+        assert due(pk) == to_epoch_ms(clock.at) + 24 * HOUR_MS
+
+    def test_a_delay_that_there_is_not_is_asked_for_again(self, root: Visitor, clock: Clock) -> None:
+        pk = send()
+        again = root.confirm(root.act(MESSAGES, "postpone", [pk]), delay="for ever")
+        assert "Select a valid choice." in again.root.one("ul", class_="errorlist").text
+        assert due(pk) == to_epoch_ms(clock.at)
+
+    def test_what_is_scheduled_for_later_is_not_brought_forward(self, root: Visitor, clock: Clock) -> None:
+        tomorrow = send(delay_ms=24 * HOUR_MS)
+        page = root.confirm(root.act(MESSAGES, "postpone", [tomorrow]))
+        assert page.said == [f"Nothing was done to: 1 scheduled for later than that ({tomorrow})."]
+        assert due(tomorrow) == to_epoch_ms(clock.at) + 24 * HOUR_MS
+
+    def test_what_runs_is_left_alone(self, root: Visitor) -> None:
+        running = send()
+        claim()
+        page = root.confirm(root.act(MESSAGES, "postpone", [running]))
+        assert page.said == [f"Nothing was done to: 1 running ({running})."]
+
+
+class TestCancel:
+    def test_it_asks_first(self, root: Visitor) -> None:
+        sent = [send(task="tasks.<b>"), send(task=None, delay_ms=HOUR_MS)]
+        question = root.act(MESSAGES, "cancel", sent)
+        assert question.root.one("h1").text == "Cancel 2 messages?"
+        rows = [[cell.text for cell in row.all("td")] for row in question.root.one("tbody").all("tr")]
+        assert rows == [
+            [str(sent[1]), "raw message", "default", "scheduled"],
+            [str(sent[0]), "<b> tasks", "default", "ready"],
+        ]
+        assert Message.objects.count() == 2, "nothing is done by asking"
+        assert root.confirm(question).said == ["2 messages cancelled."]
+        assert Message.objects.count() == 0
+        assert set(Attempt.objects.values_list("message_id", "status")) == {(pk, "cancelled") for pk in sent}
+
+    def test_the_question_can_be_left(self, root: Visitor) -> None:
+        pk = send(queue="mail")
+        question = root.act(f"{MESSAGES}?queue=mail", "cancel", [pk])
+        assert question.root.one("a", class_="closelink").attributes["href"] == f"{MESSAGES}?queue=mail"
+
+    def test_what_runs_or_has_ended_is_told(self, root: Visitor) -> None:
+        running, waiting, ended = send(queue="a"), send(), send(queue="b")
+        claim("a")
+        question = root.act(MESSAGES, "cancel", [running, waiting, ended])
+        complete(claim("b")[0])
+        assert root.confirm(question).said == [
+            "1 message cancelled.",
+            f"Nothing was done to: 1 left the queue already ({ended}); 1 running ({running}).",
+        ]
+
+    def test_what_expired_is_cancelled(self, root: Visitor) -> None:
+        assert root.confirm(root.act(MESSAGES, "cancel", [expired()])).said == ["1 message cancelled."]
+
+    def test_all_that_a_filter_finds_can_be_chosen(self, root: Visitor) -> None:
+        mails = [send(queue="mail") for _ in range(60)]
+        other = send()
+        url = f"{MESSAGES}?queue=mail"
+        question = root.act(url, "cancel", mails[-1:], select_across=1)
+        assert question.root.one("h1").text == "Cancel 60 messages?"
+        assert "and 40 more" in question.root.one(id="content-main").text
+        later = send(queue="mail")
+        confirmed = root.client.post(
+            url,
+            {
+                "action": "cancel",
+                "_selected_action": mails[-1:],
+                "select_across": 1,
+                "newest": max(mails),
+                "confirmed": "Cancel them",
+            },
+        )
+        assert confirmed.status_code == 302
+        assert set(Message.objects.values_list("pk", flat=True)) == {other, later}, (
+            "what came later was not asked about"
+        )
+
+    def test_nothing_is_done_without_a_selection(self, root: Visitor) -> None:
+        send()
+        page = root.act(MESSAGES, "cancel", [])
+        assert page.said == ["Items must be selected in order to perform actions on them. No items have been changed."]
+
+    def test_no_more_than_a_list_shows_is_changed_at_once(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(actions, "MOST", 3)
+        sent = [send(delay_ms=HOUR_MS) for _ in range(5)]
+        page = root.act(MESSAGES, "run_now", sent, select_across=1)
+        assert page.said == ["3 messages made ready to run now.", "Only the first 3 were looked at."]
+
+    def test_as_many_as_a_list_shows_are_done_in_seconds(self, root: Visitor) -> None:
+        sql(
+            "insert into pgqueue_message (dequeue_at, content) select %s, '{}' from generate_series(1, %s)",
+            2**62,
+            CappedPaginator.CAP + 5,
+        )
+        page = root.act(MESSAGES, "run_now", [1], select_across=1)
+        assert page.said == ["10 000 messages made ready to run now.", "Only the first 10 000 were looked at."]
+
+
+def test_what_a_worker_takes_between_the_look_and_the_change_is_told(clock: Clock) -> None:
+    pk = send()
+    claim(lock_ms=1_000)
+    # Seen at a time when the lock has run out; the database's own clock says that it has not.
+    outcome = actions.cancel(actions.Chosen([pk], []), clock.at + dt.timedelta(hours=1), using="default")
+    assert outcome.done == []
+    assert outcome.passed == {"waiting to be taken over, because the worker went away": [pk]}
+
+
+def test_many_ids_are_not_all_named() -> None:
+    assert actions.listed(list(range(1, 13))) == "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …"
+
+
+class TestTooLong:
+    """Nothing of the admin keeps the database busy, or waits, for longer than some seconds."""
+
+    @pytest.fixture(autouse=True)
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(database.BOUNDS, "statement_timeout", "50ms")
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_row_lock_that_somebody_keeps_does_not_keep_the_admin(
+        self, django_user_model: type, on_another_connection: Callable[[Callable[[], object]], None]
+    ) -> None:
+        root = visitor_of(django_user_model.objects.create_superuser("root"))  # type: ignore[attr-defined]
+        pk = send(delay_ms=HOUR_MS)
+        with transaction.atomic():
+            list(Message.objects.select_for_update().filter(pk=pk))
+            said: list[str] = []
+            on_another_connection(lambda: said.extend(root.act(f"{MESSAGES}?queue=default", "run_now", [pk]).said))
+        assert "stopped and nothing was changed" in said[0]
+        assert due(pk) > 0
+
+    def test_the_transaction_around_keeps_its_own_settings(self, root: Visitor) -> None:
+        before = sql("select current_setting('statement_timeout'), current_setting('enable_seqscan')")
+        root.open(MESSAGES)
+        assert sql("select current_setting('statement_timeout'), current_setting('enable_seqscan')") == before
+
+
+@pytest.fixture
+def on_another_connection() -> Callable[[Callable[[], object]], None]:
+    def run(work: Callable[[], object]) -> None:
+        def and_close() -> None:
+            try:
+                work()
+            finally:
+                connection.close()
+
+        thread = threading.Thread(target=and_close)
+        thread.start()
+        thread.join()
+
+    return run

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import functions
+from django_pgqueue.admin.expressions import PRETTY_LENGTH
+from django_pgqueue.models import Attempt
+from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, retry, send, sign_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.testing import Clock
+    from tests.admin.page import Element, Page, Visitor
+
+
+def fields(root: Visitor, pk: int) -> dict[str, Element]:
+    return root.open(f"{MESSAGES}{pk}/change/").fields
+
+
+def test_it_shows_everything_about_a_message_that_waits(root: Visitor, clock: Clock) -> None:
+    sign_in()
+    pk = send(
+        '{"args": [1, {"deep": "<b>é</b>"}], "kwargs": {}}', channel="acme", headers='{"trace": "abc"}', delay_ms=90_000
+    )
+    shown = {label: value.text for label, value in fields(root, pk).items()}
+    now = clock.at.strftime("%Y-%m-%d %H:%M:%S")
+    due = (clock.at + dt.timedelta(seconds=90)).strftime("%Y-%m-%d %H:%M:%S")
+    assert shown == {
+        "status": "scheduled",
+        "task": "send_receipt shop.tasks",
+        "queue": "default",
+        "channel": "acme",
+        "priority": "0",
+        "dequeue at": f"{due} in 2 min",
+        "created at": now,
+        "attempt": "0 of 5",
+        "lock": "-",
+        "progress": "-",
+        "last error": "-",
+        "finished attempts": "none",
+        "content": '{ "args": [ 1, { "deep": "<b>é</b>" } ], "kwargs": { } }',
+        "headers": '{ "trace": "abc" }',
+        "state": "-",
+        "unique key": "-",
+    }
+
+
+def test_json_is_set_in_lines(root: Visitor, db: None) -> None:
+    content = fields(root, send('{"args": [1]}'))["content"].one("pre")
+    assert content.raw_text == '{\n    "args": [\n        1\n    ]\n}'
+
+
+def test_a_message_that_runs_says_who_holds_it_until_when(root: Visitor, clock: Clock) -> None:
+    pk = send()
+    [held] = claim(lock_ms=60_000)
+    functions.message_progress(connection, held, '{"done": 0.5}')
+    functions.message_request_cancel(connection, [pk])
+    since, until = ((clock.at + dt.timedelta(seconds=seconds)).strftime("%Y-%m-%d %H:%M:%S") for seconds in (0, 60))
+    shown = fields(root, pk)
+    assert shown["status"].text == "running"
+    assert shown["lock"].text == f"held by worker-1 since {since}, until {until}; asked to stop at {since}"
+    assert shown["progress"].text == '{ "done": 0.5 }'
+
+
+def test_a_retried_message_shows_its_attempts_with_links(root: Visitor, clock: Clock) -> None:
+    pk = send()
+    for error in (ValueError("first"), ValueError("second\nline")):
+        retry(claim()[0], error, dequeue_at=0, state='{"page": 2}')
+    shown = fields(root, pk)
+    assert shown["last error"].one("pre").raw_text == "second\nline"
+    assert shown["state"].text == '{ "page": 2 }'
+    rows = shown["finished attempts"].one("tbody").all("tr")
+    assert [[cell.text for cell in row.all("td")] for row in rows] == [
+        [number, "retried", clock.at.strftime("%Y-%m-%d %H:%M:%S"), "0 ms", "worker-1", f"ValueError: {error}"]
+        for number, error in (("2", "second line"), ("1", "first"))
+    ]
+    link = rows[0].one("a").attributes["href"]
+    assert root.open(link).fields["message"].text == str(pk)
+
+
+def test_of_very_many_attempts_the_last_are_shown(root: Visitor, clock: Clock) -> None:
+    pk = send(max_attempts=100)
+    for _ in range(52):
+        retry(claim()[0], dequeue_at=0)
+    attempts = fields(root, pk)["finished attempts"]
+    assert len(attempts.one("tbody").all("tr")) == 50
+    all_of_them = attempts.all("a")[-1].attributes["href"]
+    assert len(root.open(all_of_them, p=2).rows) == 2
+
+
+def test_a_queue_that_nobody_works_on_is_told_with_what_to_do(root: Visitor, clock: Clock) -> None:
+    sign_in(queues=["mail"])
+    page = root.open(f"{MESSAGES}{send(queue='slow')}/change/")
+    [note] = page.notes
+    assert "“slow”" in note
+    assert "manage.py qworker --queues slow" in note
+    assert root.open(f"{MESSAGES}{send(queue='mail')}/change/").notes == []
+
+
+def test_a_very_large_content_is_cut_off_and_says_so(root: Visitor, db: None) -> None:
+    pk = send('{"text": "' + "x" * 3_000_000 + '"}')
+    page = root.open(f"{MESSAGES}{pk}/change/")
+    content = page.fields["content"]
+    assert content.one("pre").raw_text.count("x") < PRETTY_LENGTH
+    assert content.text.endswith("These are the first 100 000 characters.")
+    assert len(page.response.content) < 200_000
+
+
+def test_nothing_can_be_edited(root: Visitor, db: None) -> None:
+    pk = send()
+    page = root.open(f"{MESSAGES}{pk}/change/")
+    assert not page.root.one(id="content-main").all("input", type="submit")
+    assert root.client.post(f"{MESSAGES}{pk}/change/", {"priority": 9}).status_code == 403
+    assert root.client.post(f"{MESSAGES}{pk}/delete/", {"post": "yes"}).status_code == 403
+    assert root.client.get(f"{MESSAGES}add/").status_code == 403
+
+
+def test_a_message_that_has_ended_leads_to_its_history(root: Visitor, db: None) -> None:
+    pk = send()
+    send()
+    complete(claim()[0])
+    complete(claim()[0])
+    page = root.open(f"{MESSAGES}{pk}/change/")
+    assert page.response.request["PATH_INFO"] == ATTEMPTS
+    assert page.column("message") == [str(pk)]
+    assert page.said == [f"Message {pk} is not in the queue (any more). The history knows this of it:"]
+
+
+def test_who_may_not_see_the_history_is_not_led_there(visitor: Callable[..., Visitor]) -> None:
+    pk = send()
+    retry(claim()[0], dequeue_at=0)
+    clerk = visitor("view_message")
+    assert fields(clerk, pk)["finished attempts"].text == "You have no permission to see the history."
+    complete(claim()[0])
+    gone = clerk.client.get(f"{MESSAGES}{pk}/change/")
+    assert gone.url == "/admin/"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", ["nonsense", "0", "9" * 30, "-1", "1'", "_00"])
+def test_what_is_no_id_is_answered_kindly(root: Visitor, db: None, path: str) -> None:
+    assert isinstance(root.open(f"{MESSAGES}{path}/change/").said[0], str)
+
+
+def test_times_may_be_outside_of_the_calendar(root: Visitor, db: None) -> None:
+    for ms in (2**63 - 1, -(2**63)):
+        page: Page = root.open(f"{MESSAGES}{send(dequeue_at=ms)}/change/")
+        assert page.fields["dequeue at"].text == f"{ms} ms"
+    assert Attempt.objects.count() == 0

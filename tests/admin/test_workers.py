@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from tests.admin.conftest import WORKERS, sign_in, sql
+
+if TYPE_CHECKING:
+    from pytest_django.fixtures import DjangoAssertNumQueries
+
+    from django_pgqueue.testing import Clock
+    from tests.admin.page import Visitor
+
+
+def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:
+    sign_in("old")
+    clock.advance(dt.timedelta(minutes=5))
+    sign_in("awake", ["mail", "slow"], slots=8)
+    sign_in("asleep", None, ("slow", "<b>"), asleep_ms=1_000)
+    rows = {row["id"]: row for row in root.open(WORKERS).rows}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "old": "silent for 5 min",
+        "awake": "awake",
+        "asleep": "asleep",
+    }
+    assert rows["awake"] | {"state": ""} == {
+        "id": "awake",
+        "hostname": "web1",
+        "pid": "42",
+        "slots": "8",
+        "queues": "mail, slow",
+        "state": "",
+        "seen at": clock.at.strftime("%Y-%m-%d %H:%M:%S"),
+        "started at": rows["awake"]["started at"],
+    }
+    assert [rows[name]["queues"] for name in ("old", "asleep")] == ["all", "all but slow, <b>"]
+
+
+def test_a_sleeper_whose_time_ran_out_is_awake_or_dead(root: Visitor, clock: Clock) -> None:
+    sign_in(asleep_ms=1_000)
+    clock.advance(dt.timedelta(seconds=2))
+    assert root.open(WORKERS).column("state") == ["awake"]
+
+
+def test_a_worker_has_a_page_and_can_not_be_edited(root: Visitor, clock: Clock) -> None:
+    sign_in("web1/1")
+    [row] = root.open(WORKERS).cells
+    url = row["id"].one("a").attributes["href"]
+    assert root.open(url).fields["queues"].text == "all"
+    assert root.client.post(url, {"slots": 99}).status_code == 403
+
+
+def test_workers_written_by_hand_break_nothing(root: Visitor, clock: Clock) -> None:
+    sql(
+        "insert into pgqueue_worker "
+        "(id, pid, slots, hostname, queues, exclude_queues, seen_at, started_at, asleep_until) values "
+        "('', -1, 2147483647, '<script>', array[null, ''], array[null]::text[], 'infinity', '-infinity', %s), "
+        "('x', 0, 0, '', '{}', '{}', '-infinity', 'infinity', %s)",
+        2**63 - 1,
+        -(2**63),
+    )
+    page = root.open(WORKERS)
+    assert page.column("hostname") == ["<script>", "-"]
+    assert page.column("queues") == ["None, but None", "none"]
+
+
+def test_the_number_of_queries_does_not_depend_on_the_workers(
+    root: Visitor, clock: Clock, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(30):
+        sign_in(f"worker-{number}")
+    with django_assert_max_num_queries(10):
+        assert len(root.open(WORKERS).rows) == 30
