@@ -99,11 +99,13 @@ class Consumer:
                 self.stop()
         return self._leave()
 
-    def stop(self) -> None:
-        """Asks to stop: nothing new is begun, and what runs may end within grace.  Asked again: stops now."""
+    def stop(self, *, again: bool = True) -> None:
+        """Asks to stop: nothing new is begun, and what runs may end within grace.  Asked again: stops now, unless
+        ``again`` says that this is the same request.
+        """
         if self.stop_by is None:
             self.stop_by = time.monotonic() + self.settings.grace_seconds
-        else:
+        elif again:
             self.stop_now = True
         self.waker.wake()
 

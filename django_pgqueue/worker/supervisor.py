@@ -30,6 +30,8 @@ LONGEST_RESTART_SECONDS = 30.0
 KILL_SECONDS = 5.0
 """A process that is still there so long after its grace hangs in a call that does not end: it is killed."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_NOW = signal.SIGUSR1
+"""What the supervisor passes on when it is asked a second time."""
 
 
 @dataclass(slots=True)
@@ -127,7 +129,7 @@ class Supervisor:
                 place.start_at = float("inf")
             else:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(place.pid, signal.SIGTERM)
+                    os.kill(place.pid, signal.SIGTERM if self.stops_asked == 1 else STOP_NOW)
 
     def _kill_if_overdue(self) -> None:
         if time.monotonic() < self.kill_at:
@@ -145,8 +147,10 @@ def work(settings: WorkerSettings, supervisor: int) -> int:
         connections.close_all()
         signal.set_wakeup_fd(-1)
         consumer = Consumer(settings, parent=supervisor)
-        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-        # Ctrl-C reaches the whole group: the supervisor passes it on, so that it counts once.
+        # Ctrl-C, and SIGTERM from some service managers, reach the whole group, and the supervisor passes them on:
+        # however often a child hears of the first request, only the supervisor knows whether there was a second.
+        signal.signal(signal.SIGTERM, lambda *_: consumer.stop(again=False))
+        signal.signal(STOP_NOW, lambda *_: consumer.stop())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

@@ -117,6 +117,22 @@ def test_ctrl_c_reaches_the_whole_group_and_counts_once(start: Start, diary: Dia
     assert [statuses(ended(result)) for result in results] == [["succeeded"], ["succeeded"]]
 
 
+def test_sigterm_to_the_whole_group_counts_once(start: Start, diary: Diary) -> None:
+    """As systemd and others send it: the children hear it from there, and once more from the supervisor."""
+    results = [hold.enqueue("x"), hold_on.enqueue("y")]
+    worker = start("--processes", "2", "--threads", "1")
+    started(diary, "x")
+    started(diary, "y")
+    for pid in worker.children:
+        worker.send_to(pid, signal.SIGTERM)
+    worker.says("stopping", times=2)
+    worker.send(signal.SIGTERM)
+    diary.allow("x-1")
+    diary.allow("y-1")
+    assert worker.ends() == 0
+    assert [statuses(ended(result)) for result in results] == [["succeeded"], ["succeeded"]]
+
+
 def test_nothing_stays_behind(start: Start) -> None:
     worker = start("--processes", "3")
     worker.says("started worker=", times=3)
