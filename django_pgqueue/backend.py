@@ -105,7 +105,7 @@ class PgQueueBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> AnyTaskResult:
         from django_pgqueue import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
-        return results.load(result_id, alias=self.alias, database=self.settings.database)
+        return results.load(result_id, backend=self)
 
     def validate_task(self, task: AnyTask) -> None:
         _validate_types(task)

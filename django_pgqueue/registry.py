@@ -35,11 +35,12 @@ def find(path: str) -> Any:
     A message is data: its words must not import just any module.  What has been imported is searched, and what belongs
     to the same top-level package as an installed app is imported.
     """
-    if not DOTTED_PATH.fullmatch(path):
+    # __main__ is another module in each process, and the one of a package does what a command does.
+    if not DOTTED_PATH.fullmatch(path) or "__main__" in path.split("."):
         message = f"{path!r} is not the dotted path of a task."
         raise UnknownTask(message)
     module_path, _, name = path.rpartition(".")
-    found = getattr(_module(module_path, path), name, None)
+    found = vars(_module(module_path, path)).get(name)
     if not isinstance(found, Task):
         message = f"{path!r} is not a task: {module_path} has " + (
             f"a {type(found).__name__} of that name. Declare it with @task." if found is not None else f"no {name!r}."
@@ -66,8 +67,8 @@ def is_async(path: str) -> bool:
 
 
 def _module(module_path: str, path: str) -> ModuleType:
-    if module_path in sys.modules:
-        return sys.modules[module_path]
+    if (imported := sys.modules.get(module_path)) is not None:
+        return imported
     if module_path.partition(".")[0] not in {config.name.partition(".")[0] for config in apps.get_app_configs()}:
         message = (
             f"The module of the task {path!r} has not been imported and belongs to no installed app. "
@@ -76,6 +77,6 @@ def _module(module_path: str, path: str) -> ModuleType:
         raise UnknownTask(message)
     try:
         return importlib.import_module(module_path)
-    except ImportError as error:
-        message = f"The module of the task {path!r} can not be imported: {error}."
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported must not end the worker
+        message = f"The module of the task {path!r} can not be imported: {type(error).__name__}: {error}."
         raise UnknownTask(message) from error

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import replace
+import re
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.utils import timezone
 
 from django_pgqueue import registry
 from django_pgqueue.compat import (
@@ -20,43 +24,48 @@ from django_pgqueue.models import Attempt, Message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.functions import Received
 
+ID = re.compile(r"[1-9][0-9]{0,18}")
 LARGEST_ID = 2**63 - 1
 
 
-def load(result_id: str, *, alias: str, database: str) -> AnyTaskResult:
+def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
     """The result with this id, from wherever its message is now."""
-    message_id = _message_id(result_id)
+    message_id, database = _message_id(result_id), backend.settings.database
     # The message first: what has left it by then is in the history, in the same commit.
     message = Message.objects.using(database).filter(pk=message_id, task__isnull=False).first()
     attempts = list(Attempt.objects.using(database).filter(message_id=message_id).order_by("id"))
     last = attempts[-1] if attempts else None
     if last is not None and last.final and last.task is not None:
-        return _finished(last, attempts, alias)
+        return _finished(last, attempts, backend)
     if message is None:
         message_text = f"There is no task result with the id {result_id!r}. Finished ones are kept for HISTORY_DAYS."
         raise TaskResultDoesNotExist(message_text)
-    return _waiting(message, attempts, alias)
+    return _waiting(message, attempts, backend)
 
 
 def running(
-    message: Received, task: Any, *, alias: str, started_at: dt.datetime, earlier: Sequence[Attempt]
+    message: Received, task: Any, *, backend: PgQueueBackend, started_at: dt.datetime, earlier: Sequence[Attempt]
 ) -> AnyTaskResult:
     """The result of a message that is about to run, as its task, its context and the signals see it."""
     content = json.loads(message.content)
+    args, kwargs = content["args"], content["kwargs"]
+    if type(args) is not list or type(kwargs) is not dict:
+        raise TypeError
     headers = None if message.headers is None else json.loads(message.headers)
     return TaskResult(
-        task=_as_enqueued(task, message.priority, message.queue, headers, alias),
+        task=_as_enqueued(task, message, headers, backend),
         id=str(message.id),
         status=TaskResultStatus.RUNNING,
-        enqueued_at=message.created_at,
-        started_at=_first_start(earlier) or started_at,
-        last_attempted_at=started_at,
+        enqueued_at=as_django(message.created_at),
+        started_at=_first_start(earlier) or as_django(started_at),
+        last_attempted_at=as_django(started_at),
         finished_at=None,
-        args=content["args"],
-        kwargs=content["kwargs"],
-        backend=alias,
+        args=args,
+        kwargs=kwargs,
+        backend=backend.alias,
         errors=_errors(earlier),
         worker_ids=[*_worker_ids(earlier), message.worker],
     )
@@ -66,46 +75,50 @@ def earlier_attempts(message_id: int, *, database: str) -> list[Attempt]:
     return list(Attempt.objects.using(database).filter(message_id=message_id).order_by("id"))
 
 
+def as_django(moment: dt.datetime) -> dt.datetime:
+    """Without USE_TZ Django's times are naive and in the project's time zone; a worker's are always aware."""
+    if settings.USE_TZ or timezone.is_naive(moment):
+        return moment
+    return timezone.make_naive(moment, timezone.get_default_timezone())
+
+
 def _message_id(result_id: str) -> int:
     text = str(result_id)
-    if not (text.isascii() and text.isdigit() and text == str(int(text)) and int(text) <= LARGEST_ID):
+    if not ID.fullmatch(text) or int(text) > LARGEST_ID:
         message = f"{result_id!r} is not the id of a task result: ids are whole numbers, written as text."
         raise TaskResultDoesNotExist(message)
     return int(text)
 
 
-def _waiting(message: Message, attempts: Sequence[Attempt], alias: str) -> AnyTaskResult:
+def _waiting(message: Message, attempts: Sequence[Attempt], backend: PgQueueBackend) -> AnyTaskResult:
     held = message.worker is not None
     return TaskResult(
-        task=_as_enqueued(registry.find(message.task or ""), message.priority, message.queue, message.headers, alias),
+        task=_as_enqueued(registry.find(message.task or ""), message, message.headers, backend),
         id=str(message.pk),
         status=TaskResultStatus.RUNNING if held else TaskResultStatus.READY,
         enqueued_at=message.created_at,
         started_at=_first_start(attempts) or message.locked_at,
         last_attempted_at=message.locked_at or _last_start(attempts),
         finished_at=None,
-        args=message.content["args"],
-        kwargs=message.content["kwargs"],
-        backend=alias,
+        **_call(message.content),
+        backend=backend.alias,
         errors=_errors(attempts),
         worker_ids=[*_worker_ids(attempts), *([message.worker] if message.worker else [])],
     )
 
 
-def _finished(last: Attempt, attempts: Sequence[Attempt], alias: str) -> AnyTaskResult:
+def _finished(last: Attempt, attempts: Sequence[Attempt], backend: PgQueueBackend) -> AnyTaskResult:
     succeeded = last.status == Attempt.Status.SUCCEEDED
-    content = last.content or {}
     result: AnyTaskResult = TaskResult(
-        task=_as_enqueued(registry.find(last.task or ""), last.priority, last.queue, last.headers, alias),
+        task=_as_enqueued(registry.find(last.task or ""), last, last.headers, backend),
         id=str(last.message_id),
         status=TaskResultStatus.SUCCESSFUL if succeeded else TaskResultStatus.FAILED,
         enqueued_at=last.created_at,
         started_at=_first_start(attempts),
         last_attempted_at=_last_start(attempts),
         finished_at=last.finished_at,
-        args=content.get("args", []),
-        kwargs=content.get("kwargs", {}),
-        backend=alias,
+        **_call(last.content),
+        backend=backend.alias,
         errors=_errors(attempts),
         worker_ids=_worker_ids(attempts),
     )
@@ -113,15 +126,38 @@ def _finished(last: Attempt, attempts: Sequence[Attempt], alias: str) -> AnyTask
     return result
 
 
-def _as_enqueued(task: Any, priority: int, queue: str, headers: dict[str, Any] | None, alias: str) -> Any:
+def _call(content: Any) -> dict[str, Any]:
+    """The arguments, or none where the row was written by hand and says something else."""
+    match content:
+        case {"args": list(args), "kwargs": dict(kwargs)}:
+            return {"args": args, "kwargs": kwargs}
+        case _:
+            return {"args": [], "kwargs": {}}
+
+
+def _as_enqueued(
+    task: Any, row: Received | Message | Attempt, headers: dict[str, Any] | None, backend: PgQueueBackend
+) -> Any:
     """The registered task with the values that it was enqueued with."""
-    changes: dict[str, Any] = {"priority": priority, "queue_name": queue, "backend": alias}
+    changes: dict[str, Any] = {"priority": row.priority, "queue_name": row.queue, "backend": backend.alias}
     if headers and "run_after" in headers:
         changes["run_after"] = dt.datetime.fromisoformat(headers["run_after"])
     if headers and "delay_us" in headers:
         changes["delay"] = dt.timedelta(microseconds=headers["delay_us"])
+    if row.max_attempts != backend.max_attempts(task) and hasattr(task, "max_attempts"):
+        changes["max_attempts"] = row.max_attempts
     changes = {name: value for name, value in changes.items() if getattr(task, name, None) != value}
-    return replace(task, **changes) if changes else task
+    return _replaced(task, changes) if changes else task
+
+
+def _replaced(task: Any, changes: dict[str, Any]) -> Any:
+    """``dataclasses.replace`` without its validation: what was valid when it was enqueued is run and shown, whatever
+    QUEUES says by now.
+    """
+    replaced = object.__new__(type(task))
+    for item in fields(task):
+        object.__setattr__(replaced, item.name, changes.get(item.name, getattr(task, item.name)))
+    return replaced
 
 
 def _errors(attempts: Sequence[Attempt]) -> list[TaskError]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
+from asgiref.sync import sync_to_async
 from django.db import connections
-from django.utils import timezone
+from psycopg.pq import TransactionStatus
 
 from django_pgqueue import functions, registry, results
 from django_pgqueue.backend import PgQueueBackend
@@ -19,7 +19,7 @@ from django_pgqueue.worker.reports import DirectReports
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 WORKER = "testing.drain"
 
@@ -37,6 +37,9 @@ def drain(
     ... drain(["mail"])
     ... assert order.receipt  # doctest: +SKIP
     """
+    if isinstance(queues, str):
+        message = f"queues is {queues!r}, and each letter of it would be a queue: say [{queues!r}]."
+        raise PgQueueError(message)
     tasks = task_backends[backend]
     if not isinstance(tasks, PgQueueBackend):
         message = f"TASKS[{backend!r}] is a {type(tasks).__qualname__}: it keeps no jobs in PostgreSQL to be drained."
@@ -50,34 +53,65 @@ def drain(
         )
         if not claimed:
             break
-        end = Execution(
+        end = InsideTheTest(
             claimed[0],
             backend=tasks,
             clock=lambda: functions.now(connection),
             reports=DirectReports(connection),
         ).run()
         record(connection, [end], worker=WORKER)
-        finished.append(results.load(str(end.message.id), alias=backend, database=tasks.settings.database))
+        finished.append(results.load(str(end.message.id), backend=tasks))
     return finished
+
+
+async def adrain(
+    queues: Sequence[str] | None = None, *, limit: int | None = None, backend: str = DEFAULT_TASK_BACKEND_ALIAS
+) -> list[AnyTaskResult]:
+    """The ``async`` variant of ``drain``."""
+    return await sync_to_async(drain)(queues, limit=limit, backend=backend)
 
 
 class Clock:
     """The queue's clock of this database session, to be moved by tests instead of waiting."""
 
-    def __init__(self, at: dt.datetime, database: str) -> None:
+    at: dt.datetime
+
+    def __init__(self, start: dt.datetime | None, database: str) -> None:
         self.database = database
-        self.move_to(at)
+        self._start = start
+
+    def __enter__(self) -> Self:
+        self.move_to(self._start or functions.now(connections[self.database]))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A broken transaction takes no statement, and its end takes the setting back.
+        if not _is_broken(connections[self.database]):
+            _set(self.database, "")
+
+    async def __aenter__(self) -> Self:
+        return await sync_to_async(self.__enter__)()
+
+    async def __aexit__(self, *_: object) -> None:
+        await sync_to_async(self.__exit__)()
 
     def move_to(self, at: dt.datetime) -> None:
-        self.at = at
         _set(self.database, str(to_epoch_ms(at)))
+        self.at = at
 
     def advance(self, by: dt.timedelta) -> None:
         self.move_to(self.at + by)
 
+    async def amove_to(self, at: dt.datetime) -> None:
+        """The ``async`` variant of ``move_to``."""
+        await sync_to_async(self.move_to)(at)
 
-@contextmanager
-def clock(at: dt.datetime | None = None, *, database: str = "default") -> Iterator[Clock]:
+    async def aadvance(self, by: dt.timedelta) -> None:
+        """The ``async`` variant of ``advance``."""
+        await sync_to_async(self.advance)(by)
+
+
+def clock(at: dt.datetime | None = None, *, database: str = "default") -> Clock:
     """Stops the queue's clock of this database session at ``at`` (default: now), to be moved from there.
 
     >>> with clock() as now:
@@ -85,10 +119,44 @@ def clock(at: dt.datetime | None = None, *, database: str = "default") -> Iterat
     ...     now.advance(timedelta(hours=1))
     ...     drain()  # doctest: +SKIP
     """
-    try:
-        yield Clock(at or timezone.now(), database)
-    finally:
-        _set(database, "")
+    return Clock(at, database)
+
+
+class InsideTheTest(Execution):
+    """A worker's job has its own transactions; here it is inside of the test's, which must outlive the job's errors.
+
+    After an error that breaks a transaction everything that the job wrote in it is rolled back, and the test goes on.
+    """
+
+    __slots__ = ()
+
+    def _call(self) -> Any:
+        opened = [
+            (connection, savepoint)
+            for connection in connections.all(initialized_only=True)
+            if connection.in_atomic_block and (savepoint := connection.savepoint())
+        ]
+        try:
+            return super()._call()
+        finally:
+            for connection, savepoint in opened:
+                _end(connection, savepoint, atomic=getattr(self.task, "atomic", False))
+
+
+def _end(connection: Any, savepoint: str, *, atomic: bool) -> None:
+    if not _is_broken(connection):
+        connection.savepoint_commit(savepoint)
+    elif not atomic:  # whose own transaction is broken, here as in a worker
+        connection.set_rollback(False)
+        connection.savepoint_rollback(savepoint)
+
+
+def _is_broken(connection: Any) -> bool:
+    """Whether PostgreSQL or Django refuses every statement until the transaction is rolled back."""
+    if connection.needs_rollback:
+        return True
+    status = connection.connection.info.transaction_status if connection.vendor == "postgresql" else None
+    return status == TransactionStatus.INERROR
 
 
 def _set(database: str, epoch_ms: str) -> None:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
 from django_pgqueue import content, functions, registry, results, retry
-from django_pgqueue.compat import AnyTaskResult, TaskError, TaskResultStatus, task_finished, task_started
+from django_pgqueue.compat import (
+    AnyTaskResult,
+    TaskError,
+    TaskResultStatus,
+    normalize_json,
+    task_finished,
+    task_started,
+)
 from django_pgqueue.context import Deferral, PgQueueContext
 from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as RetryAsked, TaskCancelled, UnknownTask
 from django_pgqueue.functions import Error
@@ -64,9 +72,9 @@ class Execution:
             if getattr(self.task, "atomic", False):
                 return self._ended(self._run_atomically())
             return self._ended(self._succeeded(self._call()))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as exception:  # noqa: BLE001 -- SystemExit too is the failure of a task
+        except BaseException as exception:  # SystemExit too is the failure of a task
+            if _is_ctrl_c(exception):
+                raise
             return self._ended(self._not_succeeded(exception))
 
     async def arun(self) -> Ended:
@@ -74,9 +82,9 @@ class Execution:
             self._start()
             value = await self.task.func(*self._arguments(), **self.result.kwargs)
             return self._ended(self._succeeded(value))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as exception:  # noqa: BLE001
+        except BaseException as exception:
+            if _is_ctrl_c(exception):
+                raise
             return self._ended(self._not_succeeded(exception))
 
     def _start(self) -> None:
@@ -93,7 +101,7 @@ class Execution:
     def _result(self, earlier: list[Any]) -> AnyTaskResult:
         try:
             return results.running(
-                self.message, self.task, alias=self.backend.alias, started_at=self.started_at, earlier=earlier
+                self.message, self.task, backend=self.backend, started_at=self.started_at, earlier=earlier
             )
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             message = (
@@ -122,6 +130,7 @@ class Execution:
 
     def _succeeded(self, value: Any) -> Outcome:
         normal, text = self._returned(value)
+        self.finished_at = self.clock()
         self._finish(TaskResultStatus.SUCCESSFUL, _return_value=normal)
         return Succeeded(text)
 
@@ -139,7 +148,7 @@ class Execution:
         return Committed()
 
     def _returned(self, value: Any) -> tuple[Any, str | None]:
-        normal = content.normalize(value, "the task's return value")
+        normal = _normal(value)
         limit = self.backend.settings.max_content_bytes
         text = None if normal is None else content.dump(normal, max_bytes=limit, what="the task's return value")
         return normal, text
@@ -147,40 +156,46 @@ class Execution:
     def _not_succeeded(self, exception: BaseException) -> Outcome:
         """Called inside the except block: receivers of the signal find the exception in ``sys.exc_info()``."""
         self.finished_at = self.clock()
+        state = None
+        if isinstance(exception, (Deferral, RetryAsked)):
+            try:
+                state = self._state(exception.state)
+            except InvalidContent as invalid:
+                exception = invalid
         if isinstance(exception, Deferral):
             self._set(status=TaskResultStatus.READY)
-            return Deferred(exception.wait_seconds, self._state(exception.state))
+            return Deferred(exception.wait_seconds, state)
         error = Error.of(exception)
         if self.task is None or not hasattr(self, "result"):
             return Failed(error)
         self.result.errors.append(
             TaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message)
         )
-        outcome = self._outcome_of(exception, error)
+        outcome = self._outcome_of(exception, error, state)
         if isinstance(outcome, (Failed, Cancelled)):
             self._finish(TaskResultStatus.FAILED)
         else:
             self._set(status=TaskResultStatus.READY)
         return outcome
 
-    def _outcome_of(self, exception: BaseException, error: Error) -> Outcome:
+    def _outcome_of(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         if self._went_down_with_its_connection(exception):
             return Abandoned(error)
         if self._was_cancelled(exception):
             return Cancelled(error)
         if isinstance(exception, RetryAsked):
-            return self._retry_asked(exception, error)
+            return self._retry_asked(exception, error, state)
         wait_seconds = self._wait_seconds(exception)
         return Failed(error) if wait_seconds is None else Retry(error, wait_seconds)
 
-    def _retry_asked(self, exception: RetryAsked, error: Error) -> Outcome:
+    def _retry_asked(self, exception: RetryAsked, error: Error, state: str | None) -> Outcome:
         last = retry.ASKED_ATTEMPTS if self.message.max_attempts is None else self.message.max_attempts
         if self.message.attempt >= last:
             return Failed(error)
         wait_seconds = exception.wait_seconds
         if wait_seconds is None:
             wait_seconds = retry.DEFAULT.seconds(attempt=self.message.attempt)
-        return Retry(error, wait_seconds, self._state(exception.state), retry.ASKED_ATTEMPTS)
+        return Retry(error, wait_seconds, state, retry.ASKED_ATTEMPTS)
 
     def _wait_seconds(self, exception: BaseException) -> float | None:
         last = self.message.max_attempts
@@ -221,8 +236,7 @@ class Execution:
         return None if normal is None else content.dump(normal, max_bytes=limit, what="state")
 
     def _finish(self, status: TaskResultStatus, **changes: Any) -> None:
-        self.finished_at = self.clock()
-        self._set(status=status, finished_at=self.finished_at, **changes)
+        self._set(status=status, finished_at=results.as_django(self.finished_at), **changes)
         task_finished.send_robust(type(self.backend), task_result=self.result)
 
     def _set(self, **changes: Any) -> None:
@@ -231,3 +245,16 @@ class Execution:
 
     def _ended(self, outcome: Outcome) -> Ended:
         return Ended(self.message, outcome, self.started_at, self.finished_at)
+
+
+def _is_ctrl_c(exception: BaseException) -> bool:
+    """Python interrupts the main thread only.  In a slot of a worker it is a task that raises, and fails."""
+    return isinstance(exception, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _normal(value: Any) -> Any:
+    try:
+        return content.normalize(value, "the task's return value")
+    except InvalidContent:
+        normalize_json(value)  # what Django refuses is recorded as Django's own error
+        raise

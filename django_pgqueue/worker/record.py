@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
+LONGEST_WAIT_SECONDS = 100 * 365 * 86_400.0
+"""Who waits for infinity, waits: it must not be an error in the worker's thread that records."""
+
 
 def record(connection: functions.Connection, ended: Iterable[Ended], *, worker: str) -> None:
     """Writes the ends of attempts, the successes in one statement.
@@ -53,13 +56,13 @@ def _record_other(connection: functions.Connection, end: Ended) -> bool:
     times: dict[str, Any] = {"started_at": end.started_at, "finished_at": end.finished_at}
     match end.outcome:
         case Retry(error, wait_seconds, state, last):
-            delay_ms = round(wait_seconds * 1000)
+            delay_ms = _milliseconds(wait_seconds)
             status = functions.message_defer(
                 connection, message, delay_ms=delay_ms, state=state, error=error, max_attempts=last, **times
             )
             return status is not None
         case Deferred(wait_seconds, state):
-            delay_ms = round(wait_seconds * 1000)
+            delay_ms = _milliseconds(wait_seconds)
             return functions.message_defer(connection, message, delay_ms=delay_ms, state=state, **times) is not None
         case Failed(error):
             return functions.message_fail(connection, message, error=error, **times)
@@ -70,6 +73,10 @@ def _record_other(connection: functions.Connection, end: Ended) -> bool:
             return bool(functions.message_heartbeat(connection, [message], worker=message.worker, lock_ms=0))
         case Committed() | Succeeded():
             return True
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(min(seconds, LONGEST_WAIT_SECONDS) * 1000)
 
 
 def _log_lost(message_id: int, attempt: int) -> None:

@@ -10,6 +10,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, transaction
 
+from django_pgqueue.exceptions import Retry
 from django_pgqueue.tasks import task
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ async def do_nothing_async(*args: Any, **kwargs: Any) -> None:
 
 @task()
 def echo(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    return {"args": args, "kwargs": kwargs}
+
+
+@task(atomic=True)
+def echo_atomically(*args: Any, **kwargs: Any) -> dict[str, Any]:
     return {"args": args, "kwargs": kwargs}
 
 
@@ -71,6 +77,21 @@ def leave() -> None:
 @task
 def be_interrupted() -> None:
     raise KeyboardInterrupt
+
+
+@task
+async def be_interrupted_async() -> None:
+    raise KeyboardInterrupt
+
+
+@task
+def retry_with(expression: str, after: float = 0) -> None:
+    raise Retry(after=after, state=eval(expression))  # noqa: S307
+
+
+@task(takes_context=True)
+def defer_with(context: Any, expression: str, after: float = 0) -> None:
+    context.defer(after, state=eval(expression))  # noqa: S307
 
 
 @task(max_attempts=3, backoff=at_once)

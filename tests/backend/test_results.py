@@ -1,0 +1,603 @@
+"""Results: what Django's documentation says of ``TaskResult``, ``TaskError`` and ``TaskContext``."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import pickle
+import threading
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection, connections, transaction
+from django.utils import timezone
+
+from django_pgqueue import functions, testing
+from django_pgqueue.compat import (
+    AnyTask,
+    AnyTaskResult,
+    InvalidTask,
+    TaskError,
+    TaskResultDoesNotExist,
+    TaskResultMismatch,
+    TaskResultStatus,
+    task_backends,
+    task_finished,
+    task_started,
+)
+from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.functions import message_cancel, message_create, message_dequeue
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.record import record
+from django_pgqueue.worker.reports import DirectReports
+from tests.backend import tasks
+from tests.backend.conftest import no_queries
+from tests.backend.django_tasks_api import default_task_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+    from pytest_django.fixtures import Settings
+
+pytestmark = pytest.mark.django_db
+
+OURS = "django_pgqueue.backend.PgQueueBackend"
+HOUR = dt.timedelta(hours=1)
+
+
+def drained(task: AnyTask, *args: Any, **kwargs: Any) -> AnyTaskResult:
+    """The result of a task after it has run, as ``refresh`` sees it."""
+    result = task.enqueue(*args, **kwargs)
+    testing.drain()
+    result.refresh()
+    return result
+
+
+GET_RESULT: dict[str, Callable[[Any], AnyTaskResult]] = {
+    "task": tasks.do_nothing.get_result,
+    "task async": async_to_sync(tasks.do_nothing.aget_result),
+    "backend": default_task_backend.get_result,
+    "backend async": async_to_sync(default_task_backend.aget_result),
+}
+
+
+UNKNOWN = [
+    *["abc", "-1", "+1", "1.0", "1e3", "01", "0", "0x1", "1_000", "5b4f9ac8-9f0a-4d6c-8a5e-6d3c5d2f1f6a"],
+    *("9" * digits for digits in (19, 20, 64, 5000)),
+    *(str(number) for number in (2**63 - 1, 2**63)),
+]
+
+
+@pytest.mark.parametrize("get", GET_RESULT.values(), ids=GET_RESULT.keys())
+class TestGetResult:
+    def test_it_answers_an_equal_result(self, get: Any) -> None:
+        result = tasks.do_nothing.enqueue(1, two=3)
+        assert get(result.id) == result
+        assert get(result.id) is not result
+
+    @pytest.mark.parametrize(
+        "result_id",
+        [
+            None,
+            True,
+            1.0,
+            b"1",
+            [],
+            "",
+            " 1",
+            "1 ",
+            "1\n",
+            "\x00",
+            "\ud800",
+            "\uff19",
+            "\u0663",
+            "'; drop table",
+            *UNKNOWN,
+        ],
+        ids=lambda value: ascii(value)[:20],
+    )
+    def test_unknown_and_malformed_ids_do_not_exist(self, get: Any, result_id: Any) -> None:
+        tasks.do_nothing.enqueue()
+        with pytest.raises(TaskResultDoesNotExist):
+            get(result_id)
+
+    def test_what_was_rolled_back_does_not_exist(self, get: Any) -> None:
+        with transaction.atomic():
+            result = tasks.do_nothing.enqueue()
+            transaction.set_rollback(True)
+        with pytest.raises(TaskResultDoesNotExist, match=f"no task result with the id '{result.id}'"):
+            get(result.id)
+
+    def test_a_raw_message_is_no_result(self, get: Any) -> None:
+        waiting = message_create(connection, "1").id
+        ended = message_create(connection, "1").id
+        message_cancel(connection, [ended])
+        for result_id in (waiting, ended):
+            with pytest.raises(TaskResultDoesNotExist):
+                get(str(result_id))
+
+
+class TestMismatch:
+    @pytest.mark.parametrize("run", [False, True], ids=["waiting", "finished"])
+    def test_the_result_of_another_task_is_a_mismatch(self, *, run: bool) -> None:
+        result = tasks.echo.enqueue()
+        if run:
+            testing.drain()
+        with pytest.raises(TaskResultMismatch, match=r"Task does not match \(received 'tests\.backend\.tasks\.echo'\)"):
+            tasks.do_nothing.get_result(result.id)
+        with pytest.raises(TaskResultMismatch, match="Task does not match"):
+            async_to_sync(tasks.do_nothing.aget_result)(result.id)
+        assert default_task_backend.get_result(result.id).task == tasks.echo
+
+    def test_a_task_with_other_values_is_the_same_task(self) -> None:
+        result = tasks.do_nothing.using(priority=5, queue_name="other").enqueue()
+        assert tasks.do_nothing.get_result(result.id) == result
+
+
+class TestReloaded:
+    @pytest.mark.parametrize(
+        "task",
+        [
+            tasks.do_nothing,
+            tasks.do_nothing_async,
+            tasks.send,
+            tasks.fail_thrice,
+            tasks.describe,
+            tasks.do_nothing.using(priority=-100, queue_name="é 🍵", max_attempts=7),
+            tasks.fail_thrice.using(max_attempts=1),
+            tasks.do_nothing.using(run_after=dt.datetime(2030, 1, 1, 12, 0, 0, 123_456, tzinfo=dt.UTC)),
+            tasks.do_nothing.using(run_after=dt.datetime(2030, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))),
+            tasks.do_nothing.using(run_after=dt.timedelta(microseconds=1)),
+            tasks.do_nothing.using(run_after=dt.timedelta(days=365, microseconds=123_457), priority=3),
+        ],
+        ids=repr,
+    )
+    def test_a_waiting_result_equals_the_original(self, task: AnyTask) -> None:
+        result = task.enqueue("word", n=[1, {"a": None}])
+        reloaded = task.get_result(result.id)
+        assert reloaded == result
+        assert dataclasses.asdict(reloaded) == dataclasses.asdict(result)
+
+    def test_microseconds_are_kept(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("select now()")
+            now = cursor.fetchone()[0]
+        result = tasks.do_nothing.enqueue()
+        assert result.enqueued_at == tasks.do_nothing.get_result(result.id).enqueued_at == now
+
+    @pytest.mark.parametrize("task", [tasks.echo, tasks.echo_atomically, tasks.fail, tasks.fail_thrice], ids=repr)
+    def test_a_finished_result_equals_the_one_that_the_signal_brought(self, task: AnyTask) -> None:
+        brought: list[AnyTaskResult] = []
+
+        def receive(task_result: AnyTaskResult, **_: Any) -> None:
+            brought.append(task_result)
+
+        task_finished.connect(receive)
+        try:
+            result = task.enqueue()
+            testing.drain()
+        finally:
+            task_finished.disconnect(receive)
+        assert task.get_result(result.id) == brought[0]
+        result.refresh()
+        assert result == brought[0]
+
+    def test_the_options_of_the_backend_do_not_become_the_task_s(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_ATTEMPTS": 4}}}
+        result = tasks.do_nothing.enqueue()
+        assert tasks.do_nothing.get_result(result.id) == result
+
+    def test_results_can_be_pickled(self) -> None:
+        result = drained(tasks.fail_thrice)
+        assert pickle.loads(pickle.dumps(result)) == result  # noqa: S301
+
+    @pytest.mark.parametrize("run", [False, True], ids=["waiting", "finished"])
+    def test_a_queue_that_is_not_in_the_settings_any_more_takes_nothing_away(
+        self, settings: Settings, *, run: bool
+    ) -> None:
+        result = tasks.echo.using(queue_name="old").enqueue(1)
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": ["new"]}}
+        with pytest.raises(InvalidTask):
+            tasks.echo.using(queue_name="old")
+        if run:
+            settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": ["new", "default", "mail"]}}
+            assert [drained.status for drained in testing.drain()] == [TaskResultStatus.SUCCESSFUL]
+        reloaded = tasks.echo.get_result(result.id)
+        assert (reloaded.task.queue_name, reloaded.args) == ("old", [1])
+
+    def test_a_task_that_is_gone_says_so(self) -> None:
+        message_id = message_create(connection, '{"args": [], "kwargs": {}}', task="tests.backend.tasks.gone").id
+        with pytest.raises(UnknownTask, match=r"tests\.backend\.tasks has no 'gone'"):
+            default_task_backend.get_result(str(message_id))
+
+    @pytest.mark.parametrize("content", ["null", "1", "[]", "{}", '{"args": 1, "kwargs": []}', '{"args": []}'])
+    def test_a_row_that_was_written_by_hand_fails_with_the_reason(self, content: str) -> None:
+        message_id = message_create(connection, content, task="tests.backend.tasks.do_nothing").id
+        waiting = default_task_backend.get_result(str(message_id))
+        assert (waiting.status, waiting.args, waiting.kwargs) == (TaskResultStatus.READY, [], {})
+        [failed] = testing.drain()
+        assert failed.status is TaskResultStatus.FAILED
+        assert "is not the call of a task" in failed.errors[0].traceback
+        assert f"not {content}." in failed.errors[0].traceback
+
+
+class TestRefresh:
+    def test_it_changes_nothing_when_nothing_has_changed(self) -> None:
+        result = tasks.do_nothing.enqueue(1)
+        before = dataclasses.asdict(result)
+        result.refresh()
+        assert dataclasses.asdict(result) == before
+        async_to_sync(result.arefresh)()
+        assert dataclasses.asdict(result) == before
+
+    def test_a_result_is_as_old_as_it_is_until_it_is_refreshed(self) -> None:
+        result = tasks.do_nothing.enqueue()
+        testing.drain()
+        assert result.is_finished is False
+        result.refresh()
+        assert result.is_finished is True
+
+    def test_arefresh_is_the_same(self) -> None:
+        result = tasks.echo.enqueue()
+        testing.drain()
+        async_to_sync(result.arefresh)()
+        assert result == tasks.echo.get_result(result.id)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_another_connection_sees_the_whole_result(self) -> None:
+        result = tasks.succeed_at_third.enqueue()
+        testing.drain()
+        seen: list[AnyTaskResult] = []
+
+        def look() -> None:
+            result.refresh()
+            seen.append(tasks.succeed_at_third.get_result(result.id))
+            connections.close_all()
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join(timeout=30)
+        assert seen == [result]
+        assert (result.return_value, result.attempts) == (3, 3)
+        assert [error.exception_class for error in result.errors] == [tasks.Trouble] * 2
+
+
+class TestStatus:
+    def test_a_message_that_waits_is_ready(self) -> None:
+        assert tasks.do_nothing.enqueue().status is TaskResultStatus.READY
+        assert tasks.do_nothing.using(run_after=HOUR).enqueue().status is TaskResultStatus.READY
+
+    def test_a_message_that_a_worker_holds_is_running(self) -> None:
+        result = tasks.do_nothing.enqueue()
+        [held] = message_dequeue(connection, worker="me", tasks=True)
+        result.refresh()
+        assert result.status is TaskResultStatus.RUNNING
+        assert result.is_finished is False
+        assert result.started_at == result.last_attempted_at == held.locked_at
+        assert (result.worker_ids, result.attempts, result.finished_at) == (["me"], 1, None)
+        with pytest.raises(ValueError, match="Task has not finished yet"):
+            _ = result.return_value
+
+    def test_success(self) -> None:
+        result = drained(tasks.echo, 1, two=2)
+        assert result.status is TaskResultStatus.SUCCESSFUL
+        assert result.is_finished is True
+        assert result.return_value == {"args": [1], "kwargs": {"two": 2}}
+        assert None not in (result.enqueued_at, result.started_at, result.finished_at)
+        assert result.enqueued_at <= result.started_at <= result.finished_at  # type: ignore[operator]
+        assert result.last_attempted_at == result.started_at
+        assert (result.errors, result.attempts, result.worker_ids) == ([], 1, [testing.WORKER])
+
+    @pytest.mark.parametrize("task", [tasks.fail, tasks.fail_async], ids=["plain", "async"])
+    def test_failure(self, task: AnyTask) -> None:
+        result = drained(task)
+        assert result.status is TaskResultStatus.FAILED
+        assert result.is_finished is True
+        with pytest.raises(ValueError, match="Task failed"):
+            _ = result.return_value
+        assert result.enqueued_at <= result.started_at <= result.finished_at  # type: ignore[operator]
+        assert (result.attempts, len(result.errors)) == (1, 1)
+
+    def test_a_message_that_waits_for_its_retry_is_ready(self) -> None:
+        result = drained(tasks.fail_until_told_otherwise)
+        assert result.status is TaskResultStatus.READY
+        assert (result.attempts, len(result.errors), result.finished_at) == (1, 1, None)
+        assert result.started_at == result.last_attempted_at is not None
+
+    def test_after_retries_the_times_are_those_of_the_first_and_the_last_attempt(self) -> None:
+        with testing.clock() as now:
+            first = now.at
+            result = tasks.fail_until_told_otherwise.enqueue()
+            for _ in range(5):
+                testing.drain()
+                now.advance(HOUR)
+            result.refresh()
+        in_ms = [round((moment - first) / HOUR) for moment in (result.started_at, result.last_attempted_at) if moment]
+        assert in_ms == [0, 4]
+        assert result.finished_at == result.last_attempted_at
+        assert (result.status, result.attempts, len(result.errors)) == (TaskResultStatus.FAILED, 5, 5)
+
+    def test_a_withdrawn_message_has_failed_without_an_attempt(self) -> None:
+        result = tasks.do_nothing.enqueue()
+        message_cancel(connection, [int(result.id)])
+        result.refresh()
+        assert result.status is TaskResultStatus.FAILED
+        assert (result.attempts, result.errors, result.started_at) == (0, [], None)
+        assert result.finished_at is not None
+
+    def test_a_lost_attempt_is_an_attempt_with_an_error(self) -> None:
+        with testing.clock() as now:
+            result = tasks.echo.enqueue()
+            message_dequeue(connection, worker="gone", tasks=True)
+            now.advance(HOUR)
+            testing.drain()
+        result.refresh()
+        assert result.status is TaskResultStatus.SUCCESSFUL
+        assert result.worker_ids == ["gone", testing.WORKER]
+        assert [error.exception_class.__name__ for error in result.errors] == ["AttemptLost"]
+        assert "the lock of worker gone ran out" in result.errors[0].traceback
+
+
+class TestErrors:
+    def test_the_class_and_the_traceback_are_kept(self) -> None:
+        [error] = drained(tasks.fail, "it is raining").errors
+        assert isinstance(error, TaskError)
+        assert error.exception_class is tasks.Trouble
+        assert error.exception_class_path == "tests.backend.tasks.Trouble"
+        assert error.traceback.startswith("Traceback (most recent call last):")
+        assert error.traceback.endswith("Trouble: it is raining\n")
+        assert "tests/backend/tasks.py" in error.traceback
+
+    def test_system_exit_is_a_failure(self) -> None:
+        [error] = drained(tasks.leave).errors
+        assert error.exception_class is SystemExit
+
+    def test_every_attempt_s_error_is_kept_in_order(self) -> None:
+        result = drained(tasks.succeed_at_third)
+        assert [error.traceback.splitlines()[-1].partition(": ")[2] for error in result.errors] == [
+            "attempt 1",
+            "attempt 2",
+        ]
+        assert result.return_value == 3
+
+    @pytest.mark.parametrize("text", ["a\x00b", "\ud800", "é🍵", "x" * 100_000, ""], ids=ascii)
+    def test_any_words_of_an_exception_can_be_stored(self, text: str) -> None:
+        # What can not be stored can not be passed either: the task makes it.
+        [error] = drained(tasks.give, f"(_ for _ in ()).throw(ValueError({text!r}))").errors
+        assert error.exception_class is ValueError
+        assert text.replace("\x00", "\N{REPLACEMENT CHARACTER}").replace("\ud800", "?") in error.traceback
+
+    def test_wrong_arguments_are_an_error_of_the_attempt(self) -> None:
+        [error] = drained(tasks.describe_async, 1, 2).errors
+        assert error.exception_class is TypeError
+
+
+class TestReturnValue:
+    @pytest.mark.parametrize(
+        ("expression", "value"),
+        [
+            ("None", None),
+            ("(1, (2,))", [1, [2]]),
+            ("{'a': (b'tea',)}", {"a": ["tea"]}),
+            ("range(3)", [0, 1, 2]),
+            ("True", True),
+            ("1.5", 1.5),
+            ("2**70", 2**70),
+            ("''", ""),
+            ("[]", []),
+        ],
+    )
+    def test_it_becomes_json_as_in_django(self, expression: str, value: Any) -> None:
+        result = drained(tasks.give, expression)
+        assert result.return_value == value
+        assert type(result.return_value) is type(value)
+        assert tasks.give.get_result(result.id).return_value == value
+
+    @pytest.mark.parametrize("text", ["null", "0", "false", '"null"', "[null]", '{"": null}', "1e400"])
+    def test_json_s_own_words_come_back(self, text: str) -> None:
+        result = drained(tasks.give_json, text)
+        if text == "1e400":  # Python reads it as infinity
+            assert result.status is TaskResultStatus.FAILED
+        else:
+            assert result.return_value == tasks.give_json.func(text)
+
+    @pytest.mark.parametrize(
+        ("expression", "error"),
+        [
+            ("object()", TypeError),
+            ("{1, 2}", TypeError),
+            ("ValueError()", TypeError),
+            ("__import__('datetime').datetime.now()", TypeError),
+            (r"b'\xff'", ValueError),
+        ],
+    )
+    def test_what_django_refuses_fails_the_task_with_django_s_error(self, expression: str, error: Any) -> None:
+        result = drained(tasks.give, expression)
+        assert result.status is TaskResultStatus.FAILED
+        assert result.errors[0].exception_class is error
+        assert "Unsupported " in result.errors[0].traceback
+        assert "the task's return value" in result.errors[0].traceback
+
+    @pytest.mark.parametrize(
+        "expression",
+        ["float('nan')", "[float('inf')]", r"'a\x00b'", r"'\ud800'", "{1: 2}", "'x' * 2_000_000", "10**5000"],
+    )
+    def test_what_can_not_be_stored_fails_the_task_too(self, expression: str) -> None:
+        result = drained(tasks.give, expression)
+        assert result.status is TaskResultStatus.FAILED
+        assert issubclass(result.errors[0].exception_class, ValueError)
+        assert "the task's return value" in result.errors[0].traceback
+        assert not Message.objects.exists()
+
+
+class TestContext:
+    def test_it_shows_the_result_that_is_running(self) -> None:
+        result = drained(tasks.describe, "tea", "milk")
+        assert result.return_value == {
+            "id": result.id,
+            "attempt": 1,
+            "status": "RUNNING",
+            "args": ["tea", "milk"],
+            "words": ["tea", "milk"],
+            "workers": 1,
+            "started": True,
+        }
+
+    def test_async_tasks_take_it_too(self) -> None:
+        result = drained(tasks.describe_async)
+        assert result.return_value == [1, result.id]
+
+    def test_attempts_are_counted_from_1(self) -> None:
+        assert drained(tasks.succeed_at_third).return_value == 3
+
+    def test_the_task_in_it_is_the_one_that_was_enqueued(self) -> None:
+        seen: list[Any] = []
+
+        def look(task_result: AnyTaskResult, **_: Any) -> None:
+            seen.append(task_result.task)
+
+        task = tasks.do_nothing.using(priority=9, queue_name="mail", run_after=-HOUR, max_attempts=2)
+        task_started.connect(look)
+        try:
+            task.enqueue()
+            testing.drain()
+        finally:
+            task_started.disconnect(look)
+        assert seen == [task]
+
+
+class TestState:
+    @pytest.mark.parametrize("task", [tasks.retry_with, tasks.defer_with], ids=["retry", "defer"])
+    @pytest.mark.parametrize("expression", ["object()", "float('nan')", "'x' * 2_000_000"])
+    def test_a_state_that_can_not_be_stored_fails_the_attempt(self, task: AnyTask, expression: str) -> None:
+        result = drained(task, expression)
+        assert (result.status, len(result.errors)) == (TaskResultStatus.FAILED, 1)
+        assert issubclass(result.errors[0].exception_class, ValueError)
+        assert "state" in result.errors[0].traceback
+
+    @pytest.mark.parametrize("task", [tasks.retry_with, tasks.defer_with], ids=["retry", "defer"])
+    def test_one_may_wait_for_ever(self, task: AnyTask) -> None:
+        result = drained(task, "None", after=1e300)
+        assert result.status is TaskResultStatus.READY
+        assert testing.drain() == []
+
+
+class TestInterruption:
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("task", [tasks.be_interrupted, tasks.be_interrupted_async], ids=["plain", "async"])
+    def test_outside_of_the_main_thread_it_is_a_task_that_raises(self, task: AnyTask) -> None:
+        # Else a task could end the thread that runs it, and nobody would run its slot's messages any more.
+        result = task.enqueue()
+
+        def work() -> None:
+            testing.drain()
+            connections.close_all()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(timeout=30)
+        result.refresh()
+        assert result.status is TaskResultStatus.FAILED
+        assert [error.exception_class for error in result.errors] == [KeyboardInterrupt]
+
+
+class TestBackoff:
+    @pytest.mark.parametrize(
+        ("backoff", "wait_seconds"),
+        [
+            (lambda *_: 90, 90),
+            (lambda *_: 0.25, 0.25),
+            (lambda *_: -5, 0),
+            (lambda exception, result: len(result.errors) * 10 + isinstance(exception, tasks.Trouble), 11),
+            (lambda *_: float("inf"), 100 * 365 * 86_400),
+            (lambda *_: 1e300, 100 * 365 * 86_400),
+            (lambda *_: float("nan"), 0),
+        ],
+    )
+    def test_it_says_how_long_to_wait(self, backoff: Any, wait_seconds: float) -> None:
+        object.__setattr__(tasks.fail_until_told_otherwise, "backoff", backoff)
+        try:
+            with testing.clock() as now:
+                result = tasks.fail_until_told_otherwise.enqueue()
+                testing.drain(limit=1)
+                due = functions.message_next_at(connection, queues=None, tasks=True)[0]
+                assert due == int(now.at.timestamp() * 1000) + round(wait_seconds * 1000)
+        finally:
+            object.__setattr__(tasks.fail_until_told_otherwise, "backoff", None)
+        result.refresh()
+        assert result.status is TaskResultStatus.READY
+
+    def test_none_gives_up(self) -> None:
+        object.__setattr__(tasks.fail_until_told_otherwise, "backoff", lambda *_: None)
+        try:
+            result = drained(tasks.fail_until_told_otherwise)
+        finally:
+            object.__setattr__(tasks.fail_until_told_otherwise, "backoff", None)
+        assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
+
+    @pytest.mark.parametrize("backoff", [lambda *_: 1 / 0, lambda *_: "soon", lambda: 1, lambda *_: HOUR])
+    def test_one_that_fails_itself_is_logged_and_replaced(self, caplog: pytest.LogCaptureFixture, backoff: Any) -> None:
+        object.__setattr__(tasks.fail_until_told_otherwise, "backoff", backoff)
+        try:
+            result = drained(tasks.fail_until_told_otherwise)
+        finally:
+            object.__setattr__(tasks.fail_until_told_otherwise, "backoff", None)
+        assert (result.status, result.attempts) == (TaskResultStatus.READY, 1)
+        assert "The backoff of task=tests.backend.tasks.fail_until_told_otherwise failed" in caplog.text
+
+
+class TestWithoutUseTz:
+    @pytest.fixture(autouse=True)
+    def kathmandu(self, settings: Settings) -> None:
+        settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Kathmandu"
+
+    def test_times_are_naive(self) -> None:
+        result = drained(tasks.echo)
+        for moment in (result.enqueued_at, result.started_at, result.last_attempted_at, result.finished_at):
+            assert moment is not None
+            assert timezone.is_naive(moment)
+        assert tasks.echo.get_result(result.id) == result
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_worker_which_has_a_connection_of_its_own_shows_the_same_times(self) -> None:
+        result = tasks.succeed_at_third.enqueue()
+        brought: list[AnyTaskResult] = []
+
+        def receive(task_result: AnyTaskResult, **_: Any) -> None:
+            brought.append(task_result)
+
+        task_finished.connect(receive)
+        try:
+            with connect("default", prepare=False) as own:
+                self.work(own)
+        finally:
+            task_finished.disconnect(receive)
+        result.refresh()
+        assert brought == [result]
+        assert result.enqueued_at is not None
+        assert abs(result.enqueued_at - timezone.now()) < dt.timedelta(minutes=5)
+
+    def work(self, own: psycopg.Connection[Any]) -> None:
+        backend: Any = task_backends["default"]
+        while claimed := message_dequeue(own, worker="w", tasks=True):
+            execution = Execution(
+                claimed[0], backend=backend, clock=lambda: functions.now(own), reports=DirectReports(own)
+            )
+            record(own, [execution.run()], worker="w")
+
+
+def test_a_malformed_id_is_no_question_to_the_database() -> None:
+    with no_queries(), pytest.raises(TaskResultDoesNotExist, match="ids are whole numbers"):
+        tasks.do_nothing.get_result("abc")
+
+
+def test_the_history_outlives_the_message() -> None:
+    result = drained(tasks.echo, "kept")
+    assert not Message.objects.filter(pk=result.id).exists()
+    assert Attempt.objects.filter(message_id=result.id).count() == 1
+    assert tasks.echo.get_result(result.id).args == ["kept"]
