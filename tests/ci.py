@@ -17,7 +17,9 @@ LINT = "--lint"
 def main(arguments: "list[str]") -> int:
     interpreter.require(sys.argv)
     os.chdir(str(ROOT))
-    if arguments == [LINT]:
+    if arguments not in ([], [LINT]):
+        sys.exit("usage: .ci/run [{}]".format(LINT))
+    if arguments:
         bootstrap.enter("test", "lint", "docs")
         return report(lint())
     return report(everything())
