@@ -27,10 +27,11 @@ as $$
 --   debounce   it gets the dequeue_at that was given here: it runs when nobody has asked for a while
 -- A message that runs is left alone, whatever p_on_conflict says.  Nothing here breaks the caller's transaction.
 -- Waits for a transaction that is about to enqueue the same key: whether there is a conflict depends on its end.
--- Writes pgqueue_message; a new message that is ready wakes a sleeping worker.
+-- Writes pgqueue_message; a message that is ready by this call wakes a sleeping worker.
 declare
     v_now bigint := pgqueue_now(now());
     v_running boolean;
+    v_queue text;
 begin
     loop
         insert into pgqueue_message as m (
@@ -49,26 +50,29 @@ begin
         end if;
 
         p_created := false;
-        if p_on_conflict in ('replace', 'debounce') then
-            select m.id, m.worker is not null into p_id, v_running
-            from pgqueue_message m where m.unique_key = p_unique_key for update;
-        else
-            select m.id, true into p_id, v_running
-            from pgqueue_message m where m.unique_key = p_unique_key;
-        end if;
+        select m.id, m.worker is not null into p_id, v_running
+        from pgqueue_message m where m.unique_key = p_unique_key;
         -- It may have ended, or begun and let go of the key, since the insert met it: then the key is free.
         continue when not found;
-        if p_on_conflict = 'debounce' and not v_running then
+        exit when v_running or p_on_conflict in ('replace', 'debounce') is not true;
+
+        -- What runs must not be locked, not even to look: its worker would wait for the end of the caller's transaction.
+        if p_on_conflict = 'debounce' then
             update pgqueue_message m set dequeue_at = coalesce(p_dequeue_at, v_now)
-            where m.id = p_id;
-        elsif p_on_conflict = 'replace' and not v_running then
+            where m.unique_key = p_unique_key and m.worker is null
+            returning m.id, m.queue into p_id, v_queue;
+        else
             update pgqueue_message m
             set content = p_content, queue = p_queue, task = p_task, priority = p_priority,
                 dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
                 max_attempts = p_max_attempts, unique_until_started = p_until_started, state = null, last_error = null,
                 progress = null
-            where m.id = p_id;
-            perform pgqueue_worker_wake(p_queue);
+            where m.unique_key = p_unique_key and m.worker is null
+            returning m.id, m.queue into p_id, v_queue;
+        end if;
+        continue when not found;  -- it began or ended since
+        if coalesce(p_dequeue_at, v_now) <= v_now then
+            perform pgqueue_worker_wake(v_queue);
         end if;
         return;
     end loop;

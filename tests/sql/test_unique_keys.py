@@ -1,0 +1,213 @@
+"""Unique keys among consumers, long transactions and full tables."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+
+from tests.sql.cost import cost
+from tests.sql.sessions import NOON, Listener, concurrently, eventually, token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+ERROR = {"class": "builtins.OSError", "message": "no network"}
+UNIQUE_INDEX, PRIMARY_KEY = "pgqueue_message_unique_key_ix", "pgqueue_message_pkey"
+every_policy = pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
+
+
+def create(session: Session, content: Any = "tea", key: str = "k", **parameters: Any) -> tuple[int, bool]:
+    """The id of the message that holds the key now, and whether it is new."""
+    [(message_id, created)] = session.call(
+        "pgqueue_message_create_unique", unique_key=key, content=content, **parameters
+    )
+    return message_id, created
+
+
+# When the key is free
+
+
+@pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
+def test_every_end_that_is_final_lets_go_of_it(session: Session, end: str) -> None:
+    first, _ = create(session)
+    session.value(f"pgqueue_message_{end}", **token(session.take()))
+    second, created = create(session)
+    assert created
+    assert second != first
+
+
+def test_until_finished_it_is_held_through_retries_and_lost_attempts(session: Session) -> None:
+    session.set_clock(NOON)
+    first, _ = create(session, max_attempts=3)
+    session.value("pgqueue_message_defer", **token(session.take()), error=ERROR)
+    assert create(session) == (first, False)
+    session.take()
+    session.set_clock(NOON + 60_000)
+    session.value("pgqueue_message_expire")
+    assert create(session) == (first, False)
+    assert session.value("pgqueue_message_defer", **token(session.take()), error=ERROR) == "failed"
+    assert create(session)[1]
+
+
+def test_a_retry_of_what_has_let_go_of_its_key_does_not_meet_the_next_message(session: Session) -> None:
+    create(session, "first", until_started=True)
+    held = session.take()
+    second, _ = create(session, "second", until_started=True)
+    assert session.value("pgqueue_message_defer", **token(held), error=ERROR) == "retried"
+    assert create(session) == (second, False)
+    assert {message.content for message in session.dequeue(5)} == {"first", "second"}
+
+
+def test_replace_forgets_what_earlier_attempts_left(session: Session) -> None:
+    message_id, _ = create(session, "first", max_attempts=9)
+    session.value("pgqueue_message_defer", **token(session.take()), state={"page": 3}, error=ERROR)
+    create(session, "second", on_conflict="replace", until_started=True)
+    message = session.message(message_id)
+    assert (message.state, message.last_error, message.progress) == (None, None, None)
+    assert (message.content, message.unique_until_started) == ("second", True)
+
+
+# Who waits for whom
+
+
+@every_policy
+def test_who_met_a_message_that_runs_holds_up_nobody_until_his_commit(connect: Connect, on_conflict: str) -> None:
+    """His transaction may be a long one, and a worker has one thread for the ends of all its attempts."""
+    caller, worker = connect(autocommit=False), connect()
+    create(worker, "first")
+    held = worker.take(worker="w1")
+    assert create(caller, "second", on_conflict=on_conflict) == (held.id, False)
+    worker.rows("set lock_timeout = '2s'")
+    assert worker.value("pgqueue_message_heartbeat", **token(held))
+    assert worker.value("pgqueue_message_complete", **token(held))
+
+
+@every_policy
+def test_what_another_has_changed_and_not_committed_is_not_dequeued_and_not_waited_for(
+    connect: Connect, on_conflict: str
+) -> None:
+    caller, worker = connect(autocommit=False), connect()
+    create(worker, "first")
+    create(caller, "second", on_conflict=on_conflict)
+    worker.rows("set lock_timeout = '2s'")
+    assert len(worker.dequeue()) == (1 if on_conflict == "keep" else 0)
+    caller.commit()
+    assert len(worker.dequeue()) == (0 if on_conflict == "keep" else 1)
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+@pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
+def test_whoever_meets_an_open_transaction_waits_for_its_end(
+    connect: Connect, on_conflict: str, *, commits: bool
+) -> None:
+    first, second, witness = connect(autocommit=False), connect(), connect()
+    message_id, _ = create(first, "first")
+
+    def end_when_it_waits() -> tuple[int, bool]:
+        eventually(lambda: witness.waits_for_a_lock(second))
+        (first.commit if commits else first.rollback)()
+        return message_id, True
+
+    actions: list[Callable[[], tuple[int, bool]]] = [
+        partial(create, second, "second", on_conflict=on_conflict, dequeue_at=7),
+        end_when_it_waits,
+    ]
+    (holder, created), _ = concurrently(actions)
+
+    assert created is not commits
+    assert (holder == message_id) is commits
+    [message] = witness.messages()
+    assert message.content == ("first" if commits and on_conflict == "debounce" else "second")
+    assert message.dequeue_at == 7
+
+
+@every_policy
+@pytest.mark.parametrize("until_started", [False, True])
+def test_among_consumers_every_key_is_held_once_and_everything_new_is_done(
+    connect: Connect, on_conflict: str, *, until_started: bool
+) -> None:
+    producers, consumers = [connect() for _ in range(3)], [connect() for _ in range(2)]
+    created: list[int] = []
+    done: list[int] = []
+    finished: list[Session] = []
+
+    def produce(session: Session) -> None:
+        for n in range(120):
+            message_id, new = create(session, n, f"k{n % 3}", on_conflict=on_conflict, until_started=until_started)
+            if new:
+                created.append(message_id)
+        finished.append(session)
+
+    def consume(session: Session) -> None:
+        while len(finished) < len(producers) or session.messages():
+            done.extend(m.id for m in session.dequeue(2) if session.value("pgqueue_message_complete", **token(m)))
+
+    concurrently([partial(produce, each) for each in producers] + [partial(consume, each) for each in consumers], 60)
+    assert sorted(done) == sorted(created)
+    assert len(set(created)) == len(created)
+
+
+@pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
+def test_in_a_stricter_transaction_a_key_taken_meanwhile_is_a_clean_error(
+    connect: Connect, level: IsolationLevel
+) -> None:
+    strict, other = connect(autocommit=False), connect()
+    strict.connection.isolation_level = level
+    strict.rows("select count(*) from pgqueue_message")  # the transaction sees the queue as it is now
+    first, _ = create(other)
+    strict.rows("set local statement_timeout = '10s'")
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        create(strict)
+    strict.rollback()
+    assert create(strict) == (first, False)
+
+
+# Waking, and what it costs
+
+
+def test_what_becomes_ready_by_a_conflict_wakes_a_sleeper_and_what_is_put_off_does_not(connect: Connect) -> None:
+    producer, sleeper = connect(), connect()
+    producer.call(
+        "pgqueue_worker_seen",
+        id="w1",
+        queues=None,
+        exclude_queues=[],
+        hostname="host",
+        pid=1,
+        slots=1,
+        asleep_ms=60_000,
+    )
+    listener = Listener(sleeper, "pgqueue_w1")
+    for on_conflict in ("replace", "debounce"):
+        create(producer, dequeue_at=2**62)
+        create(producer, on_conflict=on_conflict, dequeue_at=2**62)
+        assert listener.heard(producer) == []
+        create(producer, on_conflict=on_conflict)
+        assert listener.heard(producer) == [("pgqueue_w1", "default")]
+
+
+@every_policy
+@pytest.mark.parametrize("key", ["k7", "new"])
+def test_the_key_is_looked_up_in_its_index(connect: Connect, on_conflict: str, key: str) -> None:
+    session = connect()
+    call = (
+        "select * from pgqueue_message_create_unique("
+        f"'{key}', '{{}}', p_on_conflict => '{on_conflict}', p_dequeue_at => 9223372036854775807)"
+    )
+    cost(session, call)  # makes its plans for an empty table
+    session.rows("""
+        insert into pgqueue_message (dequeue_at, content, unique_key)
+        select 1, '{}', 'k' || n from generate_series(1, 5000) as n
+    """)
+    each = cost(session, call)
+    assert each.read <= {UNIQUE_INDEX, PRIMARY_KEY}, each
+    assert UNIQUE_INDEX in each.read or key == "new", each
+    assert sum(each.entries.values()) <= 10, each
+    assert each.buffers < 60, each
