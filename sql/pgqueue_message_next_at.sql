@@ -12,7 +12,8 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
     -- The earliest dequeue_at (epoch ms) of the messages that wait in the queues, or null: until then a consumer that
-    -- found nothing may sleep.  One probe of pgqueue_message_ready_ix for each (queue, priority) present.
+    -- found nothing may sleep.  Paused queues are passed over: nobody could dequeue what is due there.
+    -- One probe of pgqueue_message_ready_ix for each (queue, priority) present.
     -- The plan must be generic: with p_tasks known, (task is null) = false becomes "task is not null", which is no key
     -- of the index any more, and the lane is read to its end.
     with recursive head as (
@@ -24,6 +25,7 @@ as $$
             order by m.priority desc, m.dequeue_at, m.id limit 1
         ) as h
         where q.queue <> all (p_exclude_queues)
+          and q.queue <> all (array(select s.name from pgqueue_queue s where s.paused_at is not null))
         union all
         select l.queue, h.priority, h.dequeue_at
         from head l
