@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.sql.sessions import NOON, concurrently, token
 
@@ -33,9 +34,11 @@ ENDINGS: dict[str, Ending] = {
     "defer": lambda session, held: session.value("pgqueue_message_defer", **held) is not None,
     "retry": lambda session, held: session.value("pgqueue_message_defer", **held, error={"message": "no"}) is not None,
     "fail": lambda session, held: session.value("pgqueue_message_fail", **held),
+    "cancel": lambda session, held: session.value("pgqueue_message_cancel", **held, error=None),
     "release": _answered("pgqueue_message_release"),
     "heartbeat": lambda session, held: session.value("pgqueue_message_heartbeat", **held),
     "heartbeat of many": _answered("pgqueue_message_heartbeat"),
+    "progress": lambda session, held: session.value("pgqueue_message_progress", **held, progress=Jsonb({})),
 }
 
 

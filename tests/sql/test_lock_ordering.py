@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 WORKER = "w1"
 FUNCTIONS_FOR_HELD = ("pgqueue_message_complete", "pgqueue_message_heartbeat", "pgqueue_message_release")
+FUNCTIONS_FOR_RUNNING = ("pgqueue_message_request_cancel",)
 FUNCTIONS_FOR_WAITING = ("pgqueue_message_cancel", "pgqueue_message_reschedule")
-FUNCTIONS = (*FUNCTIONS_FOR_HELD, *FUNCTIONS_FOR_WAITING)
+FUNCTIONS = (*FUNCTIONS_FOR_HELD, *FUNCTIONS_FOR_RUNNING, *FUNCTIONS_FOR_WAITING)
 
 
 def messages_for(session: Session, function: str, number: int) -> list[int]:
     """Messages as the function wants them: held or waiting."""
     ids = session.create_batch(number)
-    if function in FUNCTIONS_FOR_HELD:
+    if function not in FUNCTIONS_FOR_WAITING:
         session.dequeue(number, worker=WORKER)
     return ids
 

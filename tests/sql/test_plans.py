@@ -203,6 +203,10 @@ BY_ID = {
     "pgqueue_message_defer(77, 1, 'w1')": 1,
     "pgqueue_message_defer(77, 1, 'w1', p_error => '{}')": 1,
     "pgqueue_message_fail(77, 1, 'w1')": 1,
+    "pgqueue_message_cancel(77, 1, 'w1')": 1,
+    "pgqueue_message_progress(77, 1, 'w1', '{}')": 1,
+    f"pgqueue_message_request_cancel({HELD})": 100,
+    f"pgqueue_message_cancellations({HELD}, 'w1')": 100,
     f"pgqueue_message_cancel({WAITING})": 100,
     f"pgqueue_message_cancel({HALF + 77})": 1,
     f"pgqueue_message_reschedule({WAITING})": 100,
@@ -241,6 +245,23 @@ def test_what_is_held_is_not_in_the_way_of_what_waits(half_held: tuple[str, Sess
                 assert each.entries.get(LOCKED_INDEX, 0) == 0
                 assert each.buffers < 2000
             assert cost(session, "select pgqueue_message_expire()").buffers < 10
+
+
+def test_a_unique_message_is_found_by_its_key(half_held: tuple[str, Session, Session]) -> None:
+    """Among a hundred thousand keys, in pgqueue_message_unique_key_ix."""
+    database, session, early = half_held
+    session.rows("""
+        insert into pgqueue_message (dequeue_at, content, queue, unique_key)
+        select n, '{}', 'keyed', 'key ' || n from generate_series(1, 100000) as n
+    """)
+    with session_in(database) as fresh:
+        for each_session in (early, fresh):
+            for on_conflict in ("keep", "replace", "debounce"):
+                for key in ("key 77", "another"):
+                    call = f"pgqueue_message_create_unique('{key}', '1', p_on_conflict => '{on_conflict}')"
+                    each = cost(each_session, f"select * from {call}")
+                    assert each.read & {"pgqueue_message", READY_INDEX, LOCKED_INDEX} == set(), f"{call}: {each}"
+                    assert each.buffers < 60, f"{call}: {each}"
 
 
 def test_locks_that_ran_out_are_found_among_all_that_did_not(half_held: tuple[str, Session, Session]) -> None:
@@ -300,7 +321,7 @@ def test_every_index_of_the_queue_is_named_in_a_test_of_this_module(session: Ses
     indexes = session.column("""
         select i.relname::text from pg_index x
         join pg_class i on i.oid = x.indexrelid join pg_class t on t.oid = x.indrelid
-        where t.relname ~ '^pgqueue_[a-z]+$'
+        where t.relname in ('pgqueue_message', 'pgqueue_attempt')
     """)
     own_text = Path(__file__).read_text(encoding="utf-8")
     assert [name for name in indexes if name not in own_text] == []

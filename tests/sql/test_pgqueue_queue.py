@@ -1,0 +1,20 @@
+"""What somebody has decided about a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.sql.sessions import Session
+
+
+def test_a_queue_needs_no_row_to_be_served(session: Session) -> None:
+    session.create(queue="mail")
+    assert session.rows("select * from pgqueue_queue") == []
+    assert session.take().queue == "mail"
+
+
+def test_a_row_without_a_time_pauses_nothing(session: Session) -> None:
+    session.rows("insert into pgqueue_queue (name) values ('mail')")
+    session.create(queue="mail")
+    assert session.take().queue == "mail"
