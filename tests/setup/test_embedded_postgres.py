@@ -153,6 +153,7 @@ def test_a_server_that_is_killed_again_and_again_is_given_up(host: Host) -> None
         )
     host.wait_until_stopped()
     assert "giving up" in host.folder().log.read_text()
+    assert ask(host.user().url, "select 1") == 1  # but who asks anew is served
 
 
 def test_a_stale_pid_file_hurts_no_stranger(host: Host) -> None:
