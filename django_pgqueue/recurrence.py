@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from django_pgqueue import content
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.fields import EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 CATCH_UP = ("skip", "one", "all")
 ON_TIME = dt.timedelta(seconds=60)
 """A slot that is younger has not been missed: workers need a moment."""
 MOST_SLOTS = 1000
-"""How many missed slots are looked at a time; what is left over is dealt with a moment later."""
+"""How many missed slots are enqueued at a time; what is left over is dealt with a moment later."""
+MILLISECOND, MICROSECOND = dt.timedelta(milliseconds=1), dt.timedelta(microseconds=1)
+LOOK_BACK = [dt.timedelta(hours=1), dt.timedelta(days=1), dt.timedelta(days=31), dt.timedelta(days=366)]
+UNITS = (("week", 604_800_000), ("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +37,15 @@ class Rule:
 
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.interval_ms is None):
-            message = "A schedule has either a cron expression or an interval."
+            message = (
+                f"A schedule has either a cron expression or an interval, not {self.cron!r} and {self.interval_ms!r}."
+            )
             raise InvalidSchedule(message)
         if self.interval_ms is not None and self.interval_ms < 1:
             message = f"The interval of a schedule must be at least a millisecond, not {self.interval_ms} ms."
             raise InvalidSchedule(message)
-        next(self.after(EPOCH))
+        zone(self.timezone)
+        self.first_after(EPOCH)
 
     def after(self, moment: dt.datetime) -> Iterator[dt.datetime]:
         """The slots after ``moment``, in order, in UTC.
@@ -43,35 +53,86 @@ class Rule:
         >>> [slot.hour for slot, _ in zip(Rule(cron="0 */6 * * *").after(EPOCH), range(3))]
         [6, 12, 18]
         """
+        with suppress(OverflowError):  # at the end of the calendar
+            for slot in self._by_interval(moment) if self.cron is None else self._by_cron(self.cron, moment):
+                # In an hour that comes twice, cronsim may begin with a slot of the first one while it is the second.
+                if slot > moment:
+                    yield slot
+
+    def first_after(self, moment: dt.datetime) -> dt.datetime:
+        for slot in self.after(moment):
+            return slot
+        message = f"{self.cron or f'{self.interval_ms} ms'!r} is never due: no slot was found after {moment:%Y-%m-%d}."
+        raise InvalidSchedule(message)
+
+    def last_until(self, moment: dt.datetime, *, first: dt.datetime) -> dt.datetime:
+        """The last slot that is not after ``moment``, given that ``first`` is one.
+
+        Whoever has been away for a year has missed half a million minutes: they are not looked at one by one.
+        """
+        if self.cron is None:
+            return max(first, next(self._by_interval(moment)) - dt.timedelta(milliseconds=self.interval_ms or 0))
+        for span in LOOK_BACK:
+            if moment - first < span:
+                break
+            slots = list(takewhile(lambda slot: slot <= moment, self.after(moment - span)))
+            if slots:
+                return slots[-1]
+        *_, last = first, *takewhile(lambda slot: slot <= moment, self.after(first))
+        return last
+
+    @property
+    def words(self) -> str:
+        """The rule as people say it.
+
+        >>> Rule(interval_ms=7_200_000).words
+        'every 2 hours'
+        """
         if self.cron is not None:
-            return self._by_cron(self.cron, moment)
-        return self._by_interval(dt.timedelta(milliseconds=self.interval_ms or 0), moment)
+            return f"{_cronsim(self.cron, EPOCH).explain()} ({self.timezone})"
+        ms = self.interval_ms or 0
+        unit, size = next(((unit, size) for unit, size in UNITS if ms % size == 0), ("millisecond", 1))
+        return f"every {unit}" if ms == size else f"every {ms // size:,} {unit}s"
 
     def _by_cron(self, expression: str, moment: dt.datetime) -> Iterator[dt.datetime]:
         # cronsim knows what Debian's cron does when clocks change: a job of a skipped hour runs right after it, one of
         # a repeated hour runs once, and what runs every few minutes goes on doing so.
-        try:
-            from cronsim import CronSim, CronSimError  # noqa: PLC0415 -- only who uses cron needs it
-        except ImportError as error:
-            message = f"The schedule {expression!r} needs the package cronsim: pip install django-pgqueue[cron]."
-            raise InvalidSchedule(message) from error
-        try:
-            slots = CronSim(expression, moment.astimezone(ZoneInfo(self.timezone)))
-        except CronSimError as error:
-            message = f"{expression!r} is not a cron expression ({error}). Five fields: minute hour day month weekday."
-            raise InvalidSchedule(message) from error
-        except (ZoneInfoNotFoundError, ValueError) as error:
-            message = f"{self.timezone!r} is not a time zone. Use a name such as 'Europe/Berlin' or 'UTC'."
-            raise InvalidSchedule(message) from error
-        return (slot.astimezone(dt.UTC) for slot in slots)
+        for slot in _cronsim(expression, moment.astimezone(zone(self.timezone))):
+            yield slot.astimezone(dt.UTC)
 
-    @staticmethod
-    def _by_interval(interval: dt.timedelta, moment: dt.datetime) -> Iterator[dt.datetime]:
+    def _by_interval(self, moment: dt.datetime) -> Iterator[dt.datetime]:
         # Counted from 1970, so that every worker comes to the same slots.
+        interval = dt.timedelta(milliseconds=self.interval_ms or 0)
         slot = EPOCH + (moment - EPOCH) // interval * interval
         while True:
             slot += interval
             yield slot
+
+
+def zone(name: str) -> dt.tzinfo:
+    if name == "UTC":
+        return dt.UTC  # also where there is no list of time zones
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
+        message = (
+            f"{name!r} is not a time zone. Use a name such as 'Europe/Berlin' or 'UTC'; "
+            "if this is one, the system has no list of them: pip install tzdata."
+        )
+        raise InvalidSchedule(message) from error
+
+
+def _cronsim(expression: str, moment: dt.datetime) -> Any:
+    try:
+        from cronsim import CronSim, CronSimError  # noqa: PLC0415 -- only who uses cron needs it
+    except ImportError as error:
+        message = f"The schedule {expression!r} needs the package cronsim: pip install django-pgqueue[cron]."
+        raise InvalidSchedule(message) from error
+    try:
+        return CronSim(expression, moment)
+    except (CronSimError, ValueError, TypeError, AttributeError) as error:
+        message = f"{expression!r} is not a cron expression ({error}). Five fields: minute hour day month weekday."
+        raise InvalidSchedule(message) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +149,10 @@ class Recurrence:
         if self.catch_up not in CATCH_UP:
             message = f"catch_up must be one of {', '.join(CATCH_UP)}, not {self.catch_up!r}."
             raise InvalidSchedule(message)
+        if self.name is not None and not content.is_name(self.name):
+            message = f"{self.name!r} can not be the name of a schedule: {content.NAMES_ARE}."
+            raise InvalidSchedule(message)
+        content.normalize({"args": self.args, "kwargs": self.kwargs}, "the call of a schedule")
 
 
 def cron(
@@ -126,8 +191,23 @@ def every(
     >>> @task(schedule=every(timedelta(minutes=5)))
     ... def look_for_mail(): ...  # doctest: +SKIP
     """
-    rule = Rule(interval_ms=interval // dt.timedelta(milliseconds=1))
+    if not isinstance(interval, dt.timedelta) or interval % MILLISECOND:
+        message = f"The interval of a schedule is a timedelta of whole milliseconds, not {interval!r}."
+        raise InvalidSchedule(message)
+    rule = Rule(interval_ms=interval // MILLISECOND)
     return Recurrence(rule=rule, args=tuple(args), kwargs=dict(kwargs or {}), catch_up=catch_up, name=name)
+
+
+def check_call(
+    func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes_context: bool
+) -> None:
+    """Raises InvalidSchedule where the function of a task does not take these arguments."""
+    try:
+        inspect.signature(func).bind(*([None] if takes_context else []), *args, **kwargs)
+    except TypeError as error:
+        call = f"args={list(args)!r} and kwargs={dict(kwargs)!r}"
+        message = f"{func.__qualname__} can not be called with {call}: {error}."
+        raise InvalidSchedule(message) from error
 
 
 def due(rule: Rule, catch_up: str, *, first: dt.datetime, now: dt.datetime) -> tuple[list[dt.datetime], dt.datetime]:
@@ -138,17 +218,16 @@ def due(rule: Rule, catch_up: str, *, first: dt.datetime, now: dt.datetime) -> t
     >>> [slot.hour for slot in slots], later.hour
     ([9], 10)
     """
-    passed = [first] if first <= now else []
-    later = first
-    if passed:
-        for later in rule.after(first):
-            if later > now or len(passed) >= MOST_SLOTS:
-                break
-            passed.append(later)
-    match catch_up:
-        case "all":
-            return passed, later
-        case "one":
-            return passed[-1:], later
-        case _:
-            return [slot for slot in passed if now - slot <= ON_TIME], later
+    if first > now:
+        return [], first
+    if catch_up == "one":
+        return [rule.last_until(now, first=first)], rule.first_after(now)
+    # Slots that are younger than this have not been missed.
+    oldest = first if catch_up == "all" else max(first, now - ON_TIME)
+    slots = list(islice(_from(rule, first, oldest, now), MOST_SLOTS))
+    return slots, rule.first_after(slots[-1] if len(slots) == MOST_SLOTS else now)
+
+
+def _from(rule: Rule, first: dt.datetime, oldest: dt.datetime, now: dt.datetime) -> Iterable[dt.datetime]:
+    slots = chain([first], rule.after(first)) if oldest == first else rule.after(oldest - MICROSECOND)
+    return takewhile(lambda slot: slot <= now, slots)

@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 
 from django_pgqueue import retry, unique
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTask, InvalidTask, Task, task_backends
-from django_pgqueue.recurrence import Recurrence
+from django_pgqueue.recurrence import Recurrence, check_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,6 +166,13 @@ def _validate_schedule(task: AnyTask) -> None:
     if declared is not None and not all(isinstance(one, Recurrence) for one in several):
         message = f"schedule must be cron(...) or every(...) of django_pgqueue.recurrence, not {declared!r}."
         raise InvalidTask(message)
+    names = [one.name for one in several if one is not None and one.name is not None]
+    if len(set(names)) < len(names):
+        message = f"{task.module_path} has two schedules of the same name: {', '.join(names)}."
+        raise InvalidTask(message)
+    for one in several:
+        if one is not None:
+            check_call(task.func, one.args, one.kwargs, takes_context=task.takes_context)
 
 
 def _validate_exceptions(task: AnyTask) -> None:

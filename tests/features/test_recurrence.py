@@ -1,0 +1,362 @@
+"""Rules and their slots: what is due when, also on the days on which clocks change."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import islice, pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import assume, example, given, settings, strategies as st
+
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.exceptions import InvalidContent, InvalidSchedule
+from django_pgqueue.fields import EPOCH
+from django_pgqueue.recurrence import MOST_SLOTS, ON_TIME, Rule, cron, due, every
+from django_pgqueue.tasks import task
+
+BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
+MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta(days=1)
+MINUTELY = Rule(cron="* * * * *")
+
+
+def at(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
+
+
+def slots(rule: Rule, after: str, number: int = 4) -> list[str]:
+    """The next slots, in the rule's own time zone."""
+    found = islice(rule.after(at(after)), number)
+    return [slot.astimezone(ZoneInfo(rule.timezone)).strftime("%m-%d %H:%M%z") for slot in found]
+
+
+# Rules
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("*/15 * * * *", ["01-01 00:15", "01-01 00:30", "01-01 00:45", "01-01 01:00"]),
+        ("30 2 * * *", ["01-01 02:30", "01-02 02:30", "01-03 02:30", "01-04 02:30"]),
+        ("0 9 * * mon-fri", ["01-01 09:00", "01-02 09:00", "01-05 09:00", "01-06 09:00"]),
+        ("0 0 1,15 * *", ["01-15 00:00", "02-01 00:00", "02-15 00:00", "03-01 00:00"]),
+        ("0 0 L * *", ["01-31 00:00", "02-28 00:00", "03-31 00:00", "04-30 00:00"]),
+        ("0 12 13 * fri", ["01-02 12:00", "01-09 12:00", "01-13 12:00", "01-16 12:00"]),
+    ],
+)
+def test_a_cron_expression_means_what_it_means_to_cron(expression: str, expected: list[str]) -> None:
+    rule = Rule(cron=expression)
+    assert slots(rule, "2026-01-01") == [f"{slot}+0000" for slot in expected]
+
+
+def test_a_leap_day_comes_every_four_years_but_not_in_2100() -> None:
+    found = Rule(cron="0 0 29 2 *", timezone=NEW_YORK).after(at("2090-01-01"))
+    assert [slot.year for slot in islice(found, 4)] == [2092, 2096, 2104, 2108]
+
+
+def test_an_interval_is_counted_from_1970_so_that_all_workers_agree() -> None:
+    rule = every(7 * MINUTE).rule
+    found = list(islice(rule.after(at("2026-01-01 00:00:01")), 3))
+    assert [(slot - EPOCH) % (7 * MINUTE) for slot in found] == [dt.timedelta()] * 3
+    assert list(islice(rule.after(at("2026-01-01 00:01")), 3)) == found
+    assert next(rule.after(found[0])) == found[1], "after means after"
+
+
+def test_an_interval_before_1970_is_no_special_case() -> None:
+    assert next(every(HOUR).rule.after(at("1969-12-31 22:30"))) == at("1969-12-31 23:00")
+
+
+# The days on which clocks change
+
+
+def test_clocks_forward_in_berlin() -> None:
+    """On 2026-03-29 there is no 02:30: the job runs when the clocks have been put forward, and once."""
+    rule = Rule(cron="30 2 * * *", timezone=BERLIN)
+    assert slots(rule, "2026-03-27 12:00") == [
+        "03-28 02:30+0100",
+        "03-29 03:00+0200",
+        "03-30 02:30+0200",
+        "03-31 02:30+0200",
+    ]
+
+
+def test_clocks_back_in_berlin() -> None:
+    """On 2026-10-25 there are two 02:30: the job runs at the first."""
+    rule = Rule(cron="30 2 * * *", timezone=BERLIN)
+    assert slots(rule, "2026-10-23 12:00") == [
+        "10-24 02:30+0200",
+        "10-25 02:30+0200",
+        "10-26 02:30+0100",
+        "10-27 02:30+0100",
+    ]
+
+
+def test_clocks_forward_in_new_york() -> None:
+    rule = Rule(cron="15 2 * * *", timezone=NEW_YORK)
+    assert slots(rule, "2026-03-07 12:00", 2) == ["03-08 03:00-0400", "03-09 02:15-0400"]
+
+
+def test_clocks_back_in_new_york() -> None:
+    rule = Rule(cron="15 1 * * *", timezone=NEW_YORK)
+    assert slots(rule, "2026-10-31 12:00", 3) == ["11-01 01:15-0400", "11-02 01:15-0500", "11-03 01:15-0500"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "before"), [(BERLIN, "2026-03-29 00:10"), (NEW_YORK, "2026-03-08 06:10"), (BERLIN, "2026-10-25 00:10")]
+)
+def test_what_runs_every_few_minutes_goes_on_while_clocks_change(zone: str, before: str) -> None:
+    found = list(islice(Rule(cron="*/20 * * * *", timezone=zone).after(at(before)), 9))
+    assert {later - earlier for earlier, later in pairwise(found)} == {20 * MINUTE}
+
+
+def test_intervals_know_nothing_of_clocks() -> None:
+    found = list(islice(every(HOUR).rule.after(at("2026-03-29 00:10")), 6))
+    assert {later - earlier for earlier, later in pairwise(found)} == {HOUR}
+
+
+def test_in_the_second_of_two_equal_hours_the_next_slot_is_not_one_of_the_first() -> None:
+    rule = Rule(cron="45 2 * * *", timezone=BERLIN)
+    second_time_two = at("2026-10-25 01:10")  # 02:10 for the second time
+    assert slots(rule, "2026-10-25 01:10", 1) == ["10-26 02:45+0100"]
+    assert next(rule.after(second_time_two)) > second_time_two
+
+
+# What has been missed
+
+
+def test_nothing_is_due_before_its_time() -> None:
+    first = at("2026-01-01 12:00")
+    for catch_up in ("skip", "one", "all"):
+        assert due(MINUTELY, catch_up, first=first, now=first - dt.timedelta(milliseconds=1)) == ([], first)
+
+
+@pytest.mark.parametrize("catch_up", ["skip", "one", "all"])
+def test_what_is_due_now_runs_now(catch_up: str) -> None:
+    first = at("2026-01-01 12:00")
+    assert due(MINUTELY, catch_up, first=first, now=first) == ([first], first + MINUTE)
+    assert due(MINUTELY, catch_up, first=first, now=first + dt.timedelta(seconds=59)) == ([first], first + MINUTE)
+
+
+def test_skip_leaves_out_what_is_older_than_a_minute() -> None:
+    rule, first = Rule(cron="0 * * * *"), at("2026-01-01 00:00")
+    assert due(rule, "skip", first=first, now=at("2026-01-01 09:30")) == ([], at("2026-01-01 10:00"))
+    on_time = at("2026-01-01 09:00") + ON_TIME
+    assert due(rule, "skip", first=first, now=on_time) == ([at("2026-01-01 09:00")], at("2026-01-01 10:00"))
+
+
+def test_one_runs_once_for_all_that_was_missed() -> None:
+    rule, first = Rule(cron="0 * * * *"), at("2026-01-01 00:00")
+    assert due(rule, "one", first=first, now=at("2026-01-01 09:30")) == (
+        [at("2026-01-01 09:00")],
+        at("2026-01-01 10:00"),
+    )
+
+
+def test_all_runs_each() -> None:
+    rule, first = Rule(cron="0 * * * *"), at("2026-01-01 00:00")
+    found, later = due(rule, "all", first=first, now=at("2026-01-01 09:30"))
+    assert found == [first + n * HOUR for n in range(10)]
+    assert later == at("2026-01-01 10:00")
+
+
+@pytest.mark.parametrize(
+    "rule", [MINUTELY, every(MINUTE).rule, every(dt.timedelta(milliseconds=1)).rule], ids=["cron", "minute", "ms"]
+)
+@pytest.mark.parametrize("away", [MOST_SLOTS * MINUTE, 3 * MOST_SLOTS * MINUTE, 400 * DAY])
+def test_one_is_one_however_long_nobody_worked(rule: Rule, away: dt.timedelta) -> None:
+    first = at("2026-01-01 12:00")
+    now = first + away
+    assert due(rule, "one", first=first, now=now) == ([now], rule.first_after(now))
+    rare = Rule(cron="0 0 29 2 *")
+    assert due(rare, "one", first=at("2024-02-29"), now=at("2031-05-05")) == ([at("2028-02-29")], at("2032-02-29"))
+
+
+def test_of_very_many_a_part_is_enqueued_and_the_rest_a_moment_later() -> None:
+    first = at("2026-01-01 12:00")
+    now = first + (2 * MOST_SLOTS + 500) * MINUTE
+    found: list[dt.datetime] = []
+    looks = 0
+    while first <= now:
+        some, first = due(MINUTELY, "all", first=first, now=now)
+        assert len(some) <= MOST_SLOTS
+        found += some
+        looks += 1
+    assert looks == 3
+    assert found == [at("2026-01-01 12:00") + n * MINUTE for n in range(2 * MOST_SLOTS + 501)]
+
+
+# Over any sequence of looks
+
+MINUTES = st.sampled_from(["*", "*/7", "0", "30", "15,45", "59"])
+HOURS = st.sampled_from(["*", "*/6", "0", "1", "2", "2,3", "1-3", "12"])
+DAYS = st.sampled_from(["*", "*/10", "1", "8", "25", "29", "L"])
+MONTHS = st.sampled_from(["*", "2", "3", "10,11", "*/5"])
+WEEKDAYS = st.sampled_from(["*", "sun", "mon-fri", "1#2"])
+ZONES = st.sampled_from([BERLIN, NEW_YORK, "UTC", "Asia/Kolkata"])
+CRON_RULES = st.builds(lambda zone, *fields: (" ".join(fields), zone), ZONES, MINUTES, HOURS, DAYS, MONTHS, WEEKDAYS)
+AROUND_CHANGES = st.sampled_from(
+    [at("2026-03-29 01:00"), at("2026-10-25 01:00"), at("2026-03-08 07:00"), at("2026-11-01 06:00"), at("2028-02-29")]
+)
+NEAR = st.integers(-4 * 86_400_000, 4 * 86_400_000).map(lambda ms: dt.timedelta(milliseconds=ms))
+MOMENTS = st.builds(lambda change, distance: change + distance, AROUND_CHANGES, NEAR)
+
+
+def rule_of(expression: str, zone: str) -> Rule:
+    try:
+        return Rule(cron=expression, timezone=zone)
+    except InvalidSchedule as error:
+        assume("is never due" not in str(error))
+        raise
+
+
+@given(CRON_RULES, MOMENTS)
+@example(("45 2 * * *", BERLIN), at("2026-10-25 01:10"))
+@settings(max_examples=150, deadline=None)
+def test_slots_are_strictly_increasing_and_after_the_moment(words: tuple[str, str], moment: dt.datetime) -> None:
+    found = [moment, *islice(rule_of(*words).after(moment), 40)]
+    assert all(earlier < later for earlier, later in pairwise(found))
+
+
+@given(CRON_RULES, MOMENTS, st.integers(0, 6 * 3_600_000))
+@settings(max_examples=150, deadline=None)
+def test_the_next_slot_does_not_depend_on_where_somebody_began_to_look(
+    words: tuple[str, str], moment: dt.datetime, later_ms: int
+) -> None:
+    rule, later = rule_of(*words), moment + dt.timedelta(milliseconds=later_ms)
+    from_before = next(slot for slot in rule.after(moment) if slot > later)
+    assert next(rule.after(later)) == from_before
+
+
+GAPS = st.lists(st.integers(1, 5 * 86_400_000).map(lambda ms: dt.timedelta(milliseconds=ms)), min_size=1, max_size=8)
+RULES = st.one_of(
+    CRON_RULES.map(lambda words: ("cron", words)),
+    st.integers(60_000, 90_000_000).map(lambda ms: ("interval", ms)),
+)
+
+
+@given(RULES, MOMENTS, GAPS)
+@settings(max_examples=150, deadline=None)
+def test_over_any_sequence_of_looks_no_slot_is_lost_and_none_comes_twice(
+    kind: tuple[str, tuple[str, str] | int], moment: dt.datetime, gaps: list[dt.timedelta]
+) -> None:
+    words = kind[1]
+    rule = Rule(interval_ms=words) if isinstance(words, int) else rule_of(*words)
+    start = rule.first_after(moment)
+    looks = [moment]
+    for gap in gaps:
+        looks.append(looks[-1] + gap)
+    every_slot = []
+    for slot in rule.after(moment):
+        if slot > looks[-1]:
+            break
+        every_slot.append(slot)
+
+    found: dict[str, list[dt.datetime]] = {}
+    for catch_up in ("all", "one", "skip"):
+        found[catch_up], first = [], start
+        for now in looks:
+            while True:
+                some, first = due(rule, catch_up, first=first, now=now)
+                found[catch_up] += some
+                if first > now:
+                    break
+        assert first == rule.first_after(looks[-1])
+
+    assert found["all"] == every_slot
+    newest = {max((s for s in every_slot if earlier < s <= now), default=None) for earlier, now in pairwise(looks)}
+    assert found["one"] == sorted(slot for slot in newest if slot is not None)
+    fresh = {s for s in every_slot for earlier, now in pairwise(looks) if earlier < s <= now and now - s <= ON_TIME}
+    assert found["skip"] == sorted(fresh)
+
+
+# Words and errors
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (Rule(cron="30 2 * * mon-fri", timezone=BERLIN), "At 02:30 on Monday through Friday (Europe/Berlin)"),
+        (Rule(interval_ms=60_000), "every minute"),
+        (Rule(interval_ms=300_000), "every 5 minutes"),
+        (Rule(interval_ms=129_600_000), "every 36 hours"),
+        (Rule(interval_ms=1_500), "every 1,500 milliseconds"),
+    ],
+)
+def test_a_rule_has_words(rule: Rule, words: str) -> None:
+    assert rule.words == words
+
+
+@pytest.mark.parametrize(
+    "expression", ["", "daily", "60 * * * *", "* * * *", "* * * * * * *", "0 0 31 2 *", "0 0 */30 * 2#3", "5/0 * * * *"]
+)
+def test_a_wrong_cron_expression_is_named(expression: str) -> None:
+    with pytest.raises(InvalidSchedule) as caught:
+        cron(expression)
+    assert repr(expression) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Mars/Olympus", "Europe", "/etc/localtime", "../UTC", "a\0b"])
+def test_a_wrong_time_zone_is_named(name: str) -> None:
+    with pytest.raises(InvalidSchedule) as caught:
+        cron("0 0 * * *", timezone=name)
+    assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize("interval", [dt.timedelta(), -HOUR, dt.timedelta(microseconds=1500), 60, "1 hour", None])
+def test_a_wrong_interval_is_named(interval: object) -> None:
+    with pytest.raises(InvalidSchedule) as caught:
+        every(interval)  # type: ignore[arg-type]
+    shown = "ms" if isinstance(interval, dt.timedelta) and not interval.microseconds else repr(interval)
+    assert shown in str(caught.value)
+
+
+def test_an_interval_beyond_the_calendar_is_an_error_and_no_endless_search() -> None:
+    with pytest.raises(InvalidSchedule, match="86400000000000000 ms' is never due"):
+        Rule(interval_ms=86_400_000 * 10**9)
+
+
+def test_a_rule_is_one_thing() -> None:
+    for both in ({"cron": "* * * * *", "interval_ms": 1000}, {}):
+        with pytest.raises(InvalidSchedule, match="either a cron expression or an interval"):
+            Rule(**both)  # type: ignore[arg-type]
+
+
+def test_a_wrong_policy_a_wrong_name_and_a_wrong_call_are_named() -> None:
+    with pytest.raises(InvalidSchedule, match="skip, one, all, not 'never'"):
+        cron("0 0 * * *", catch_up="never")
+    with pytest.raises(InvalidSchedule, match="'' can not be the name of a schedule"):
+        every(HOUR, name="")
+    with pytest.raises(InvalidContent, match=r"the call of a schedule\['kwargs'\]\['at'\]"):
+        every(HOUR, kwargs={"at": EPOCH})
+
+
+def test_the_project_s_time_zone_is_meant_where_none_is_named(settings: object) -> None:
+    settings.TIME_ZONE = NEW_YORK  # type: ignore[attr-defined]
+    assert cron("0 0 * * *").rule.timezone == NEW_YORK
+
+
+def report(day: str, *, copies: int = 1) -> None: ...
+
+
+def greet(context: object, name: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ("0 0 * * *", "schedule must be cron"),
+        ([every(HOUR, args=["mon"])], "schedule must be cron"),
+        (every(HOUR), "report can not be called with args=\\[\\] .*missing a required argument: 'day'"),
+        (every(HOUR, args=["mon"], kwargs={"colour": 1}), "colour"),
+        ((every(HOUR, args=["mon"], name="a"), every(DAY, args=["tue"], name="a")), "two schedules of the same name"),
+    ],
+)
+def test_a_schedule_that_can_not_work_is_an_error_where_it_is_declared(schedule: object, words: str) -> None:
+    with pytest.raises((InvalidTask, InvalidSchedule), match=words):
+        task(report, schedule=schedule)
+
+
+def test_the_context_is_not_among_the_arguments_of_a_schedule() -> None:
+    task(greet, takes_context=True, schedule=every(HOUR, args=["Ada"]))
+    with pytest.raises(InvalidSchedule, match="greet can not be called"):
+        task(greet, takes_context=True, schedule=every(HOUR, args=["Ada", "Grace"]))
