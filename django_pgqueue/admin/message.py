@@ -159,7 +159,7 @@ class Detail(Columns):
     def finished(self, message: Message) -> SafeString | str:
         if not may_see(self.user, "attempt"):
             return display.quiet("You have no permission to see the history.")
-        found = finished_attempts(message)
+        found: list[dict[str, Any]] = message.__dict__["finished"]
         if not found:
             return "none"
         context = {
@@ -305,6 +305,13 @@ class MessageAdmin(ReadOnlyAdmin):
             )
         )
         return found
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        message = super().get_object(request, object_id, from_field)
+        if message is not None:
+            # Now, and not when the page is rendered, which is after the bounds of its queries have ended.
+            message.__dict__["finished"] = finished_attempts(message) if may_see(request.user, "attempt") else []
+        return message
 
     def shown(self, request: HttpRequest) -> Detail:
         def look() -> Detail:

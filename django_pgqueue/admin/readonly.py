@@ -47,6 +47,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.message_user(request, self._stopped(error), messages.ERROR)
             return HttpResponseRedirect(request.path)
 
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        with bounded(alias()):
+            return super().changeform_view(request, *args, **kwargs)
+
     def _stopped(self, error: Exception) -> str:
         if isinstance(error.__cause__, QueryCanceled):
             return (

@@ -1,0 +1,139 @@
+"""No page reads a large table from one end to the other, whatever is asked and whatever the statistics say."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.admin.conftest import ATTEMPTS, MESSAGES, sql
+from tests.admin.cost import AT_MOST, DAYS, SERVED, fill, measured, partitions, rare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import DjangoDbBlocker
+
+    from tests.admin.page import Visitor
+
+pytestmark = pytest.mark.slow
+
+ROWS = 210_000
+TODAY = dt.datetime.now(dt.UTC).date()
+YESTERDAY = TODAY - dt.timedelta(days=1)
+TOMORROW = TODAY + dt.timedelta(days=1)
+
+QUESTIONS = {
+    MESSAGES: [
+        "",
+        "o=1",
+        "p=100",
+        "status=scheduled",
+        "status=scheduled&p=200",
+        "status=ready",
+        "status=running",
+        "status=expired",
+        "queue=mail",
+        "queue=rare",
+        "queue=none",
+        "queue=mail&status=ready",
+        "task=shop.tasks.t1",
+        "task=shop.rare",
+        "task=(raw)",
+        "channel=tenant-1",
+        "channel=rare",
+        f"dequeue_at__range__gte_0={TOMORROW}&dequeue_at__range__lte_0={TOMORROW}",
+        "dequeue_at__range__lte_0=1971-01-01",
+        f"created_at__range__gte_0={YESTERDAY}&created_at__range__lte_0={YESTERDAY}",
+        "created_at__range__lte_0=1971-01-01",
+        "q=77",
+        "q=rare",
+        "q=nothing",
+    ],
+    ATTEMPTS: [
+        "",
+        "o=1",
+        "p=200",
+        "message_id=77",
+        "q=77",
+        "q=tasks.t1",
+        "q=nothing",
+        "status__exact=failed",
+        "status__exact=lost",
+        "final__exact=0",
+        "error_class=ValueError",
+        "queue=mail",
+        "task=shop.tasks.t1",
+        "channel=nothing",
+        "duration__range__gte=1.9",
+        "duration__range__gte=3600",
+        f"finished_at__range__gte_0={YESTERDAY}&finished_at__range__gte_1=10:00&finished_at__range__lte_0={YESTERDAY}",
+        f"finished_at__range__gte_0={YESTERDAY}&status__exact=failed",
+        "finished_at__range__lte_0=1971-01-01",
+    ],
+}
+ASKED = [f"{url}?{question}" for url, questions in QUESTIONS.items() for question in questions]
+
+
+@pytest.fixture(scope="module")
+def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[list[str]]:
+    """Tables that were analysed when they were empty, and are full now."""
+    with django_db_blocker.unblock():
+        sql("truncate pgqueue_message, pgqueue_attempt")
+        tables = partitions()
+        for table in tables:
+            sql(f"alter table {table} set (autovacuum_enabled = off)")
+        # A queue that has been drained has pages and no rows; the next days of the history have neither.
+        fill_and_drain()
+        for table in tables:
+            sql(f"analyze {table}")
+        rare()
+        fill(ROWS)
+        yield tables
+        sql("truncate pgqueue_message, pgqueue_attempt")
+        for table in tables:
+            sql(f"alter table {table} reset (autovacuum_enabled)")
+        for days in range(1, DAYS + 1):
+            sql(f"drop table pgqueue_attempt_{TODAY - dt.timedelta(days=days):%Y%m%d}")
+
+
+def fill_and_drain() -> None:
+    sql("insert into pgqueue_message (dequeue_at, content) select 0, '{}' from generate_series(1, 5000)")
+    sql("delete from pgqueue_message")
+
+
+@pytest.fixture(scope="module", params=["analysed when empty", "analysed when full"])
+def statistics(request: pytest.FixtureRequest, filled: list[str], django_db_blocker: DjangoDbBlocker) -> str:
+    with django_db_blocker.unblock():
+        if request.param == "analysed when full":
+            for table in [*filled, "pgqueue_attempt"]:
+                sql(f"analyze {table}")
+    return str(request.param)
+
+
+@pytest.mark.parametrize("question", ASKED)
+def test_a_list_reads_no_table_from_end_to_end(root: Visitor, statistics: str, question: str) -> None:
+    with measured() as cost:
+        page = root.open(question)
+    assert page.response.request["PATH_INFO"] + "?" + page.response.request["QUERY_STRING"] == question
+    assert not page.said, "stopped, or not understood"
+    assert cost.statements
+    assert not cost.scanned, cost.statements
+
+
+@pytest.mark.parametrize("question", SERVED)
+def test_where_an_index_leads_little_is_read(root: Visitor, statistics: str, question: str) -> None:
+    with measured() as cost:
+        root.open(question)
+    assert cost.buffers < AT_MOST, cost
+
+
+def test_a_page_of_one_row_costs_some_probes(root: Visitor, statistics: str) -> None:
+    [[message]] = sql("select max(id) from pgqueue_message")
+    [[attempt]] = sql("select max(id) from pgqueue_attempt")
+    for url in (f"{MESSAGES}{message}/change/", f"{ATTEMPTS}{attempt}/change/"):
+        with measured() as cost:
+            root.open(url)
+        assert not cost.scanned
+        assert cost.buffers < 300, (url, cost)
