@@ -69,3 +69,7 @@ def seconds(duration: float | dt.timedelta) -> float:
 
 class InvalidSchedule(PgQueueError, ValueError):
     """The schedule can not be understood."""
+
+
+class TaskTimeout(PgQueueError, TimeoutError):
+    """The task took longer than its timeout."""

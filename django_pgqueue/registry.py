@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
 import re
 import sys
@@ -58,6 +59,13 @@ def scheduled(alias: str) -> list[AnyTask]:
             if isinstance(value, Task) and getattr(value, "schedule", None) and value.backend == alias:
                 found[value.module_path] = value
     return [found[path] for path in sorted(found)]
+
+
+@cache
+def timeout_seconds(path: str) -> float | None:
+    """How long an attempt of the task at a dotted path may take."""
+    timeout = getattr(find(path), "timeout", None)
+    return timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
 
 
 @cache

@@ -37,6 +37,9 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
     """These fail the task at once."""
     atomic: bool = False
     """One transaction for the task, what it writes and enqueues in the queue's database, and its completion."""
+    timeout: float | dt.timedelta | None = None
+    """Seconds that an attempt may take, or a timedelta.  An async task is cancelled then; a thread can not be, so its
+    attempt is ended and its process is replaced."""
     unique_key: str | bool | Callable[..., str] | None = None
     """At most one message with this key waits or runs: a text, a callable of the arguments, or True for one message for
     each set of arguments."""
@@ -146,6 +149,7 @@ def validate_extras(task: AnyTask) -> None:
     _validate_exceptions(task)
     unique.validate(task)
     _validate_schedule(task)
+    _validate_timeout(task)
     if getattr(task, "atomic", False) and iscoroutinefunction(task.func):
         message = (
             f"{task.module_path} is async and atomic, but Django's transactions do not work in async code. "
@@ -157,6 +161,16 @@ def validate_extras(task: AnyTask) -> None:
         raise InvalidTask(message)
     if delay is not None and not task.get_backend().supports_defer:
         message = "Backend does not support run_after."
+        raise InvalidTask(message)
+
+
+def _validate_timeout(task: AnyTask) -> None:
+    timeout = getattr(task, "timeout", None)
+    if timeout is None:
+        return
+    seconds = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
+    if type(seconds) not in (int, float) or not 0 < seconds < float("inf"):
+        message = f"timeout must be a number of seconds above 0, a timedelta, or None, not {timeout!r}."
         raise InvalidTask(message)
 
 

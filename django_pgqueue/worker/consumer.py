@@ -21,6 +21,7 @@ from django_pgqueue.worker.floors import Floors
 from django_pgqueue.worker.idleness import Idleness
 from django_pgqueue.worker.pace import Pace
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED, Recycling
 from django_pgqueue.worker.scheduler import Scheduler
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.waker import Waker
@@ -70,6 +71,9 @@ class Consumer:
         self.pace = Pace(settings.threads)
         self.floors = Floors()
         self.scheduler = Scheduler(self.backend)
+        self.recycling = Recycling(settings)
+        self.recycled = False
+        self.jobs = 0
         self.idleness = Idleness(listen=settings.listen)
         self.held: dict[int, Held] = {}
         self.unstarted: list[Received] = []
@@ -114,12 +118,14 @@ class Consumer:
             if self.stop_by is not None and not self.stopping:
                 self._begin_to_stop()
             self._reconnect_if_needed()
+            self._time_out()
             if not self.connection.closed:
                 self._collect()
                 self._record_if_due()
                 self._give_back_if_stopping_or_stalled()
                 self._heartbeat_if_due()
                 self._attend_if_due()
+                self._recycle_if_due()
                 self._be_seen_if_due()
                 self._maintain_if_due()
                 self._schedule_if_due()
@@ -132,6 +138,19 @@ class Consumer:
         if self.stop_by is None:
             return self.drained and not self.held
         return self.stop_now or not self.held or time.monotonic() > self.stop_by
+
+    # Limits
+
+    def _time_out(self) -> None:
+        for message in self.slots.time_out(time.monotonic()):
+            self.recycling.timed_out(message.id)
+
+    def _recycle_if_due(self) -> None:
+        self.recycling.consider(self.jobs)
+        if self.recycling.reason is not None and self.stop_by is None:
+            logger.info("recycling worker=%s: %s", self.id, self.recycling.reason)
+            self.recycled = True
+            self.stop()
 
     # Claiming
 
@@ -207,6 +226,7 @@ class Consumer:
         if collected:
             self.last_progress = time.monotonic()
             self.first_ended = self.first_ended if self.ended else self.last_progress
+            self.jobs += len(collected)
             self.ended += collected
             self.pace.learn(collected)
 
@@ -309,7 +329,7 @@ class Consumer:
 
     def _seconds_until_something_is_due(self) -> float:
         now = time.monotonic()
-        due = [now + LONGEST_WAIT_SECONDS]
+        due = [now + LONGEST_WAIT_SECONDS, self.slots.next_timeout()]
         if self.connection.closed:
             due.append(self.reconnect_at)
         elif self.slots.done or self.ended:
@@ -325,7 +345,8 @@ class Consumer:
             due += [self.next_heartbeat, self.next_attention]
         if self.slots.waiting():
             due.append(self.last_progress + STALLED_SECONDS)
-        return 0.0 if self.drained else min(due) - now
+        over = self.drained or (self.stop_by is not None and not self.held)
+        return 0.0 if over else min(due) - now
 
     def _notified(self) -> None:
         try:
@@ -397,6 +418,8 @@ class Consumer:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
         self.waker.close()
         logger.info("stopped worker=%s abandoned=%s", self.id, len(self.held))
+        if self.recycled:
+            return RECYCLED
         return 1 if self.held else 0
 
     def _abandon(self) -> None:

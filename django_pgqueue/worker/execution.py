@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
 import threading
@@ -20,7 +21,14 @@ from django_pgqueue.compat import (
     task_started,
 )
 from django_pgqueue.context import Deferral, PgQueueContext
-from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as RetryAsked, TaskCancelled, UnknownTask
+from django_pgqueue.exceptions import (
+    AttemptLost,
+    InvalidContent,
+    Retry as RetryAsked,
+    TaskCancelled,
+    TaskTimeout,
+    UnknownTask,
+)
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.outcome import (
     Abandoned,
@@ -80,7 +88,7 @@ class Execution:
     async def arun(self) -> Ended:
         try:
             self._start()
-            value = await self.task.func(*self._arguments(), **self.result.kwargs)
+            value = await self._acall()
             return self._ended(self._succeeded(value))
         except BaseException as exception:
             if _is_ctrl_c(exception):
@@ -114,6 +122,30 @@ class Execution:
         # task.call asks each time what kind of function it is; here that is known.
         call = self.task.call if registry.is_async(self.message.task or "") else self.task.func
         return call(*self._arguments(), **self.result.kwargs)
+
+    async def _acall(self) -> Any:
+        seconds = registry.timeout_seconds(self.message.task or "")
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await self.task.func(*self._arguments(), **self.result.kwargs)
+        except TimeoutError as error:
+            if limit.expired():
+                raise self._timeout(seconds) from error
+            raise
+
+    def timed_out(self) -> Ended:
+        """The end of an attempt whose thread goes on: made on a copy, because the thread still has this one."""
+        other = copy.copy(self)
+        if hasattr(self, "result"):
+            other.result = copy.copy(self.result)
+            object.__setattr__(other.result, "errors", list(self.result.errors))
+        try:
+            raise self._timeout(registry.timeout_seconds(self.message.task or ""))
+        except TaskTimeout as exception:
+            return other._ended(other._not_succeeded(exception))  # noqa: SLF001
+
+    def _timeout(self, seconds: float | None) -> TaskTimeout:
+        return TaskTimeout(f"The task {self.message.task} took longer than its timeout of {seconds:g} seconds.")
 
     def _arguments(self) -> list[Any]:
         if not self.task.takes_context:

@@ -21,6 +21,10 @@ class WorkerSettings:
     grace_seconds: float = 25
     history_days: int | None = 30
     listen: bool = True
+    max_jobs: int | None = None
+    """A process that has done so many is replaced."""
+    max_memory_mb: int | None = None
+    """A process that uses more is replaced."""
 
     @property
     def lock_ms(self) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -51,6 +52,7 @@ class Slots:
         self.done: deque[Ended] = deque()
         self.refill_below = 0
         self._waiting: SimpleQueue[Received | None] = SimpleQueue()
+        self._timed: dict[int, tuple[float, Execution]] = {}
         self._threads: list[threading.Thread] = []
         self._coroutines = Coroutines(self)
 
@@ -113,10 +115,29 @@ class Slots:
 
     def _work(self) -> None:
         while (message := self._waiting.get()) is not None:
-            end = self.execution(message).run()
+            execution = self.execution(message)
+            seconds = timeout_seconds(message)
+            if seconds is not None:
+                self._timed[message.id] = (time.monotonic() + seconds, execution)
+            end = execution.run()
             leave_connections_clean(message)
-            self.ended(end)
+            # Who takes it out ends the attempt: this thread, or the consumer when the time is up.
+            if seconds is None or self._timed.pop(message.id, None) is not None:
+                self.ended(end)
         connections.close_all()
+
+    def time_out(self, now: float) -> list[Received]:
+        """Ends the attempts whose time is up.  Their threads go on: the process has to be replaced."""
+        messages = []
+        for message_id, (deadline, _) in list(self._timed.items()):
+            if now >= deadline and (taken := self._timed.pop(message_id, None)) is not None:
+                self.ended(taken[1].timed_out())
+                messages.append(taken[1].message)
+        return messages
+
+    def next_timeout(self) -> float:
+        """When the next attempt's time is up, by the monotonic clock."""
+        return min((deadline for deadline, _ in list(self._timed.values())), default=float("inf"))
 
 
 class Coroutines:
@@ -181,6 +202,13 @@ def is_async(message: Received) -> bool:
         return registry.is_async(message.task or "")
     except UnknownTask:  # a thread will find out, and say so in the history
         return False
+
+
+def timeout_seconds(message: Received) -> float | None:
+    try:
+        return registry.timeout_seconds(message.task or "")
+    except UnknownTask:
+        return None
 
 
 def leave_connections_clean(message: Received) -> None:

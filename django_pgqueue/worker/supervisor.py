@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +109,10 @@ class Supervisor:
     def _ended(self, place: Place, pid: int, code: int) -> None:
         if self.stops_asked or (self.settings.burst and code == 0):
             place.start_at = float("inf")
-            self.code = max(self.code, 0 if code == 0 else 1)
+            self.code = max(self.code, 0 if code in (0, RECYCLED) else 1)
+            return
+        if code == RECYCLED:
+            place.start_at = 0.0
             return
         lived = time.monotonic() - place.started
         place.crashes = 1 if lived > STABLE_SECONDS else place.crashes + 1

@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_pgqueue.checks import ours
 from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
 from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.supervisor import Supervisor
 
@@ -35,6 +36,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--burst", "--batch", action="store_true", help="Leave when nothing is ready, instead of waiting for more."
         )
+        parser.add_argument(
+            "--max-jobs", "--max-tasks", type=int, metavar="N", help="Replace a process that has done so many jobs."
+        )
+        parser.add_argument("--max-memory", type=int, metavar="MB", help="Replace a process that uses more memory.")
         parser.add_argument("--lock-seconds", type=float, metavar="S", help="Overrides LOCK_SECONDS of the backend.")
         parser.add_argument("--grace-seconds", type=float, metavar="S", help="Overrides GRACE_SECONDS of the backend.")
         parser.add_argument("--backend", metavar="ALIAS", help="Alias in TASKS (default: the first that is ours).")
@@ -56,9 +61,9 @@ class Command(BaseCommand):
     def _settings(self, options: dict[str, Any]) -> WorkerSettings:
         backend = self._backend(options["backend"])
         defaults = ours()[backend].settings
-        for name in ("processes", "threads"):
-            if options[name] < 1:
-                message = f"--{name} {options[name]} is not a number from 1 on."
+        for name in ("processes", "threads", "max_jobs", "max_memory"):
+            if options[name] is not None and options[name] < 1:
+                message = f"--{name.replace('_', '-')} {options[name]} is not a number from 1 on."
                 raise CommandError(message)
         return WorkerSettings(
             backend=backend,
@@ -71,6 +76,8 @@ class Command(BaseCommand):
             grace_seconds=seconds("grace-seconds", options["grace_seconds"], defaults.grace_seconds),
             history_days=defaults.history_days,
             listen=defaults.listen,
+            max_jobs=options["max_jobs"],
+            max_memory_mb=options["max_memory"],
         )
 
     def _backend(self, alias: str | None) -> str:
@@ -90,6 +97,12 @@ class Command(BaseCommand):
 def run(settings: WorkerSettings) -> int:
     if settings.processes > 1 or not settings.burst:
         return Supervisor(settings).run()
+    while (code := run_here(settings)) == RECYCLED:
+        pass  # a burst goes on in this process: there is nobody to replace it
+    return code
+
+
+def run_here(settings: WorkerSettings) -> int:
     consumer = Consumer(settings)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
