@@ -56,7 +56,8 @@ def scheduled(alias: str) -> list[AnyTask]:
     for module in list(sys.modules.values()):
         # A module may be anything that somebody has put there.
         for value in list(getattr(module, "__dict__", {}).values()):
-            if isinstance(value, Task) and getattr(value, "schedule", None) and value.backend == alias:
+            # type(), because isinstance() would wake lazy objects, which may not be ready.
+            if issubclass(type(value), Task) and getattr(value, "schedule", None) and value.backend == alias:
                 found[value.module_path] = value
     return [found[path] for path in sorted(found)]
 
