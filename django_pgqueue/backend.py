@@ -7,6 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, cast
 
+from django.apps import apps
 from django.db import connections
 
 from django_pgqueue import content, functions, registry, schedule, unique
@@ -25,6 +26,8 @@ from django_pgqueue.tasks import PgQueueTask, validate_extras
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from django.core.checks import CheckMessage
 
 
 class PgQueueBackend(BaseTaskBackend):
@@ -111,6 +114,14 @@ class PgQueueBackend(BaseTaskBackend):
         _validate_types(task)
         super().validate_task(task)
         validate_extras(task)
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:  # noqa: ARG002
+        """What Django asks of every backend.  With the app installed, checks.py looks at the rest."""
+        if apps.is_installed("django_pgqueue"):
+            return []
+        from django_pgqueue import checks  # noqa: PLC0415 -- imports this module
+
+        return [checks.not_installed(self.alias)]
 
     def max_attempts(self, task: AnyTask) -> int | None:
         own: int | None = getattr(task, "max_attempts", None)

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from django.core import checks
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from django_pgqueue import content, retry
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from django.apps import AppConfig
+
+
+# A single text inside of a jsonb can not be longer.
+LARGEST_CONTENT_BYTES = 2**28 - 1
 
 
 @checks.register(checks.Tags.compatibility)
 def check_backends(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """Looks at every alias in TASKS without making backends that are not ours."""
     found: list[checks.CheckMessage] = []
-    for alias, backend in ours().items():
-        found += _check_options(alias, backend.options)
-        found += _check_database(alias, backend.settings.database)
+    for alias, params in task_backends.settings.items():
+        if _is_ours(params.get("BACKEND")):
+            found += _check_queues(alias, params.get("QUEUES", ()))
+            found += _check_options(alias, params.get("OPTIONS", {}))
     return found
 
 
@@ -33,49 +40,88 @@ def ours() -> dict[str, PgQueueBackend]:
     return {
         alias: cast("PgQueueBackend", task_backends[alias])
         for alias, params in task_backends.settings.items()
-        if _is_ours(params["BACKEND"])
+        if _is_ours(params.get("BACKEND"))
     }
 
 
-def _is_ours(path: str) -> bool:
+def not_installed(alias: str) -> checks.CheckMessage:
+    """Found by the backend itself: without the app this module is not asked."""
+    return checks.Error(
+        f"TASKS[{alias!r}] is a PgQueueBackend, but 'django_pgqueue' is not in INSTALLED_APPS.",
+        hint="Add it, and run manage.py migrate: the queue is made of tables.",
+        id="pgqueue.E006",
+    )
+
+
+def _is_ours(path: Any) -> bool:
     try:
-        return issubclass(import_string(path), PgQueueBackend)
+        backend = import_string(path or "")
     except ImportError:  # django.tasks reports it
         return False
+    return isinstance(backend, type) and issubclass(backend, PgQueueBackend)
 
 
-def _check_options(alias: str, options: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
+def _check_queues(alias: str, queues: Any) -> Iterator[checks.CheckMessage]:
+    # A text would be a list of letters.
+    if not isinstance(queues, (list, tuple, set, frozenset)) or not all(content.is_name(queue) for queue in queues):
+        yield checks.Error(
+            f"TASKS[{alias!r}]['QUEUES'] is {queues!r}.",
+            hint=f"It must be a list of names, empty for any name; {content.NAMES_ARE}.",
+            id="pgqueue.E005",
+        )
+
+
+def _check_options(alias: str, options: Any) -> Iterator[checks.CheckMessage]:
+    if not isinstance(options, Mapping):
+        yield checks.Error(
+            f"TASKS[{alias!r}]['OPTIONS'] is {options!r}, and so all options have their defaults.",
+            hint="It must be a dictionary.",
+            id="pgqueue.E002",
+        )
     known = Options.names()
-    for key in options:
+    for key in options if isinstance(options, Mapping) else ():
         if key not in known:
             yield checks.Error(
                 f"TASKS[{alias!r}]['OPTIONS'] has the unknown key {key!r}.",
                 hint=f"Known are {', '.join(known)}.",
                 id="pgqueue.E001",
             )
-    yield from _check_values(alias, Options.of(options))
+    settings = Options.of(options)
+    yield from _check_values(alias, settings)
+    yield from _check_database(alias, settings.database)
 
 
 def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage]:
-    wrong: dict[str, object] = {}
-    if settings.max_attempts is not None and (type(settings.max_attempts) is not int or settings.max_attempts < 1):
-        wrong["MAX_ATTEMPTS"] = settings.max_attempts
-    if settings.history_days is not None and (type(settings.history_days) is not int or settings.history_days < 1):
-        wrong["HISTORY_DAYS"] = settings.history_days
-    if type(settings.max_content_bytes) is not int or settings.max_content_bytes < 1:
-        wrong["MAX_CONTENT_BYTES"] = settings.max_content_bytes
-    seconds = {"LOCK_SECONDS": settings.lock_seconds, "GRACE_SECONDS": settings.grace_seconds}
-    wrong |= {key: value for key, value in seconds.items() if type(value) not in (int, float) or value <= 0}
-    for key, value in wrong.items():
-        yield checks.Error(
-            f"TASKS[{alias!r}]['OPTIONS'][{key!r}] is {value!r}.",
-            hint="It must be a number above 0" + (", or None." if key in {"MAX_ATTEMPTS", "HISTORY_DAYS"} else "."),
-            id="pgqueue.E002",
-        )
+    rules = {
+        "max_attempts": (retry.is_max_attempts, f"a whole number from 1 to {retry.MOST_ATTEMPTS:,}, or None"),
+        "max_content_bytes": (
+            lambda value: type(value) is int and 1 <= value <= LARGEST_CONTENT_BYTES,
+            f"a whole number from 1 to {LARGEST_CONTENT_BYTES:,}",
+        ),
+        "lock_seconds": (_is_duration, "a number of seconds above 0"),
+        "grace_seconds": (_is_duration, "a number of seconds above 0"),
+        "history_days": (
+            lambda value: value is None or (type(value) is int and 1 <= value <= 100_000),
+            "a whole number of days from 1 to 100,000, or None",
+        ),
+        "listen": (lambda value: isinstance(value, bool), "True or False"),
+    }
+    for name, (is_possible, words) in rules.items():
+        value = getattr(settings, name)
+        if not is_possible(value):
+            yield checks.Error(
+                f"TASKS[{alias!r}]['OPTIONS'][{name.upper()!r}] is {value!r}.",
+                hint=f"It must be {words}.",
+                id="pgqueue.E002",
+            )
 
 
-def _check_database(alias: str, database: str) -> Iterator[checks.CheckMessage]:
-    if database not in connections.settings:
+def _is_duration(value: object) -> bool:
+    return type(value) in (int, float) and 0 < cast("float", value) <= 1e9
+
+
+def _check_database(alias: str, database: Any) -> Iterator[checks.CheckMessage]:
+    if database not in list(connections.settings):
         yield checks.Error(
             f"TASKS[{alias!r}]['OPTIONS']['DATABASE'] is {database!r}, which is not in DATABASES.",
             hint=f"DATABASES has {', '.join(connections.settings)}.",

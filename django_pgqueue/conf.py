@@ -6,11 +6,9 @@ so that a typing error in the settings can not stop a running site.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +35,9 @@ class Options:
     """Whether idle workers wait for notifications.  False behind a transaction pooler: they poll every second."""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Options:
-        known = {key.lower(): value for key, value in options.items() if key in cls.names()}
+    def of(cls, options: Any) -> Options:
+        names = cls.names() if isinstance(options, Mapping) else []
+        known = {name.lower(): options[name] for name in names if name in options}
         return cls(**known)
 
     @classmethod

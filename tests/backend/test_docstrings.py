@@ -1,0 +1,43 @@
+"""What the docstrings show is run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+import django_pgqueue
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+SKIPPED = ("django_pgqueue.migrations",)
+NAMES = [
+    module.name
+    for module in pkgutil.walk_packages(django_pgqueue.__path__, "django_pgqueue.")
+    if not module.name.startswith(SKIPPED)
+]
+
+
+def examples(module: ModuleType) -> list[doctest.DocTest]:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [test for test in finder.find(module, module.__name__) if test.examples]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", NAMES)
+def test_the_examples_of_a_module_do_what_they_say(name: str) -> None:
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for test in examples(importlib.import_module(name)):
+        runner.run(test, out=said.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(said)
+
+
+def test_there_are_examples_and_most_of_them_are_run() -> None:
+    found = [example for name in NAMES for test in examples(importlib.import_module(name)) for example in test.examples]
+    run = [example for example in found if not example.options.get(doctest.SKIP)]
+    assert len(run) >= 10
