@@ -8,9 +8,11 @@ import logging
 import threading
 import time
 from collections import deque
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from asgiref.sync import SyncToAsync, sync_to_async
 from django.conf import settings as django_settings
 from django.db import connections
 
@@ -119,7 +121,8 @@ class Slots:
             seconds = timeout_seconds(message)
             if seconds is not None:
                 self._timed[message.id] = (time.monotonic() + seconds, execution)
-            end = execution.run()
+            # A context of its own: what a task puts into context variables is not for the next one.
+            end = copy_context().run(execution.run)
             leave_connections_clean(message)
             # Who takes it out ends the attempt: this thread, or the consumer when the time is up.
             if seconds is None or self._timed.pop(message.id, None) is not None:
@@ -148,11 +151,13 @@ class Coroutines:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Received] = deque()
         self._running: dict[asyncio.Task[None], int] = {}
+        self._cleaning: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     def run(self, messages: list[Received]) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="coroutines", daemon=True).start()
+            threading.Thread(target=self._run_loop, args=[self._loop], name="coroutines", daemon=True).start()
         self._waiting.extend(messages)
         self._loop.call_soon_threadsafe(self._start_waiting)
 
@@ -176,8 +181,17 @@ class Coroutines:
                 task.cancel()
 
     def stop(self) -> None:
+        self._stopped = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stopped:
+            try:
+                loop.run_forever()
+            except BaseException:
+                # SystemExit in something that a task has started besides itself: asyncio lets go of the whole loop.
+                logger.exception("Something that an async task had started ended with more than an Exception.")
 
     def _start_waiting(self) -> None:
         while len(self._running) < self.slots.count:
@@ -191,6 +205,12 @@ class Coroutines:
 
     async def _run(self, message: Received) -> None:
         self.slots.ended(await self.slots.execution(message).arun())
+        # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
+        # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.
+        if getattr(SyncToAsync.single_thread_executor, "_threads", True):
+            cleaning = asyncio.create_task(sync_to_async(leave_connections_clean)(message))
+            self._cleaning.add(cleaning)
+            cleaning.add_done_callback(self._cleaning.discard)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
@@ -220,8 +240,11 @@ def leave_connections_clean(message: Received) -> None:
                 message.id,
                 message.task,
             )
+            # Only a connection that knows of no transaction is really closed, and begins anew when it is used again.
+            connection.in_atomic_block = connection.closed_in_transaction = False
             connection.close()
-            connection.in_atomic_block = False
+        if getattr(connection.connection, "closed", False):
+            connection.close()  # below Django, which would go on with it
         connection.close_if_unusable_or_obsolete()
         if django_settings.DEBUG:
             connection.queries_log.clear()

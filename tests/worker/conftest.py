@@ -51,7 +51,7 @@ def environment(transactional_db: None, diary: Diary) -> dict[str, str]:
 
 
 @pytest.fixture
-def start(environment: dict[str, str], tmp_path: Path, session: Session) -> Iterator[Start]:
+def start(environment: dict[str, str], tmp_path: Path, session: Session, rows: str) -> Iterator[Start]:
     """Starts workers.  None outlives the test."""
     workers: list[QWorker] = []
 
@@ -108,6 +108,14 @@ class Session:
 def session(transactional_db: None) -> Iterator[Session]:
     with psycopg.connect(conninfo(), autocommit=True) as opened:
         yield Session(opened)
+
+
+@pytest.fixture
+def rows(session: Session) -> Iterator[str]:
+    """The table that ``write_row`` writes to."""
+    session.rows("create table worker_row (word text not null)")
+    yield "worker_row"
+    session.rows("drop table worker_row")
 
 
 def conninfo() -> str:

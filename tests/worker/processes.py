@@ -57,11 +57,17 @@ class QWorker:
 
         def said() -> bool:
             output = self.output
-            return all(output.count(text) >= times for text in texts) or self.process.poll() is not None
+            return (
+                all(output.count(text) >= times for text in texts)
+                or self.process.poll() is not None
+                or ("crashed" in output and "crashed" not in texts)
+            )
 
         self._wait(said, f"the worker says {texts}")
         output = self.output
-        assert all(output.count(text) >= times for text in texts), f"the worker ended without saying {texts}:\n{output}"
+        assert all(output.count(text) >= times for text in texts), (
+            f"the worker ended, or crashed, without saying {texts}:\n{output}"
+        )
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)

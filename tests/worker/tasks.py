@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from django.db import connection
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError, connection, transaction
+from django.utils import translation
 
 from django_pgqueue.tasks import task
 from tests.worker.diary import Diary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_pgqueue.compat import TaskContext
 
 
@@ -58,3 +64,101 @@ def die(word: str) -> None:
     """Takes its process with it."""
     Diary.of_this_process().write(word)
     os._exit(9)
+
+
+LANGUAGE: ContextVar[str] = ContextVar("LANGUAGE", default="nobody's")
+
+
+@task
+def remember(word: str) -> list[str]:
+    """Tells what it finds in the context, and leaves something there."""
+    found = [LANGUAGE.get(), translation.get_language()]
+    LANGUAGE.set(word)
+    translation.activate("de")
+    return found
+
+
+@task
+async def remember_on(word: str) -> list[str]:
+    """The same as a coroutine."""
+    found = [LANGUAGE.get(), translation.get_language()]
+    LANGUAGE.set(word)
+    translation.activate("de")
+    return found
+
+
+@task
+def count_queries() -> int:
+    """How many queries of earlier jobs Django remembers."""
+    before = len(connection.queries_log)
+    with connection.cursor() as cursor:
+        cursor.execute("select 1")
+    return before
+
+
+@task
+def spoil(how: str) -> None:
+    """Leaves its connection in a state that no other job should find it in."""
+    with connection.cursor() as cursor:
+        SPOILERS[how](cursor)
+
+
+def leave_autocommit_off(cursor: Any) -> None:
+    transaction.set_autocommit(autocommit=False)
+    cursor.execute("insert into worker_row (word) values ('never committed')")
+
+
+def leave_atomic_open(cursor: Any) -> None:
+    transaction.atomic().__enter__()
+    transaction.atomic().__enter__()
+    cursor.execute("insert into worker_row (word) values ('never committed')")
+    transaction.on_commit(lambda: Diary.of_this_process().write("never called"))
+
+
+def leave_transaction_broken(cursor: Any) -> None:
+    transaction.atomic().__enter__()
+    with contextlib.suppress(DatabaseError):
+        cursor.execute("select 1 / 0")
+
+
+def close(_: Any) -> None:
+    connection.close()
+
+
+def close_below_django(_: Any) -> None:
+    connection.connection.close()
+
+
+def close_inside_atomic(_: Any) -> None:
+    transaction.atomic().__enter__()
+    connection.close()
+
+
+def be_terminated(cursor: Any) -> None:
+    with contextlib.suppress(DatabaseError):
+        cursor.execute("select pg_terminate_backend(pg_backend_pid())")
+
+
+SPOILERS: dict[str, Callable[[Any], None]] = {
+    spoiler.__name__: spoiler
+    for spoiler in (
+        leave_autocommit_off,
+        leave_atomic_open,
+        leave_transaction_broken,
+        close,
+        close_below_django,
+        close_inside_atomic,
+        be_terminated,
+    )
+}
+
+
+@task
+async def spoil_on(how: str) -> None:
+    """The same from a coroutine, in the thread that asgiref has for it."""
+    await sync_to_async(spoil.func)(how)
+
+
+@task
+async def write_row_on(word: str) -> None:
+    await sync_to_async(write_row.func)(word)

@@ -15,18 +15,8 @@ from tests.waiting import wait_until
 from tests.worker.tasks import nothing, write, write_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.worker.conftest import Session, Start
     from tests.worker.diary import Diary
-
-
-@pytest.fixture
-def rows(session: Session) -> Iterator[str]:
-    """The table that ``write_row`` writes to."""
-    session.rows("create table worker_row (word text not null)")
-    yield "worker_row"
-    session.rows("drop table worker_row")
 
 
 def test_a_rolled_back_enqueue_never_runs(start: Start, diary: Diary) -> None:
