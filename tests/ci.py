@@ -20,7 +20,7 @@ def main(arguments: "list[str]") -> int:
     if arguments not in ([], [LINT]):
         sys.exit("usage: .ci/run [{}]".format(LINT))
     if arguments:
-        bootstrap.enter("test", "lint", "docs")
+        bootstrap.enter("demo", "test", "lint", "docs")
         return report(lint())
     return report(everything())
 
