@@ -445,7 +445,7 @@ def attempt_enqueue(connection: Connection, attempt_ids: Iterable[int]) -> list[
 
 
 @dataclass(frozen=True, slots=True)
-class DueSchedule:
+class KnownSchedule:
     name: str
     next_at: int
     task: str
@@ -453,22 +453,24 @@ class DueSchedule:
     interval_ms: int | None
     timezone: str
     catch_up: str
+    declared: bool
 
 
-SCHEDULES_DUE = """
-select s.name, s.next_at, s.task, s.cron, s.interval_ms, s.timezone, s.catch_up, pgqueue_now()
-from pgqueue_schedule s where s.paused_at is null order by s.next_at, s.name
+SCHEDULES = """
+select s.name, s.next_at, s.task, s.cron, s.interval_ms, s.timezone, s.catch_up, s.declared, pgqueue_now()
+from pgqueue_schedule s
+where case when %s::text[] is null then s.paused_at is null else s.name = any (%s::text[]) end
+order by s.next_at, s.name
 """
 
 
-def schedules_due(connection: Connection) -> tuple[list[DueSchedule], int | None, int]:
-    """The schedules that are due, the time at which the next of the others is, and what time it is (epoch ms)."""
+def schedules(connection: Connection, names: Sequence[str] | None = None) -> tuple[list[KnownSchedule], int]:
+    """The schedules of these names, or those that are not paused, and what time it is (epoch ms)."""
+    wanted = None if names is None else list(names)
     with connection.cursor() as cursor:
-        cursor.execute(SCHEDULES_DUE)
+        cursor.execute(SCHEDULES, (wanted, wanted))
         rows = cursor.fetchall()
-    schedules, now_ms = [DueSchedule(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
-    later = [schedule.next_at for schedule in schedules if schedule.next_at > now_ms]
-    return [schedule for schedule in schedules if schedule.next_at <= now_ms], min(later, default=None), now_ms
+    return [KnownSchedule(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
 
 
 SCHEDULE_DECLARE = """
@@ -507,9 +509,42 @@ def schedule_fire(
     return sorted(fired)
 
 
-def schedule_pause(connection: Connection, name: str) -> None:
+def schedule_pause(connection: Connection, name: str) -> bool:
+    """False: it was paused already, or never was."""
     with connection.cursor() as cursor:
-        cursor.execute("update pgqueue_schedule set paused_at = pgqueue_clock() where name = %s", (name,))
+        cursor.execute(
+            "update pgqueue_schedule set paused_at = pgqueue_clock() where name = %s and paused_at is null", (name,)
+        )
+        return bool(cursor.rowcount)
+
+
+RESUME = """
+update pgqueue_schedule set paused_at = null, next_at = greatest(next_at, %s::bigint)
+where name = %s and paused_at is not null
+"""
+
+
+def schedule_resume(connection: Connection, name: str, *, next_at: int) -> bool:
+    """Goes on with the first slot from ``next_at`` on.  False: it was not paused."""
+    with connection.cursor() as cursor:
+        cursor.execute(RESUME, (next_at, name))
+        return bool(cursor.rowcount)
+
+
+RUN_SCHEDULE = """
+select pgqueue_message_create(
+    s.content, s.queue, s.task, s.priority, p_headers => jsonb_build_object('schedule', s.name),
+    p_max_attempts => s.max_attempts)
+from pgqueue_schedule s where s.name = %s
+"""
+
+
+def schedule_run(connection: Connection, name: str) -> int | None:
+    """Enqueues the message of a schedule now, beside its slots, and answers its id."""
+    with connection.cursor() as cursor:
+        cursor.execute(RUN_SCHEDULE, (name,))
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])
 
 
 def attempt_maintain(connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None) -> int:

@@ -191,7 +191,8 @@ def every(
     >>> @task(schedule=every(timedelta(minutes=5)))
     ... def look_for_mail(): ...  # doctest: +SKIP
     """
-    if not isinstance(interval, dt.timedelta) or interval % MILLISECOND:
+    given: Any = interval
+    if not isinstance(given, dt.timedelta) or given % MILLISECOND:
         message = f"The interval of a schedule is a timedelta of whole milliseconds, not {interval!r}."
         raise InvalidSchedule(message)
     rule = Rule(interval_ms=interval // MILLISECOND)

@@ -50,15 +50,18 @@ def find(path: str) -> Any:
     return found
 
 
-def scheduled(alias: str) -> list[AnyTask]:
-    """The tasks of a backend that declare a schedule, from the modules that have been imported."""
+def scheduled() -> list[AnyTask]:
+    """The tasks that declare a schedule, from the modules that have been imported, by path."""
     found = {}
-    for module in list(sys.modules.values()):
+    for module_path, module in list(sys.modules.items()):
         # A module may be anything that somebody has put there.
-        for value in list(getattr(module, "__dict__", {}).values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            # Under other names there are other modules' imports, and copies that using() has made.
             # type(), because isinstance() would wake lazy objects, which may not be ready.
-            if issubclass(type(value), Task) and getattr(value, "schedule", None) and value.backend == alias:
-                found[value.module_path] = value
+            if issubclass(type(value), Task) and getattr(value, "schedule", None):
+                path = f"{module_path}.{name}"
+                if path == value.module_path:
+                    found[path] = value
     return [found[path] for path in sorted(found)]
 
 

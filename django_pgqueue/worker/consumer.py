@@ -70,7 +70,7 @@ class Consumer:
         self.waker = Waker()
         self.pace = Pace(settings.threads)
         self.floors = Floors()
-        self.scheduler = Scheduler(self.backend)
+        self.scheduler = Scheduler(self.database, off=settings.burst)
         self.recycling = Recycling(settings)
         self.recycled = False
         self.jobs = 0
@@ -92,8 +92,6 @@ class Consumer:
         registry.autodiscover()
         self.connection = self._connect()
         self.clock = DatabaseClock(functions.now(self.connection))
-        if not self.settings.burst:
-            self.scheduler.declare(self.connection)
         self.slots = Slots(self.settings.threads, backend=self.backend, clock=self.clock, waker=self.waker)
         logger.info("started worker=%s slots=%s queues=%s", self.id, self.settings.threads, self.settings.served)
         while not self._finished():
@@ -312,9 +310,7 @@ class Consumer:
             functions.attempt_maintain(self.connection, days_kept=self.settings.history_days)
 
     def _schedule_if_due(self) -> None:
-        if self.stop_by is not None or self.settings.burst:
-            return
-        if self.scheduler.look_if_due(self.connection):
+        if self.stop_by is None and self.scheduler.look_if_due(self.connection):
             self.idleness.notified()
 
     # Waiting

@@ -6,83 +6,95 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from django_pgqueue import content, functions, recurrence, registry, schedule
-from django_pgqueue.exceptions import InvalidSchedule
+import psycopg
+
+from django_pgqueue import content, functions, recurrence, schedule
+from django_pgqueue.declarations import declarations
+from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.fields import EpochDateTime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django_pgqueue.backend import PgQueueBackend
-    from django_pgqueue.recurrence import Recurrence
+    from django_pgqueue.declarations import Declaration
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 LOOK_EVERY_SECONDS = 10.0
 """How soon a schedule that was made or changed by hand is seen."""
+LOOK_AGAIN_SECONDS = 0.1
+"""Where there was something there may be more, and who could not fire it must not ask a thousand times a second."""
+DECLARE_EVERY_SECONDS = 60.0
+"""While versions change, each says what it declares: soon after the last old worker has left, the new ones count."""
+# What is wrong with the row itself and will be wrong again; anything else may be better the next time.
+UNUSABLE = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
 
 
 class Scheduler:
-    def __init__(self, backend: PgQueueBackend) -> None:
-        self.backend = backend
-        self.next_look = 0.0
-
-    def declare(self, connection: functions.Connection) -> None:
-        """Brings the table up to date with what the project's code declares."""
-        now = functions.now(connection)
-        for task in registry.scheduled(self.backend.alias):
-            for name, declared in named(task):
-                call = {"args": list(declared.args), "kwargs": declared.kwargs}
-                limit = self.backend.settings.max_content_bytes
-                functions.schedule_declare(
-                    connection,
-                    name,
-                    task=task,
-                    declared=declared,
-                    content=content.encode(call, max_bytes=limit, what=f"the call of schedule {name!r}"),
-                    next_at=schedule.not_before(next(declared.rule.after(now))),
-                    max_attempts=self.backend.max_attempts(task),
-                )
+    def __init__(self, database: str, *, off: bool = False) -> None:
+        self.database = database
+        self.declared: dict[str, Declaration] | None = None
+        self.next_look = float("inf") if off else 0.0
+        self.next_declare = 0.0
 
     def look_if_due(self, connection: functions.Connection) -> bool:
         """Whether there are new messages."""
         if time.monotonic() < self.next_look:
             return False
-        overdue, next_at, now_ms = functions.schedules_due(connection)
-        for row in overdue:
-            self._fire(connection, row, now_ms)
-        # Where there was something, there may be more, and there is a new next one: look again at once.
-        wait = 0.0 if overdue else LOOK_EVERY_SECONDS
-        if next_at is not None:
-            wait = min(wait, max(0, next_at - now_ms) / 1000)
-        self.next_look = time.monotonic() + wait
-        return bool(overdue)
+        self.next_look = time.monotonic() + LOOK_AGAIN_SECONDS  # also after an error
+        if time.monotonic() >= self.next_declare:
+            self.next_declare = time.monotonic() + DECLARE_EVERY_SECONDS
+            self._declare(connection)
+        return self._look(connection)
 
-    def _fire(self, connection: functions.Connection, row: functions.DueSchedule, now_ms: int) -> None:
+    def _declare(self, connection: functions.Connection) -> None:
+        """Brings the table up to date with what the project's code declares."""
+        if self.declared is None:
+            self.declared = declarations(self.database)
+        now = functions.now(connection)
+        for name, declared in self.declared.items():
+            call = {"args": list(declared.recurrence.args), "kwargs": declared.recurrence.kwargs}
+            try:
+                functions.schedule_declare(
+                    connection,
+                    name,
+                    task=declared.task,
+                    declared=declared.recurrence,
+                    content=content.encode(call, max_bytes=declared.max_content_bytes, what="its call"),
+                    next_at=schedule.not_before(declared.recurrence.rule.first_after(now)),
+                    max_attempts=declared.max_attempts,
+                )
+            except (PgQueueError, *UNUSABLE) as error:
+                logger.error("schedule name=%s can not be declared: %s", name, error)  # noqa: TRY400
+
+    def _look(self, connection: functions.Connection) -> bool:
+        known, now_ms = functions.schedules(connection)
+        # What code declares is fired by who runs that code: a worker of another version may not know the task.
+        ours = [row for row in known if not row.declared or row.name in (self.declared or ())]
+        overdue = [row for row in ours if row.next_at <= now_ms]
+        fired = [message_id for row in overdue for message_id in self._fire(connection, row, now_ms)]
+        next_at = min((row.next_at for row in ours if row.next_at > now_ms), default=None)
+        wait = LOOK_AGAIN_SECONDS if overdue else LOOK_EVERY_SECONDS
+        if next_at is not None:
+            wait = min(wait, (next_at - now_ms) / 1000)
+        self.next_look = time.monotonic() + wait
+        return bool(fired)
+
+    def _fire(self, connection: functions.Connection, row: functions.KnownSchedule, now_ms: int) -> list[int]:
         now, first = EpochDateTime.from_ms(now_ms), EpochDateTime.from_ms(row.next_at)
         try:
             rule = recurrence.Rule(cron=row.cron, interval_ms=row.interval_ms, timezone=row.timezone)
             slots, later = recurrence.due(rule, row.catch_up, first=first, now=now)
-        except (InvalidSchedule, StopIteration) as error:
+            fired = functions.schedule_fire(
+                connection,
+                row.name,
+                slots=[schedule.not_before(slot) for slot in slots],
+                expected_at=row.next_at,
+                next_at=schedule.not_before(later),
+            )
+        except (InvalidSchedule, *UNUSABLE) as error:
             # The reason says it all; a traceback through cronsim would not help.
-            logger.error("schedule name=%s can not be understood and is paused: %s", row.name, error)  # noqa: TRY400
+            logger.error("schedule name=%s can not be used and is paused: %s", row.name, error)  # noqa: TRY400
             functions.schedule_pause(connection, row.name)
-            return
-        fired = functions.schedule_fire(
-            connection,
-            row.name,
-            slots=[schedule.not_before(slot) for slot in slots],
-            expected_at=row.next_at,
-            next_at=schedule.not_before(later),
-        )
+            return []
         for message_id in fired:
             logger.info("scheduled id=%s task=%s schedule=%s", message_id, row.task, row.name)
-
-
-def named(task: object) -> Iterator[tuple[str, Recurrence]]:
-    """The schedules of a task, under their names: the task's path, numbered where there are several."""
-    declared = getattr(task, "schedule", None) or ()
-    several = declared if isinstance(declared, tuple) else (declared,)
-    path = task.module_path  # type: ignore[attr-defined]
-    for number, one in enumerate(several, start=1):
-        yield one.name or (path if len(several) == 1 else f"{path}#{number}"), one
+        return fired
