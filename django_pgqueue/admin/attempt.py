@@ -162,9 +162,9 @@ def worker(attempt: Attempt) -> SafeString | str:
 def error(attempt: Attempt) -> SafeString | str:
     message = display.shortened(getattr(attempt, "error", None), 80)
     if attempt.error_class is None:
-        return message
+        return display.sentence(message)
     name = display.shortened(attempt.error_class.rpartition(".")[2], 60)
-    return format_html('<span title="{}">{}: {}</span>', attempt.error_class, name, message)
+    return display.sentence(format_html('<span title="{}">{}: {}</span>', attempt.error_class, name, message))
 
 
 @admin.display(description="error")

@@ -108,6 +108,11 @@ def shortened(text: str | None, length: int = SHORT_LENGTH) -> SafeString | str:
     return format_html('<span title="{}">{}</span>', text[:SHORT_LENGTH], short)
 
 
+def sentence(text: SafeString | str) -> SafeString | str:
+    """Words that need room to be read."""
+    return text if text == NOTHING else format_html('<span class="pgqueue-wide">{}</span>', text)
+
+
 def block(text: str | None) -> SafeString | str:
     """A text as it stands, cut off where nobody reads any more."""
     if text is None:

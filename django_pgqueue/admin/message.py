@@ -94,7 +94,7 @@ class Columns:
 
     @admin.display(description="last error")
     def error(self, message: Message) -> SafeString | str:
-        return display.shortened(getattr(message, "error", None), 80)
+        return display.sentence(display.shortened(getattr(message, "error", None), 80))
 
     @admin.display(description="created at")
     def created_at(self, message: Message) -> SafeString | str:
