@@ -1,0 +1,38 @@
+"""Two tasks.  The schedules of the first: ``{"name": {"every_ms": 100, "catch_up": "all"}}``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.recurrence import cron, every
+from django_pgqueue.tasks import task
+from tests.worker.diary import Diary
+
+if TYPE_CHECKING:
+    from django_pgqueue.recurrence import Recurrence
+
+SCHEDULES = "PGQUEUE_TEST_SCHEDULES"
+
+
+def recurrence(name: str, *, every_ms: int | None = None, expression: str = "", **more: Any) -> Recurrence:
+    if every_ms is not None:
+        return every(dt.timedelta(milliseconds=every_ms), name=name, kwargs={"word": name}, **more)
+    return cron(expression, name=name, kwargs={"word": name}, **more)
+
+
+DECLARED = tuple(recurrence(name, **words) for name, words in json.loads(os.environ.get(SCHEDULES, "{}")).items())
+
+
+@task(schedule=DECLARED or None)
+def tick(word: str) -> None:
+    """Leaves a word in the diary."""
+    Diary.of_this_process().write(word)
+
+
+@task(queue_name="mail", priority=7, max_attempts=3)
+def send(to: str, *, polite: bool = True) -> str:
+    """What schedules that are made by hand call."""
+    return to
