@@ -13,7 +13,7 @@ as $$
 -- Enqueues a message for each slot (epoch ms) of a schedule that has not been used, and answers their ids.  next_at goes
 -- on from p_expected_at to p_next_at; where it is not there any more somebody else was faster and nothing happens.
 -- Everybody may call this at the same time: each (name, slot) is enqueued at most once, by the primary key of
--- pgqueue_schedule_slot, even if next_at is put back by hand.
+-- pgqueue_schedule_slot, even if next_at is put back by hand (by no more than 90 days: older slots are forgotten).
 -- Locks one row of pgqueue_schedule, without waiting for it; writes pgqueue_schedule_slot and pgqueue_message.
 declare
     v_schedule pgqueue_schedule;
@@ -40,7 +40,7 @@ begin
     end loop;
 
     update pgqueue_schedule s set next_at = p_next_at where s.name = p_name;
-    -- Slots that long ago are not asked for again.
-    delete from pgqueue_schedule_slot l where l.name = p_name and l.slot_at < pgqueue_now() - 90 * 86400000::bigint;
+    -- Slots that long before are not asked for again.  Not by the clock: catching up may itself be about old slots.
+    delete from pgqueue_schedule_slot l where l.name = p_name and l.slot_at < p_expected_at - 90 * 86400000::bigint;
 end
 $$;

@@ -1,0 +1,149 @@
+"""A schedule that a project's code declares: made once, changed with the code."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.sql.cost import cost
+from tests.sql.sessions import NOON, concurrently
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+HOUR = 3_600_000
+SAID: dict[str, Any] = {
+    "task": "shop.tasks.report",
+    "cron": "0 9 * * *",
+    "timezone": "Europe/Berlin",
+    "catch_up": "all",
+    "queue": "mail",
+    "priority": 7,
+    "max_attempts": 3,
+}
+
+
+def declare(session: Session, name: str = "report", *, args: Any = (), **parameters: Any) -> None:
+    given = {"task": "shop.tasks.report", "next_at": NOON, "content": {"args": list(args), "kwargs": {}}, **parameters}
+    if "cron" not in given:
+        given.setdefault("interval_ms", HOUR)
+    session.value("pgqueue_schedule_declare", name=name, **given)
+
+
+def schedule(session: Session, name: str = "report") -> Any:
+    [found] = session.rows("select * from pgqueue_schedule where name = %s", [name])
+    return found
+
+
+def test_it_is_a_row_with_all_that_was_said(session: Session) -> None:
+    declare(session, args=["x"], **SAID)
+    row = schedule(session)
+    assert {name: getattr(row, name) for name in SAID} == SAID
+    assert (row.next_at, row.interval_ms, row.paused_at, row.declared) == (NOON, None, None, True)
+    assert row.content == {"args": ["x"], "kwargs": {}}
+
+
+def test_the_defaults_are_those_of_a_plain_task(session: Session) -> None:
+    session.call("pgqueue_schedule_declare", name="report", task="shop.tasks.report", next_at=NOON, interval_ms=HOUR)
+    row = schedule(session)
+    assert (row.timezone, row.catch_up, row.queue, row.priority, row.max_attempts) == ("UTC", "one", "default", 0, None)
+    assert row.content == {"args": [], "kwargs": {}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": "shop.tasks.other"},
+        {"catch_up": "skip"},
+        {"content": {"args": [1], "kwargs": {}}},
+        {"queue": "maps"},
+        {"priority": -1},
+        {"max_attempts": None},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_is_not_the_rule_changes_without_moving_the_next_slot(session: Session, change: dict[str, Any]) -> None:
+    declare(session, **SAID)
+    before = schedule(session)
+    declare(session, **{**SAID, **change, "next_at": NOON + HOUR})
+    assert schedule(session) == before._replace(**change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"cron": "5 9 * * *"}, {"timezone": "UTC"}, {"cron": None, "interval_ms": HOUR}], ids=str
+)
+def test_another_rule_has_another_next_slot(session: Session, change: dict[str, Any]) -> None:
+    declare(session, **SAID)
+    before = schedule(session)
+    declare(session, **{**SAID, **change, "next_at": NOON + HOUR})
+    assert schedule(session) == before._replace(**change, next_at=NOON + HOUR)
+
+
+def test_the_next_slot_of_a_known_rule_is_left_to_those_who_fire(session: Session) -> None:
+    """It may be in the past: a worker that starts must not jump over what was missed."""
+    declare(session, next_at=NOON - 5 * HOUR)
+    declare(session, next_at=NOON)
+    assert schedule(session).next_at == NOON - 5 * HOUR
+
+
+def test_a_paused_one_stays_paused(session: Session) -> None:
+    declare(session)
+    session.rows("update pgqueue_schedule set paused_at = now()")
+    declare(session, interval_ms=2 * HOUR)
+    assert schedule(session).paused_at is not None
+
+
+def test_one_that_was_made_by_hand_is_taken_over(session: Session) -> None:
+    session.rows(
+        "insert into pgqueue_schedule (name, task, next_at, interval_ms) values ('report', 'shop.tasks.report', 5, %s)",
+        [HOUR],
+    )
+    assert not schedule(session).declared
+    declare(session)
+    assert (schedule(session).declared, schedule(session).next_at) == (True, 5)
+
+
+def test_what_has_not_changed_is_not_written(session: Session) -> None:
+    declare(session, **SAID)
+    before = session.one("select ctid from pgqueue_schedule")
+    declare(session, **SAID)
+    assert session.one("select ctid from pgqueue_schedule") == before
+
+
+def test_eight_at_the_same_time_make_one(connect: Connect) -> None:
+    sessions = [connect() for _ in range(8)]
+    for number in range(10):
+        concurrently([partial(declare, each, f"report {number}") for each in sessions])
+    assert sessions[0].one("select count(*) from pgqueue_schedule") == 10
+
+
+@pytest.mark.parametrize(
+    ("wrong", "constraint"),
+    [
+        ({"cron": "* * * * *", "interval_ms": 5}, "pgqueue_schedule_one_rule"),
+        ({"cron": None}, "pgqueue_schedule_one_rule"),
+        ({"interval_ms": 0}, "pgqueue_schedule_interval_positive"),
+        ({"priority": 101}, "pgqueue_schedule_priority_range"),
+        ({"catch_up": "never"}, "pgqueue_schedule_catch_up_known"),
+    ],
+    ids=str,
+)
+def test_a_schedule_that_can_not_be_is_refused(session: Session, wrong: dict[str, Any], constraint: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match=constraint):
+        declare(session, **wrong)
+
+
+def test_it_is_found_by_its_name_among_thousands(connect: Connect) -> None:
+    session = connect()
+    call = "select pgqueue_schedule_declare('report 7', 'shop.tasks.report', 5, p_interval_ms => 9)"
+    session.rows("""
+        insert into pgqueue_schedule (name, task, next_at, interval_ms)
+        select 'report ' || n, 'shop.tasks.report', 0, 5 from generate_series(1, 5000) as n
+    """)
+    each = cost(session, call)
+    assert each.read <= {"pgqueue_schedule_pkey"}, each
+    assert each.buffers < 40, each

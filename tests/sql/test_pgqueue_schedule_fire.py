@@ -1,0 +1,209 @@
+"""Slots become messages: each at most once, whoever fires it and however many at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from psycopg import IsolationLevel, errors
+
+from tests.sql.cost import cost
+from tests.sql.sessions import NOON, Listener, concurrently
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+HOUR, DAY = 3_600_000, 86_400_000
+SLOTS_INDEX, SCHEDULES_INDEX = "pgqueue_schedule_slot_pkey", "pgqueue_schedule_pkey"
+
+
+@pytest.fixture(autouse=True)
+def no_slots(conninfo: str, connect: Connect) -> Iterator[None]:
+    connect().rows("delete from pgqueue_schedule_slot")
+    yield
+    connect().rows("delete from pgqueue_schedule_slot")
+
+
+def make(session: Session, name: str = "report", **parameters: Any) -> None:
+    given = {"task": "shop.tasks.report", "next_at": NOON, "interval_ms": HOUR, **parameters}
+    session.call("pgqueue_schedule_declare", name=name, **given)
+
+
+def fire(
+    session: Session, *slots: int, name: str = "report", expected: int = NOON, then: int = NOON + HOUR
+) -> list[int]:
+    return session.ids("pgqueue_schedule_fire", name=name, slots=list(slots), expected_at=expected, next_at=then)
+
+
+def next_at(session: Session, name: str = "report") -> int:
+    found: int = session.one("select next_at from pgqueue_schedule where name = %s", [name])
+    return found
+
+
+def used(session: Session) -> list[tuple[int, int]]:
+    """The slots that have been used, and their messages."""
+    return [tuple(row) for row in session.rows("select slot_at, message_id from pgqueue_schedule_slot order by 1")]
+
+
+def test_each_slot_becomes_a_message_as_the_schedule_says(session: Session) -> None:
+    session.set_clock(NOON + 5)
+    make(session, content={"args": [1], "kwargs": {}}, queue="mail", priority=7, max_attempts=3)
+    ids = fire(session, NOON - HOUR, NOON)
+    messages = session.messages()
+    assert [message.id for message in messages] == ids
+    assert [message.dequeue_at for message in messages] == [NOON - HOUR, NOON]
+    for message, slot in zip(messages, [NOON - HOUR, NOON], strict=True):
+        assert (message.task, message.queue, message.priority) == ("shop.tasks.report", "mail", 7)
+        assert (message.max_attempts, message.attempt) == (3, 0)
+        assert message.content == {"args": [1], "kwargs": {}}
+        assert message.headers == {"schedule": "report", "slot": slot}
+    assert used(session) == [(NOON - HOUR, ids[0]), (NOON, ids[1])]
+    assert next_at(session) == NOON + HOUR
+
+
+def test_without_slots_only_the_time_goes_on(session: Session) -> None:
+    make(session)
+    assert fire(session) == []
+    assert (session.messages(), next_at(session)) == ([], NOON + HOUR)
+
+
+def test_a_slot_is_used_once_even_if_the_time_is_put_back(session: Session) -> None:
+    make(session)
+    [message_id] = fire(session, NOON)
+    session.rows("update pgqueue_schedule set next_at = %s", [NOON - HOUR])
+    [before] = fire(session, NOON - HOUR, NOON, expected=NOON - HOUR)
+    assert used(session) == [(NOON - HOUR, before), (NOON, message_id)]
+    assert next_at(session) == NOON + HOUR
+
+
+def test_schedules_do_not_share_slots(session: Session) -> None:
+    make(session)
+    make(session, "other")
+    assert len(fire(session, NOON) + fire(session, NOON, name="other")) == 2
+
+
+def test_who_is_late_changes_nothing(session: Session) -> None:
+    make(session, next_at=NOON + HOUR)
+    assert fire(session, NOON) == []
+    assert (session.messages(), used(session), next_at(session)) == ([], [], NOON + HOUR)
+
+
+def test_what_is_paused_or_unknown_is_not_fired(session: Session) -> None:
+    make(session)
+    session.rows("update pgqueue_schedule set paused_at = now()")
+    assert fire(session, NOON) == fire(session, NOON, name="unknown") == []
+    assert (session.messages(), next_at(session)) == ([], NOON)
+
+
+def test_slots_of_long_ago_are_forgotten(session: Session) -> None:
+    make(session)
+    make(session, "other")
+    fire(session, NOON)
+    fire(session, NOON, name="other")
+    later = NOON + 90 * DAY
+    fire(session, NOON + HOUR, expected=NOON + HOUR, then=later)
+    fire(session, later, expected=later, then=later + 1)
+    assert [slot for slot, _ in used(session)] == [NOON, NOON, NOON + HOUR, later]
+    fire(session, later + 1, expected=later + 1, then=later + 2)
+    assert [slot for slot, _ in used(session)] == [NOON, NOON + HOUR, later, later + 1], "one is the other's"
+
+
+# At the same time
+
+
+def test_of_eight_that_fire_a_slot_at_the_same_time_one_does(connect: Connect) -> None:
+    sessions = [connect() for _ in range(8)]
+    make(sessions[0])
+    for number in range(25):
+        at = NOON + number * HOUR
+        answers = concurrently([partial(fire, each, at, expected=at, then=at + HOUR) for each in sessions])
+        assert sorted(len(ids) for ids in answers) == [0] * 7 + [1]
+    messages = sessions[0].messages()
+    assert [message.dequeue_at for message in messages] == [NOON + number * HOUR for number in range(25)]
+    assert used(sessions[0]) == [(message.dequeue_at, message.id) for message in messages]
+
+
+def test_without_the_row_lock_the_slot_s_key_would_still_hold(connect: Connect) -> None:
+    """Each thinks that the time is still there, as if somebody had put it back in between."""
+    sessions = [connect() for _ in range(8)]
+    make(sessions[0])
+
+    def put_back_and_fire(session: Session) -> list[int]:
+        session.rows("update pgqueue_schedule set next_at = %s", [NOON])
+        return fire(session, NOON)
+
+    for _ in range(10):
+        concurrently([partial(put_back_and_fire, each) for each in sessions])
+    assert len(sessions[0].messages()) == len(used(sessions[0])) == 1
+
+
+def test_nobody_waits_for_who_fires(connect: Connect) -> None:
+    first, second = connect(autocommit=False), connect()
+    make(second)
+    fire(first, NOON)
+    second.rows("set lock_timeout = '2s'")
+    assert fire(second, NOON) == []
+    first.rollback()
+    assert len(fire(second, NOON)) == 1, "what was rolled back has not been fired"
+    assert first.messages() == second.messages()
+
+
+@pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
+def test_in_a_stricter_transaction_a_slot_used_meanwhile_is_a_clean_error(
+    connect: Connect, level: IsolationLevel
+) -> None:
+    strict, other = connect(autocommit=False), connect()
+    make(other)
+    strict.connection.isolation_level = level
+    strict.rows("select count(*) from pgqueue_message")
+    fire(other, NOON)
+    with pytest.raises(errors.SerializationFailure):
+        fire(strict, NOON)
+    strict.rollback()
+    assert fire(strict, NOON) == []
+
+
+def test_a_slot_wakes_a_sleeper(connect: Connect) -> None:
+    producer, sleeper = connect(), connect()
+    producer.call(
+        "pgqueue_worker_seen",
+        id="w1",
+        queues=["mail"],
+        exclude_queues=[],
+        hostname="host",
+        pid=1,
+        slots=1,
+        asleep_ms=60_000,
+    )
+    listener = Listener(sleeper, "pgqueue_w1")
+    make(producer, queue="mail")
+    fire(producer, NOON)
+    assert listener.heard(producer) == [("pgqueue_w1", "mail")]
+
+
+# What it costs
+
+
+def test_the_row_the_slot_and_the_old_slots_are_found_by_their_keys(connect: Connect) -> None:
+    session = connect()
+    make(session, "report 7")
+    call = f"select pgqueue_schedule_fire('report 7', array[{NOON}], {NOON}, {NOON + HOUR})"
+    session.set_clock(NOON)
+    cost(session, call)  # makes its plans for empty tables
+    session.rows("""
+        insert into pgqueue_schedule (name, task, next_at, interval_ms)
+        select 'report ' || n, 'shop.tasks.report', 0, 5 from generate_series(1000, 5000) as n
+    """)
+    session.rows(
+        "insert into pgqueue_schedule_slot (name, slot_at) "
+        "select 'report ' || s, %s - n from generate_series(5, 9) as s, generate_series(1, 3000) as n",
+        [NOON],
+    )
+    each = cost(session, call)
+    assert {SLOTS_INDEX, SCHEDULES_INDEX} <= each.read <= {SLOTS_INDEX, SCHEDULES_INDEX, "pgqueue_worker"}, each
+    assert each.entries[SLOTS_INDEX] <= 4, each
+    assert each.buffers < 80, each
