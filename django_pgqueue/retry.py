@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,9 +46,16 @@ class Exponential:
         return self.seconds(attempt=task_result.attempts)
 
     def seconds(self, *, attempt: int) -> float:
-        # The exponent is bounded because a float is: 2.0 ** 1024 is an OverflowError.
-        wait = min(self.longest, self.base * self.factor ** min(attempt - 1, 64))
-        return wait * (1 + random.uniform(-self.jitter, self.jitter))  # noqa: S311 -- spreads load, keeps no secret
+        # At the longest wait there must be room to spread, too: its middle is that much shorter.
+        middle = min(self.longest / (1 + self.jitter), self._unlimited(attempt))
+        spread = 1 + random.uniform(-self.jitter, self.jitter)  # noqa: S311 -- spreads load, keeps no secret
+        return min(self.longest, middle * spread)
+
+    def _unlimited(self, attempt: int) -> float:
+        try:
+            return self.base * float(self.factor) ** (attempt - 1)
+        except OverflowError:
+            return math.inf
 
 
 DEFAULT = Exponential()
