@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+LARGEST_LIMIT = 2**31 - 1
+LONGEST_LOCK_SECONDS, LONGEST_WAIT_SECONDS = 1e9, 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,8 @@ class Queue:
 
     def receive_many(self, limit: int, *, lock_seconds: float = 60) -> list[ReceivedMessage]:
         """Takes up to ``limit`` ready messages: highest priority first, then oldest."""
-        if type(limit) is not int or limit < 1:
-            message = f"limit={limit!r} is not a whole number from 1 on."
+        if type(limit) is not int or not 1 <= limit <= LARGEST_LIMIT:
+            message = f"limit={limit!r} is not a whole number from 1 to {LARGEST_LIMIT:,}."
             raise InvalidMessage(message)
         received = functions.message_dequeue(
             connections[self.database], queues=[self.name], limit=limit, lock_ms=_checked_lock_ms(lock_seconds)
@@ -99,7 +102,7 @@ class Queue:
         return content.encode(value, max_bytes=self.max_content_bytes, what=what)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ReceivedMessage:
     """A message that this consumer holds.  ``complete``, ``defer`` and ``fail`` end it; these three and
     ``heartbeat`` raise ``AttemptLost`` when the lock ran out and somebody else has the message.
@@ -107,14 +110,23 @@ class ReceivedMessage:
 
     received: functions.Received
     consumed_from: Queue
-    content: Any = field(init=False)
-    headers: dict[str, Any] | None = field(init=False)
-    state: Any = field(init=False)
 
-    def __post_init__(self) -> None:
-        for name in ("content", "headers", "state"):
-            text = getattr(self.received, name)
-            object.__setattr__(self, name, None if text is None else json.loads(text))
+    # Read when they are asked for: JSON that Python can not read (an integer of 5,000 digits, written by hand) is the
+    # matter of this message, which can be failed, and not of those that were received with it.
+
+    @cached_property
+    def content(self) -> Any:
+        return _read(self.received.content)
+
+    @cached_property
+    def headers(self) -> dict[str, Any] | None:
+        headers: dict[str, Any] | None = _read(self.received.headers)
+        return headers
+
+    @cached_property
+    def state(self) -> Any:
+        """What the last attempt left for this one."""
+        return _read(self.received.state)
 
     def __repr__(self) -> str:
         return f"<ReceivedMessage {self.id} of queue {self.queue!r}, attempt {self.attempt}>"
@@ -170,7 +182,7 @@ class ReceivedMessage:
         status = functions.message_defer(
             self._connection,
             self.received,
-            delay_ms=round(seconds * 1000),
+            delay_ms=_checked_wait_ms(seconds),
             state=None if state is None else self.consumed_from._encode(state, "state"),  # noqa: SLF001
             error=None if error is None else functions.Error.of(error),
         )
@@ -199,6 +211,10 @@ class ReceivedMessage:
             raise AttemptLost(message)
 
 
+def _read(json_text: str | None) -> Any:
+    return None if json_text is None else json.loads(json_text)
+
+
 def _checked_name(what: str, name: str | None) -> str | None:
     if name is None and what == "channel":
         return None
@@ -223,7 +239,14 @@ def _checked_max_attempts(max_attempts: int | None) -> int | None:
 
 
 def _checked_lock_ms(lock_seconds: float) -> int:
-    if type(lock_seconds) not in (int, float) or not 0 < lock_seconds < 1e9:
-        message = f"lock_seconds={lock_seconds!r} is not a number of seconds above 0."
+    if type(lock_seconds) not in (int, float) or not 0 < lock_seconds < LONGEST_LOCK_SECONDS:
+        message = f"lock_seconds={lock_seconds!r} is not a number of seconds above 0 (and below a billion)."
         raise InvalidMessage(message)
     return max(1, round(lock_seconds * 1000))
+
+
+def _checked_wait_ms(seconds: float) -> int:
+    if type(seconds) not in (int, float) or not abs(seconds) < LONGEST_WAIT_SECONDS:
+        message = f"seconds={seconds!r} is not a number of seconds (below {LONGEST_WAIT_SECONDS:,.0f})."
+        raise InvalidMessage(message)
+    return round(seconds * 1000)

@@ -1,0 +1,465 @@
+"""Raw messages in Python: ``Queue`` and what it gives to consumers, in and out of transactions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from django_pgqueue.exceptions import AttemptLost, InvalidContent, InvalidMessage
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.queue import Queue, ReceivedMessage
+from django_pgqueue.testing import clock
+from tests.sql.conftest import connect, conninfo, test_database
+from tests.sql.sessions import NOON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.sql.conftest import Connect
+
+__all__ = ["connect", "conninfo", "test_database"]
+
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
+
+MAIL = Queue("mail")
+
+
+def taken(queue: Queue = MAIL, **parameters: Any) -> ReceivedMessage:
+    """The next message, which must be there."""
+    message = queue.receive(**parameters)
+    assert message is not None
+    return message
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """A transaction, or a savepoint in one, that ends with an error."""
+    with suppress(OrderRefusedError), transaction.atomic():
+        yield
+        raise OrderRefusedError
+
+
+class OrderRefusedError(Exception):
+    pass
+
+
+# Sending and receiving
+
+
+def test_what_is_sent_is_received_with_everything_that_was_said() -> None:
+    message_id = MAIL.send(
+        {"order": 7}, priority=-3, dequeue_at=-5, channel="tenant", headers={"trace": "abc"}, max_attempts=2
+    )
+    message = taken()
+    assert (message.id, message.content, message.headers, message.state) == (
+        message_id,
+        {"order": 7},
+        {"trace": "abc"},
+        None,
+    )
+    assert (message.queue, message.channel, message.priority) == ("mail", "tenant", -3)
+    assert (message.attempt, message.max_attempts) == (1, 2)
+    assert message.worker.startswith("session-")
+    assert message.created_at == Message.objects.get().created_at
+
+
+def test_an_empty_queue_gives_none() -> None:
+    assert MAIL.receive() is None
+    assert MAIL.receive_many(5) == []
+
+
+def test_queues_do_not_share_messages() -> None:
+    Queue("maps").send(1)
+    assert MAIL.receive() is None
+    assert taken(Queue("maps")).content == 1
+
+
+def test_messages_of_tasks_are_left_to_the_workers() -> None:
+    Message.objects.create(queue="mail", task="shop.tasks.send", content={}, dequeue_at=0)
+    assert MAIL.receive() is None
+
+
+def test_many_are_sent_and_received_in_their_order() -> None:
+    ids = MAIL.send_many(({"n": n} for n in range(500)), priority=4, channel="tenant")
+    messages = MAIL.receive_many(1000)
+    assert [message.id for message in messages] == ids
+    assert [message.content for message in messages] == [{"n": n} for n in range(500)]
+    assert {(message.priority, message.channel, message.max_attempts) for message in messages} == {(4, "tenant", 5)}
+
+
+def test_no_messages_are_sent_without_a_word() -> None:
+    assert MAIL.send_many([]) == []
+
+
+def test_names_with_quotes_and_other_alphabets_are_names_like_any_other() -> None:
+    queue = Queue('a "b" \\ é \U0001f375 %s {}')
+    queue.send_many([1], channel=queue.name)
+    queue.send(2, channel=queue.name)
+    assert [(message.queue, message.channel) for message in queue.receive_many(5)] == [(queue.name, queue.name)] * 2
+
+
+def test_a_message_runs_after_the_time_that_is_said() -> None:
+    with clock(dt.datetime.fromtimestamp(NOON / 1000, tz=dt.UTC)) as now:
+        MAIL.send("delay", run_after=dt.timedelta(minutes=5))
+        MAIL.send("time", run_after=now.at + dt.timedelta(minutes=6))
+        MAIL.send("milliseconds", dequeue_at=NOON + 7 * 60_000)
+        for content in ("delay", "time", "milliseconds"):
+            assert MAIL.receive() is None
+            now.advance(dt.timedelta(minutes=5 if content == "delay" else 1))
+            taken_message = taken()
+            assert taken_message.content == content
+            taken_message.complete()
+
+
+@pytest.mark.parametrize("run_after", [dt.timedelta.max, dt.timedelta.min, dt.timedelta(seconds=-1)])
+def test_the_longest_and_the_most_negative_delay_are_delays(run_after: dt.timedelta) -> None:
+    MAIL.send("x", run_after=run_after)
+    assert (MAIL.receive() is None) is (run_after > dt.timedelta(0))
+
+
+# Ending
+
+
+def test_a_completed_message_leaves_its_result_in_the_history() -> None:
+    MAIL.send({"order": 7})
+    taken().complete({"sent": True})
+    assert not Message.objects.exists()
+    end = Attempt.objects.get()
+    assert (end.status, end.result, end.content) == ("succeeded", {"sent": True}, {"order": 7})
+
+
+def test_a_deferred_message_comes_back_with_its_state() -> None:
+    with clock() as now:
+        MAIL.send("x", max_attempts=1)
+        for page in range(5):
+            message = taken()
+            assert (message.attempt, message.state) == (page + 1, {"page": page} if page else None)
+            message.defer(60, state={"page": page + 1})
+            assert MAIL.receive() is None
+            now.advance(dt.timedelta(seconds=60))
+
+
+def test_deferred_with_errors_it_fails_after_max_attempts() -> None:
+    MAIL.send("x", max_attempts=2)
+    taken().defer(error=OSError("no network"))
+    taken().defer(error="still no network")
+    assert MAIL.receive() is None
+    first, last = Attempt.objects.order_by("id")
+    assert (first.status, first.error_class, first.error_message) == ("retried", "builtins.OSError", "no network")
+    assert (last.status, last.error_class, last.error_message) == ("failed", None, "still no network")
+
+
+def test_a_failed_message_leaves_its_error_with_the_traceback_in_the_history() -> None:
+    MAIL.send("x")
+    try:
+        connection.settings_dict["missing"]
+    except KeyError as error:
+        taken().fail(error)
+    end = Attempt.objects.get()
+    assert (end.status, end.error_class, end.error_message) == ("failed", "builtins.KeyError", "'missing'")
+    assert end.traceback is not None
+    assert "test_queue.py" in end.traceback
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("a\x00b\ud800c"), "a\N{REPLACEMENT CHARACTER}b?c"),
+        ("a\x00b", "a\N{REPLACEMENT CHARACTER}b"),
+        (ValueError(), "ValueError"),
+        (UnprintableError(), "UnprintableError (its text can not be made: RuntimeError)"),
+        ("", ""),
+    ],
+)
+def test_errors_that_postgresql_could_not_store_are_stored_as_far_as_possible(
+    error: BaseException | str, message: str
+) -> None:
+    MAIL.send("x")
+    taken().fail(error)
+    assert Attempt.objects.get().error_message == message
+
+
+def test_a_heartbeat_keeps_the_message_while_the_work_goes_on() -> None:
+    with clock() as now:
+        MAIL.send("x")
+        message = taken(lock_seconds=30)
+        for _ in range(5):
+            now.advance(dt.timedelta(seconds=29))
+            assert MAIL.receive() is None
+            message.heartbeat(lock_seconds=30)
+        message.complete()
+
+
+ENDINGS: dict[str, Callable[[ReceivedMessage], None]] = {
+    "complete": lambda message: message.complete(),
+    "defer": lambda message: message.defer(),
+    "retry": lambda message: message.defer(error="no"),
+    "fail": lambda message: message.fail("no"),
+    "heartbeat": lambda message: message.heartbeat(),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_who_has_lost_the_message_is_told_so_and_what_to_do(name: str) -> None:
+    with clock() as now:
+        MAIL.send("x")
+        lost = taken(lock_seconds=30)
+        now.advance(dt.timedelta(seconds=30))
+        assert taken().attempt == 2
+        before = list(Message.objects.values())
+        with pytest.raises(AttemptLost, match=rf"Message {lost.id} of queue 'mail': attempt 1 .*longer lock_seconds"):
+            ENDINGS[name](lost)
+        assert list(Message.objects.values()) == before
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_an_attempt_ends_once(name: str) -> None:
+    MAIL.send("x")
+    message = taken()
+    message.complete()
+    with pytest.raises(AttemptLost):
+        ENDINGS[name](message)
+
+
+def test_whose_lock_ran_out_still_holds_the_message_until_somebody_takes_it() -> None:
+    with clock() as now:
+        MAIL.send("x")
+        message = taken(lock_seconds=1)
+        now.advance(dt.timedelta(hours=1))
+        message.complete()
+
+
+# In and out of transactions
+
+
+@committed
+def test_outside_of_a_transaction_a_message_is_there_at_once(connect: Connect) -> None:
+    message_id = MAIL.send("x")
+    assert [message.id for message in connect().messages()] == [message_id]
+
+
+@committed
+def test_in_a_transaction_it_is_there_with_the_commit(connect: Connect) -> None:
+    other = connect()
+    with transaction.atomic():
+        User.objects.create(username="anna")
+        MAIL.send("welcome")
+        assert other.messages() == []
+    assert [message.content for message in other.messages()] == ["welcome"]
+
+
+@committed
+def test_what_is_rolled_back_was_never_sent(connect: Connect) -> None:
+    with rolled_back():
+        MAIL.send("receipt")
+        MAIL.send_many(["copy", "copy"])
+    assert MAIL.receive() is None
+    assert connect().history() == []
+
+
+@committed
+def test_a_savepoint_takes_back_what_was_sent_in_it_alone() -> None:
+    with transaction.atomic():
+        MAIL.send("before")
+        with rolled_back():
+            MAIL.send("inside")
+        MAIL.send("after")
+    assert [message.content for message in MAIL.receive_many(10)] == ["before", "after"]
+
+
+@committed
+def test_what_is_received_in_a_transaction_that_rolls_back_was_never_received() -> None:
+    MAIL.send("x")
+    with rolled_back():
+        assert taken().attempt == 1
+    assert taken().attempt == 1
+
+
+@committed
+def test_work_and_its_end_are_one_transaction() -> None:
+    """Effects in the database happen once: what the work has written goes back with an end that fails."""
+    MAIL.send("sign up anna")
+    message = taken()
+    with rolled_back():
+        User.objects.create(username="anna")
+        message.complete()
+    assert not User.objects.exists()
+    with transaction.atomic():
+        User.objects.create(username="anna")
+        message.complete()
+    assert User.objects.count() == 1
+    assert Attempt.objects.get().status == "succeeded"
+
+
+@committed
+def test_a_lost_attempt_takes_back_what_its_work_has_written(connect: Connect) -> None:
+    MAIL.send("sign up anna")
+    with clock() as now:
+        lost = taken(lock_seconds=1)
+        now.advance(dt.timedelta(seconds=1))
+        taken()
+
+    @transaction.atomic
+    def work() -> None:
+        User.objects.create(username="anna")
+        lost.complete()
+
+    with pytest.raises(AttemptLost):
+        work()
+    assert not User.objects.exists()
+
+
+@committed
+def test_received_and_completed_in_one_transaction_it_is_not_there_for_others_meanwhile(connect: Connect) -> None:
+    other = connect()
+    MAIL.send_many([1, 2])
+    with transaction.atomic():
+        taken().complete()
+        assert [message.content for message in other.dequeue(10)] == [2]
+    assert [message.content for message in other.messages()] == [2]
+
+
+# What can not be meant
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"priority": 101}, "priority=101 is not a whole number from -100 to 100"),
+        ({"priority": 1.5}, "priority=1.5"),
+        ({"priority": True}, "priority=True"),
+        ({"priority": "high"}, "priority='high'"),
+        ({"run_after": dt.datetime(2024, 5, 1)}, "has no time zone"),  # noqa: DTZ001
+        ({"run_after": 5}, "neither a datetime nor a timedelta"),
+        ({"dequeue_at": 2**63}, "64 bits"),
+        ({"channel": ""}, "name of a channel"),
+        ({"channel": "x" * 256}, "name of a channel"),
+        ({"channel": "a\x00"}, "name of a channel"),
+        ({"max_attempts": 0}, "max_attempts=0"),
+        ({"max_attempts": 2**31}, "max_attempts="),
+        ({"max_attempts": 1.0}, "max_attempts=1.0"),
+    ],
+)
+def test_a_message_that_can_not_be_is_refused_before_any_sql(parameters: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidMessage, match=why):
+        MAIL.send("x", **parameters)
+    assert not Message.objects.exists(), "the transaction is as it was"
+
+
+@pytest.mark.parametrize("name", ["", "a\x00", "x" * 256, "\ud800", None, 7])
+def test_a_queue_has_a_name(name: Any) -> None:
+    with pytest.raises(InvalidMessage, match="name of a queue"):
+        Queue(name)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.0, True, None, "5", 2**31, 10**30])
+def test_a_limit_is_a_number_of_messages(limit: Any) -> None:
+    with pytest.raises(InvalidMessage, match="limit="):
+        MAIL.receive_many(limit)
+    assert MAIL.receive() is None, "the transaction is as it was"
+
+
+@pytest.mark.parametrize("lock_seconds", [0, -1, math.nan, math.inf, 1e10, "60", None, True])
+def test_a_lock_has_a_length(lock_seconds: Any) -> None:
+    MAIL.send("x")
+    with pytest.raises(InvalidMessage, match="lock_seconds="):
+        MAIL.receive(lock_seconds=lock_seconds)
+    message = taken()
+    with pytest.raises(InvalidMessage, match="lock_seconds="):
+        message.heartbeat(lock_seconds=lock_seconds)
+    message.complete()
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, 1e30, -1e30, "60", None])
+def test_a_wait_is_a_number_of_seconds(seconds: Any) -> None:
+    MAIL.send("x")
+    message = taken()
+    with pytest.raises(InvalidMessage, match="seconds="):
+        message.defer(seconds)
+    message.complete()
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5, -5, 1e9, dt.timedelta(seconds=90).total_seconds()])
+def test_any_number_of_seconds_is_a_wait(seconds: float) -> None:
+    with clock(dt.datetime.fromtimestamp(NOON / 1000, tz=dt.UTC)):
+        MAIL.send("x")
+        taken().defer(seconds)
+        assert Message.objects.get().dequeue_at.epoch_ms == NOON + round(seconds * 1000)
+
+
+def test_what_json_has_no_word_for_leaves_the_message_with_its_consumer() -> None:
+    MAIL.send("x")
+    message = taken()
+    with pytest.raises(InvalidContent, match="result is <object"):
+        message.complete(object())
+    with pytest.raises(InvalidContent, match="state"):
+        message.defer(state=math.nan)
+    message.complete()
+
+
+# Rows that somebody has written by hand
+
+
+def test_content_that_python_can_not_read_is_received_all_the_same_and_can_be_failed() -> None:
+    """One such message in a batch must not keep its neighbours from being worked on."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_message_create(%s::jsonb, 'mail')", [content])
+    MAIL.send("neighbour")
+    unreadable, neighbour = MAIL.receive_many(2)
+    assert neighbour.content == "neighbour"
+    with pytest.raises(ValueError, match="4300 digits") as error:
+        unreadable.content  # noqa: B018
+    unreadable.fail(error.value)
+    assert Attempt.objects.values_list("status").get() == ("failed",)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"unlock_at": 5},
+        {"worker": "somebody"},
+        {"worker": "somebody", "unlock_at": 5},
+        {"priority": 101},
+        {"queue": ""},
+    ],
+)
+def test_rows_that_the_queue_could_not_understand_are_refused_by_the_table(columns: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match="violates check constraint") as refused, transaction.atomic():
+        Message.objects.create(content={}, dequeue_at=0, **columns)
+    assert isinstance(refused.value.__cause__, psycopg.errors.CheckViolation)
+
+
+def test_a_minimal_row_is_a_message() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("""insert into pgqueue_message (dequeue_at, content, queue) values (0, 'null', 'mail')""")
+    message = taken()
+    assert (message.content, message.headers, message.max_attempts) == (None, None, None)
+    message.complete()
+
+
+# Small things
+
+
+def test_content_is_the_same_object_each_time_so_that_a_consumer_may_change_it() -> None:
+    MAIL.send({"n": 1})
+    message = taken()
+    message.content["n"] += 1
+    assert message.content == {"n": 2}
+
+
+def test_a_message_shows_what_it_is() -> None:
+    message_id = MAIL.send("x")
+    assert repr(taken()) == f"<ReceivedMessage {message_id} of queue 'mail', attempt 1>"
