@@ -1,0 +1,257 @@
+"""What may be stored as JSON: it comes back equal, or it is refused before any SQL."""
+
+from __future__ import annotations
+
+import array
+import collections
+import datetime as dt
+import decimal
+import enum
+import json
+import math
+import uuid
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from hypothesis import HealthCheck, example, given, settings, strategies as st
+
+from django_pgqueue import content
+from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
+from django_pgqueue.models import Message
+from django_pgqueue.queue import Queue
+
+pytestmark = pytest.mark.django_db
+
+TEN_MEGABYTES = 10 * 1024 * 1024
+LARGEST_INT = 10**4299  # Python writes integers of up to 4 300 digits
+in_the_database = settings(
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\x00"))
+integers = st.integers() | st.integers(-LARGEST_INT, LARGEST_INT)
+scalars = st.none() | st.booleans() | integers | st.floats(allow_nan=False, allow_infinity=False) | text
+storable = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(text, inner), max_leaves=20)
+
+any_text = st.text(st.characters(codec=None))
+oddities = (
+    scalars
+    | any_text
+    | st.floats()
+    | st.binary()
+    | st.integers(10**4299, 10**4310)
+    | st.decimals()
+    | st.datetimes()
+    | st.uuids()
+    | st.complex_numbers()
+    | st.sets(st.integers())
+)
+keys = any_text | st.integers() | st.none() | st.booleans() | st.binary() | st.floats()
+anything = st.recursive(
+    oddities,
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(keys, inner) | st.tuples(inner, inner) | st.builds(iter, st.lists(inner))
+    ),
+    max_leaves=10,
+)
+
+
+def through_the_database(value: Any) -> Any:
+    """The value as a consumer gets it that was sent as content."""
+    message_id = Queue("mail").send(value)
+    with connection.cursor() as cursor:
+        cursor.execute("select content::text from pgqueue_message where id = %s", [message_id])
+        return json.loads(cursor.fetchone()[0])
+
+
+@in_the_database
+@given(storable)
+@example(2**53 + 0.0)
+@example(1e16)
+@example(1e22)
+@example(1e23)
+@example(-1.7976931348623157e308)
+@example(5e-324)
+@example(0.1 + 0.2)
+@example(-0.0)
+@example(LARGEST_INT)
+@example('\U0010ffff￿\u2028\\u0000"\\\x7f\x01')
+@example({"": {"": []}})
+def test_what_json_can_say_comes_back_equal(value: Any) -> None:
+    assert through_the_database(value) == value
+
+
+@in_the_database
+@given(anything)
+@example(math.nan)
+@example([math.inf])
+@example({"a": -math.inf})
+@example("\x00")
+@example({"a\x00": 1})
+@example("\ud800")
+@example({"\udfff": 1})
+@example("\ud83d\ude00")
+@example(b"\xff")
+@example(b"a\x00")
+@example(10**4300)
+@example({1: "a", "1": "b"})
+def test_everything_comes_back_as_normalized_or_is_refused_and_the_transaction_goes_on(value: Any) -> None:
+    count = Message.objects.count()
+    try:
+        normal = content.normalize(value)
+        got = through_the_database(value)
+    except InvalidContent as refused:
+        assert str(refused)  # noqa: PT017 -- what it says is told below
+        assert Message.objects.count() == count, "the transaction is as it was"
+    else:
+        assert got == normal
+
+
+@pytest.mark.parametrize(
+    ("value", "becomes"),
+    [
+        ((1, (2,)), [1, [2]]),
+        (b"caf\xc3\xa9", "café"),
+        (collections.OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+        (MappingProxyType({"a": (1,)}), {"a": [1]}),
+        (range(3), [0, 1, 2]),
+        (collections.deque([1]), [1]),
+        (array.array("b", [1, 2]), [1, 2]),
+        (enum.IntEnum("Size", {"SMALL": 3}).SMALL, 3),  # type: ignore[attr-defined]
+        (enum.StrEnum("Colour", {"RED": "red"}).RED, "red"),  # type: ignore[attr-defined]
+        (1e300, int(1e300)),
+        (True, True),
+    ],
+)
+def test_what_json_has_no_word_for_but_a_near_one_becomes_that(value: Any, becomes: Any) -> None:
+    normal = content.normalize({"value": value})["value"]
+    assert normal == becomes
+    assert through_the_database(value) == becomes
+
+
+def _endless() -> list[Any]:
+    itself: list[Any] = []
+    itself.append(itself)
+    return itself
+
+
+def _deep(levels: int) -> Any:
+    value: Any = "bottom"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "NaN": ({"price": math.nan}, r"content\['price'\] is nan"),
+    "infinity": ([1, math.inf], r"content\[1\] is inf"),
+    "NUL": ({"a": ["b\x00c"]}, r"content\['a'\]\[0\] contains the character NUL"),
+    "NUL in a key": ({"a": {"b\x00": 1}}, r"the key 'b\\x00' of content\['a'\] contains the character NUL"),
+    "lone surrogate": ("\ud800", r"content is not valid Unicode \(surrogates not allowed\)"),
+    "two surrogates that are no pair in Python": ("\ud83d\ude00", "not valid Unicode"),
+    "lone surrogate in a key": ({"\udfff": 1}, "not valid Unicode"),
+    "bytes that are no text": (b"\xff\xfe", r"content is bytes that are not UTF-8.*base64"),
+    "bytes with NUL": (b"a\x00b", "NUL"),
+    "key that is a number": ({1: "a"}, r"content has the key 1, which would come back as text"),
+    "key that is None": ({"a": {None: 1}}, r"content\['a'\] has the key None"),
+    "integer without end": (10**5000, "content can not be stored as JSON"),
+    "object": (
+        {"when": dt.datetime(2024, 5, 1, tzinfo=dt.UTC)},
+        r"content\['when'\] is datetime.datetime\(2024.*Unsupported type: datetime\. Pass text",
+    ),
+    "decimal": (decimal.Decimal("1.5"), "Unsupported type: Decimal"),
+    "uuid": ([uuid.UUID(int=7)], r"content\[0\] is UUID.*Unsupported type: UUID"),
+    "set": ({1, 2}, "Unsupported type: set"),
+    "generator": ((n for n in range(3)), "Unsupported type: generator"),
+    "exception": (ValueError("x"), "Unsupported type: ValueError"),
+    "itself": (_endless(), "nested too deeply, or contains itself"),
+    "depth": (_deep(100_000), "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_named_with_its_place_and_nothing_is_lost(name: str) -> None:
+    value, said = REFUSED[name]
+    with transaction.atomic():
+        kept = Queue("mail").send("before")
+        with pytest.raises(InvalidContent, match=said):
+            Queue("mail").send(value)
+        with pytest.raises(InvalidContent):
+            Queue("mail").send_many(["fine", value])
+        Queue("mail").send("after")
+    messages = Queue("mail").receive_many(10)
+    assert [message.content for message in messages] == ["before", "after"]
+    assert messages[0].id == kept
+
+
+def test_a_refusal_can_be_caught_as_what_django_and_python_would_raise() -> None:
+    with pytest.raises(TypeError):
+        content.normalize(object())
+    with pytest.raises(ValueError, match="object"):
+        content.normalize(object())
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    with pytest.raises(InvalidContent) as refused:
+        content.normalize("x" * 1_000_000 + "\x00")
+    assert len(str(refused.value)) < 300
+
+
+def test_content_may_be_nested_as_deep_as_anybody_needs() -> None:
+    assert through_the_database(_deep(200)) == _deep(200)
+
+
+def test_ten_megabytes_come_back_as_they_were_sent() -> None:
+    queue = Queue("mail", max_content_bytes=TEN_MEGABYTES + 100)
+    value = {"page": "é" * (TEN_MEGABYTES // 2)}
+    queue.send(value)
+    message = queue.receive()
+    assert message is not None
+    assert message.content == value
+
+
+def test_content_beyond_the_limit_is_refused_with_its_size_and_the_next_step() -> None:
+    with pytest.raises(ContentTooLarge, match=r"content has 10,485,762 bytes as JSON and may have 1,048,576.*its key"):
+        Queue("mail").send("x" * TEN_MEGABYTES)
+    with pytest.raises(ContentTooLarge, match=r"contents\[1\] has"):
+        Queue("mail").send_many(["small", "x" * TEN_MEGABYTES])
+    with pytest.raises(ContentTooLarge, match="headers has"):
+        Queue("mail").send("small", headers={"x": "x" * TEN_MEGABYTES})
+    assert Message.objects.count() == 0
+
+
+@pytest.mark.parametrize(("value", "size"), [("é", 4), ("\U0001f375", 6), ("a", 3), ([1, 2], 5), ('"', 4)])
+def test_the_size_is_that_of_the_json_in_bytes(value: Any, size: int) -> None:
+    content.encode(value, max_bytes=size)
+    with pytest.raises(ContentTooLarge, match=f"{size} bytes"):
+        content.encode(value, max_bytes=size - 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "may_be"),
+    [
+        ("mail", True),
+        ("é \U0001f375/-'\"%", True),
+        ("x" * 255, True),
+        ("\U0001f375" * 255, True),
+        ("", False),
+        ("x" * 256, False),
+        ("a\x00", False),
+        ("\ud800", False),
+        (None, False),
+        (7, False),
+        (b"mail", False),
+    ],
+)
+def test_names_of_queues_are_what_an_index_can_hold(name: Any, may_be: bool) -> None:
+    assert content.is_name(name) is may_be
+    if may_be:
+        Queue(name).send("x", channel=name)
+        message = Queue(name).receive()
+        assert message is not None
+        assert (message.queue, message.channel) == (name, name)
