@@ -42,7 +42,7 @@ def find(path: str) -> Any:
         raise UnknownTask(message)
     module_path, _, name = path.rpartition(".")
     found = vars(_module(module_path, path)).get(name)
-    if not isinstance(found, Task):
+    if not issubclass(type(found), Task):  # isinstance() would wake lazy objects, which may not be ready
         message = f"{path!r} is not a task: {module_path} has " + (
             f"a {type(found).__name__} of that name. Declare it with @task." if found is not None else f"no {name!r}."
         )

@@ -1,0 +1,191 @@
+"""From a name to a task: a message is data, and its words must not run what nobody meant to be run."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+from django.utils.functional import SimpleLazyObject
+
+from django_pgqueue import registry, testing
+from django_pgqueue.compat import TaskResultStatus
+from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.functions import message_create
+from django_pgqueue.models import Attempt
+from django_pgqueue.tasks import PgQueueTask
+from tests.backend import tasks
+from tests.backend.django_tasks_api import DUMMY, django_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_django.fixtures import Settings
+
+pytestmark = pytest.mark.usefixtures("fresh_registry")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Iterator[Path]:
+    """An app of a project whose modules a test writes; what is imported of it is forgotten afterwards."""
+    folder = tmp_path / "their_app"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "their_app"]
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "their_app"]:
+        del sys.modules[name]
+
+
+def test_a_task_is_found_by_its_path() -> None:
+    assert registry.find("tests.backend.tasks.send") is tasks.send
+    assert registry.find(tasks.send.module_path) is tasks.send
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "", ".", "..", "send", ".send", "tests.", "tests..send", "a b.c", "tests.backend.tasks.send ",
+        "tests.backend.tasks.send\n", "tests/backend/tasks.send", "tests.backend.tasks:send", "1.2", "os.system('ls')",
+        "tests.backend.tasks.send.enqueue()", "\x00.x", "__main__.send", "example_project.__main__.main",
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_what_is_not_a_path_is_refused(path: str) -> None:
+    with pytest.raises(UnknownTask, match="is not the dotted path of a task"):
+        registry.find(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["os.system", "subprocess.run", "builtins.eval", "django.core.management.call_command"]
+)
+def test_what_is_imported_but_no_task_is_refused(path: str) -> None:
+    with pytest.raises(UnknownTask, match=r"is not a task: .* has a .* of that name. Declare it with @task"):
+        registry.find(path)
+
+
+@pytest.mark.parametrize("path", ["antigravity.fly", "this.s", "turtledemo.clock.main", "idlelib.pyshell.main"])
+def test_modules_outside_of_the_project_are_not_imported(path: str) -> None:
+    module = path.rpartition(".")[0]
+    assert module not in sys.modules
+    with pytest.raises(UnknownTask, match="has not been imported and belongs to no installed app"):
+        registry.find(path)
+    assert module not in sys.modules
+
+
+def test_a_name_that_the_module_does_not_have_is_told() -> None:
+    with pytest.raises(UnknownTask, match=r"tests\.backend\.tasks has no 'gone'"):
+        registry.find("tests.backend.tasks.gone")
+
+
+def test_attributes_of_tasks_and_classes_are_no_tasks() -> None:
+    for path in ("tests.backend.tasks.send.func", "tests.backend.tasks.Jobs.inside_a_class"):
+        with pytest.raises(UnknownTask):
+            registry.find(path)
+
+
+def test_a_module_of_an_installed_app_is_imported_when_it_is_named(package: Path) -> None:
+    (package / "letters.py").write_text("from django_pgqueue.tasks import task\n@task\ndef post(): return 'posted'\n")
+    assert registry.find("their_app.letters.post").call() == "posted"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import does_not_exist", "1 / 0", "raise SystemExit", "def f(:", "import sys; sys.exit(1)", "exit()"],
+)
+def test_a_module_that_can_not_be_imported_is_told_and_does_no_harm(package: Path, text: str) -> None:
+    (package / "broken.py").write_text(text)
+    with pytest.raises(UnknownTask, match=r"their_app\.broken\.post' can not be imported") as error:
+        registry.find("their_app.broken.post")
+    assert error.value.__cause__ is not None
+
+
+def test_a_module_is_looked_up_and_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("their_magic")
+    module.__dict__["__getattr__"] = lambda name: pytest.fail(f"{name} was asked for")
+    monkeypatch.setitem(sys.modules, "their_magic", module)
+    with pytest.raises(UnknownTask, match="has no 'anything'"):
+        registry.find("their_magic.anything")
+
+
+def test_a_lazy_object_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("their_lazy")
+    module.__dict__["site"] = SimpleLazyObject(lambda: pytest.fail("it was woken"))
+    monkeypatch.setitem(sys.modules, "their_lazy", module)
+    with pytest.raises(UnknownTask, match="has a SimpleLazyObject of that name"):
+        registry.find("their_lazy.site")
+
+
+def test_what_was_not_found_is_found_once_it_is_there(package: Path) -> None:
+    with pytest.raises(UnknownTask):
+        registry.find("their_app.later.post")
+    (package / "later.py").write_text("from django_pgqueue.tasks import task\n@task\ndef post(): ...\n")
+    assert isinstance(registry.find("their_app.later.post"), PgQueueTask)
+
+
+def test_plain_functions_and_coroutine_functions_are_told_apart() -> None:
+    assert registry.is_async("tests.backend.tasks.do_nothing_async") is True
+    assert registry.is_async("tests.backend.tasks.do_nothing") is False
+
+
+def test_the_tasks_module_of_every_app_is_imported(package: Path) -> None:
+    (package / "tasks.py").write_text("from django_pgqueue.tasks import task\n@task\ndef post(): ...\n")
+    assert "their_app.tasks" not in sys.modules
+    registry.autodiscover()
+    assert "their_app.tasks" in sys.modules
+
+
+@pytest.mark.django_db
+class TestHostileMessages:
+    @pytest.mark.parametrize(
+        "path",
+        ["os.system", "antigravity.fly", "builtins.exec", "tests.backend.tasks.plain_function", "", "; drop table x",
+         "tests.backend.tasks.Trouble", "tests.backend.tasks.at_once", "é🍵", "a" * 10_000 + ".b"],
+        ids=lambda path: ascii(path)[:30],
+    )  # fmt: skip
+    def test_they_fail_with_the_reason_and_run_nothing(self, path: str) -> None:
+        message_create(connection, '{"args": ["touch /tmp/owned"], "kwargs": {}}', task=path, max_attempts=5)
+        with pytest.raises(UnknownTask):
+            testing.drain()
+        attempt = Attempt.objects.get()
+        assert (attempt.status, attempt.final, attempt.attempt) == ("failed", True, 1)
+        assert attempt.error_class == "django_pgqueue.exceptions.UnknownTask"
+        assert attempt.error_message
+        assert "antigravity" not in sys.modules
+
+
+@pytest.mark.django_db
+class TestTasksOfOtherAliases:
+    """A reusable app declares its tasks where it likes; the project sends them through the queue."""
+
+    @pytest.fixture
+    def theirs(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Any:
+        settings.TASKS = {
+            "default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": []},
+            "dummy": {"BACKEND": DUMMY, "QUEUES": []},
+        }
+        declared = django_task(backend="dummy", priority=4)(tasks.plain_function)
+        assert type(declared) is not PgQueueTask
+        monkeypatch.setattr(tasks, "plain_function", declared)
+        return declared
+
+    def test_a_plain_task_is_enqueued_reloaded_and_run(self, theirs: Any) -> None:
+        result = theirs.using(backend="default", queue_name="mail").enqueue()
+        assert (result.backend, result.task.priority, result.task.queue_name) == ("default", 4, "mail")
+        assert result.task.get_result(result.id) == result
+        [ran] = testing.drain()
+        assert (ran.id, ran.status) == (result.id, TaskResultStatus.SUCCESSFUL)
+        result.refresh()
+        assert result == ran
+
+    def test_it_follows_the_options_of_our_backend(self, theirs: Any, settings: Settings) -> None:
+        settings.TASKS["default"]["OPTIONS"] = {"MAX_ATTEMPTS": 2}
+        settings.TASKS = dict(settings.TASKS)
+        result = theirs.using(backend="default").enqueue("too many arguments")
+        assert testing.drain()[0].status is TaskResultStatus.READY
+        result.refresh()
+        assert result.errors[0].exception_class is TypeError
