@@ -416,7 +416,7 @@ def test_what_json_has_no_word_for_leaves_the_message_with_its_consumer() -> Non
 def test_content_that_python_can_not_read_is_received_all_the_same_and_can_be_failed() -> None:
     """One such message in a batch must not keep its neighbours from being worked on."""
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_message_create(%s::jsonb, 'mail')", [content])
+        cursor.execute("select pgqueue_message_create(%s::jsonb, 'mail')", ["9" * 5000])
     MAIL.send("neighbour")
     unreadable, neighbour = MAIL.receive_many(2)
     assert neighbour.content == "neighbour"
