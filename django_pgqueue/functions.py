@@ -251,7 +251,8 @@ select pgqueue_message_complete(%s::bigint[], %s::integer[], %s, %s::jsonb[], %s
 
 def message_complete(connection: Connection, successes: Iterable[Success], *, worker: str) -> set[int]:
     """Completes attempts and answers the ids of those that were ours; the others were lost."""
-    ends = sorted(successes, key=lambda success: success.id)
+    # Of two attempts at one message only the later one can be ours, and the SQL takes the first that it meets.
+    ends = sorted(successes, key=lambda success: (success.id, -success.attempt))
     results = [end.result for end in ends]
     with connection.cursor() as cursor:
         cursor.execute(

@@ -26,3 +26,15 @@ def test_queues_with_waiting_messages_are_named_in_order() -> None:
     for queue in ("mail", "default", "mail"):
         functions.message_create(connection, "{}", queue=queue)
     assert functions.message_queues(connection) == ["default", "mail"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("attempts", [(1, 2), (2, 1)])
+def test_the_late_end_of_a_lost_attempt_does_not_hide_that_of_the_one_that_is_ours(attempts: tuple[int, int]) -> None:
+    """A worker whose lock ran out may have taken the same message again: both ends may come in one batch."""
+    functions.message_create(connection, "{}")
+    for lock_ms in (0, 60_000):
+        [received] = functions.message_dequeue(connection, worker="w", lock_ms=lock_ms)
+    ends = [functions.Success(received.id, attempt) for attempt in attempts]
+    assert functions.message_complete(connection, ends, worker="w") == {received.id}
+    assert not Message.objects.exists()
