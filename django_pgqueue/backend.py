@@ -84,6 +84,10 @@ class PgQueueBackend(BaseTaskBackend):
             "max_attempts": self.max_attempts(task),
             **_when(task),
         }
+        after = getattr(task, "after", ())
+        if after:
+            policy = getattr(task, "after_policy", "finished")
+            return functions.message_create_after(connection, after, text, policy=policy, **columns), True
         key = unique.key_of(task, call)
         if key is None:
             return functions.message_create(connection, text, **columns), True

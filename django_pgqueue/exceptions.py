@@ -73,3 +73,7 @@ class InvalidSchedule(PgQueueError, ValueError):
 
 class TaskTimeout(PgQueueError, TimeoutError):
     """The task took longer than its timeout."""
+
+
+class DependencyFailed(PgQueueError):
+    """A job that had to succeed first did not."""

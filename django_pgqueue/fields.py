@@ -190,3 +190,12 @@ class NamesField(models.Field):  # type: ignore[type-arg]
 
     def db_type(self, connection: Any) -> str:  # noqa: ARG002
         return "text[]"
+
+
+class IdsField(models.Field):  # type: ignore[type-arg]
+    """A bigint[] that psycopg reads as a list."""
+
+    description = "List of ids"
+
+    def db_type(self, connection: Any) -> str:  # noqa: ARG002
+        return "bigint[]"

@@ -156,6 +156,42 @@ def message_create_alike(
         return [row[0] for row in cursor.fetchall()]
 
 
+CREATE_AFTER = """
+select pgqueue_message_create_after(
+    %s::bigint[], %s::jsonb, %s, %s, %s, coalesce(%s::bigint, pgqueue_now(now()) + %s::bigint), %s, %s::jsonb, %s, %s),
+    pgqueue_clock(now())
+"""
+
+
+def message_create_after(
+    connection: Connection,
+    after_ids: Sequence[int],
+    content: str,
+    *,
+    queue: str = "default",
+    task: str | None = None,
+    priority: int = 0,
+    dequeue_at: int | None = None,
+    delay_ms: int | None = None,
+    channel: str | None = None,
+    headers: str | None = None,
+    max_attempts: int | None = 5,
+    policy: str = "finished",
+) -> Created:
+    """Enqueues one message that waits until others have ended."""
+    what = (queue, task, priority, dequeue_at, delay_ms, channel, headers, max_attempts, policy)
+    with connection.cursor() as cursor:
+        cursor.execute(CREATE_AFTER, (list(after_ids), content, *what))
+        return Created(*cursor.fetchone())
+
+
+def message_settle(connection: Connection, *, force: bool = False) -> int:
+    """Looks at messages that wait for others and answers how many need not wait any more."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_message_settle(p_force => %s)", (force,))
+        return int(cursor.fetchone()[0])
+
+
 CREATE_UNIQUE = """
 select u.p_id, pgqueue_clock(now()), u.p_created from pgqueue_message_create_unique(
     %s, %s::jsonb, %s, %s, %s, coalesce(cast(%s as bigint), pgqueue_now(now()) + %s::bigint), %s, %s::jsonb,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 
-from django_pgqueue.fields import EpochField, NamesField
+from django_pgqueue.fields import EpochField, IdsField, NamesField
 
 
 class Message(models.Model):
@@ -14,6 +14,7 @@ class Message(models.Model):
     id = models.BigAutoField(primary_key=True)
     dequeue_at = EpochField()
     unlock_at = EpochField(null=True, blank=True)
+    check_at = EpochField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     locked_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
@@ -26,6 +27,8 @@ class Message(models.Model):
     task = models.TextField(null=True, blank=True)  # noqa: DJ001
     unique_key = models.TextField(null=True, blank=True)  # noqa: DJ001
     worker = models.TextField(null=True, blank=True)  # noqa: DJ001
+    after_policy = models.TextField(null=True, blank=True)  # noqa: DJ001
+    after_ids = IdsField(null=True, blank=True)
     content = models.JSONField()
     headers = models.JSONField(null=True, blank=True)
     state = models.JSONField(null=True, blank=True)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 from django.utils.module_loading import import_string
 
-from django_pgqueue import retry, unique
+from django_pgqueue import dependencies, retry, unique
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTask, InvalidTask, Task, task_backends
 from django_pgqueue.recurrence import Recurrence, check_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from django_pgqueue.compat import AnyTaskResult
 
 __all__ = ["PgQueueTask", "task"]
 
@@ -49,6 +51,10 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
     """Until when a message holds its key: finished, or started."""
     schedule: Recurrence | tuple[Recurrence, ...] | None = None
     """When the task is enqueued by itself: ``cron(...)`` or ``every(...)``, or several of them."""
+    after: tuple[int, ...] = ()
+    """Ids of the messages that must have ended first; ``using(after=[result, ...])`` sets it."""
+    after_policy: str = "finished"
+    """What they must have: finished, or succeeded."""
     delay: dt.timedelta | None = None
     """Time from the enqueue until the task may run, by the database's clock; ``using(run_after=timedelta)`` sets it."""
 
@@ -81,6 +87,8 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
         unique_key: str | bool | Callable[..., str] | None = None,
         on_conflict: str | None = None,
         unique_until: str | None = None,
+        after: Iterable[AnyTaskResult | int | str] | None = None,
+        after_policy: str | None = None,
     ) -> PgQueueTask:
         """A copy with other values.  ``run_after`` is a time, or a time from the enqueue on.
 
@@ -95,6 +103,8 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
             "unique_key": unique_key,
             "on_conflict": on_conflict,
             "unique_until": unique_until,
+            "after": None if after is None else dependencies.ids(after),
+            "after_policy": after_policy,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(run_after, dt.timedelta):
@@ -148,6 +158,7 @@ def validate_extras(task: AnyTask) -> None:
         raise InvalidTask(message)
     _validate_exceptions(task)
     unique.validate(task)
+    dependencies.validate(task)
     _validate_schedule(task)
     _validate_timeout(task)
     if getattr(task, "atomic", False) and iscoroutinefunction(task.func):

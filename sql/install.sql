@@ -22,10 +22,12 @@ begin;
 \ir pgqueue_message_create.sql
 \ir pgqueue_message_create_unique.sql
 \ir pgqueue_message_create_item.sql
+\ir pgqueue_message_create_after.sql
 \ir pgqueue_message_create_many.sql
 \ir pgqueue_message_queues.sql
 \ir pgqueue_message_next_at.sql
 \ir pgqueue_message_expire.sql
+\ir pgqueue_message_settle.sql
 \ir pgqueue_message_dequeue.sql
 \ir pgqueue_message_heartbeat.sql
 \ir pgqueue_message_release.sql

@@ -41,6 +41,7 @@ STALLED_SECONDS = 0.5
 """When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""
 SEEN_EVERY_SECONDS = 4.0
 ATTEND_EVERY_SECONDS = 0.5
+SETTLE_EVERY_SECONDS = 0.2
 MAINTAIN_EVERY_SECONDS = 3600.0
 SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
 
@@ -82,7 +83,7 @@ class Consumer:
         self.drained = False
         self.stop_by: float | None = None
         self.stop_now = self.stopping = False
-        self.next_heartbeat = self.next_seen = self.next_maintenance = self.next_attention = 0.0
+        self.next_heartbeat = self.next_seen = self.next_maintenance = self.next_attention = self.next_settling = 0.0
         self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
         self.connection: psycopg.Connection[Any]
         self.slots: Slots
@@ -127,6 +128,7 @@ class Consumer:
                 self._be_seen_if_due()
                 self._maintain_if_due()
                 self._schedule_if_due()
+                self._settle_if_due()
                 self._claim_if_due()
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self._pause(error)
@@ -158,6 +160,8 @@ class Consumer:
             return
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
         with self.connection.transaction() if self.idleness.asleep else nullcontext():
+            if self.idleness.asleep:
+                functions.message_settle(self.connection)
             claimed, everywhere = self._claim(room)
             self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
             if self.idleness.asleep and not claimed:
@@ -312,6 +316,15 @@ class Consumer:
     def _schedule_if_due(self) -> None:
         if self.stop_by is None and self.scheduler.look_if_due(self.connection):
             self.idleness.notified()
+
+    def _settle_if_due(self) -> None:
+        """Looks at messages that wait for others to end."""
+        now = time.monotonic()
+        # A sleeper does it when it looks, in the same transaction.
+        if self.stop_by is None and now >= self.next_settling and not self.idleness.asleep:
+            self.next_settling = now + SETTLE_EVERY_SECONDS
+            if functions.message_settle(self.connection):
+                self.idleness.notified()
 
     # Waiting
 

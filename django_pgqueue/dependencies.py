@@ -1,0 +1,79 @@
+"""Jobs that come after others: chains, fan-out and fan-in, and no more language than that."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+
+from django_pgqueue.compat import InvalidTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from django_pgqueue.compat import AnyTask, AnyTaskResult
+
+POLICIES = ("finished", "succeeded")
+MOST_IDS = 100_000
+
+
+def ids(results: Iterable[AnyTaskResult | int | str]) -> tuple[int, ...]:
+    """The message ids of results.
+
+    >>> ids([3, "1", 3])
+    (1, 3)
+    """
+    found = set()
+    for result in results:
+        said: Any = getattr(result, "id", result)
+        if isinstance(said, bool) or not str(said).isascii() or not str(said).isdigit():
+            message = f"after has {result!r}, which is neither the result of an enqueued job nor its id."
+            raise InvalidTask(message)
+        found.add(int(said))
+    return tuple(sorted(found))
+
+
+def validate(task: AnyTask) -> None:
+    after, policy = getattr(task, "after", ()), getattr(task, "after_policy", "finished")
+    if policy not in POLICIES:
+        message = f"after_policy must be one of {', '.join(POLICIES)}, not {policy!r}."
+        raise InvalidTask(message)
+    if len(after) > MOST_IDS:
+        message = (
+            f"after has {len(after):,} jobs and may have {MOST_IDS:,}: let batches of them have callbacks of their own."
+        )
+        raise InvalidTask(message)
+    if after and getattr(task, "unique_key", None) is not None:
+        message = "A job that comes after others can not have a unique_key: it would hold the key while it waits."
+        raise InvalidTask(message)
+
+
+@dataclass(slots=True)
+class Batch:
+    """What ``batch`` hands out: enqueues jobs, and knows them."""
+
+    results: list[AnyTaskResult] = field(default_factory=list)
+    callback: AnyTaskResult | None = None
+
+    def enqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> AnyTaskResult:
+        result = task.enqueue(*args, **kwargs)
+        self.results.append(result)
+        return result
+
+
+@contextmanager
+def batch(then: Any, *args: Any, when: str = "finished", **kwargs: Any) -> Iterator[Batch]:
+    """Enqueues jobs, and ``then`` with its arguments, which runs once when all of them have ended.
+
+    ``when="succeeded"``: it is cancelled instead if one of them failed or was cancelled.  All are enqueued, or none.
+
+    >>> with batch(send_report, month, when="succeeded") as jobs:
+    ...     for order in orders:
+    ...         jobs.enqueue(price, order.pk)  # doctest: +SKIP
+    """
+    jobs = Batch()
+    with transaction.atomic(using=then.get_backend().settings.database):
+        yield jobs
+        jobs.callback = then.using(after=jobs.results, after_policy=when).enqueue(*args, **kwargs)

@@ -1,0 +1,29 @@
+create or replace function pgqueue_message_create_after(
+    p_after_ids bigint[],
+    p_content jsonb,
+    p_queue text default 'default',
+    p_task text default null,
+    p_priority integer default 0,
+    p_dequeue_at bigint default null,
+    p_channel text default null,
+    p_headers jsonb default null,
+    p_max_attempts integer default 5,
+    p_policy text default 'finished'
+) returns bigint
+language sql
+set search_path from current
+as $$
+    -- Enqueues one message that waits until the messages p_after_ids have left the queue, and answers its id.
+    -- p_policy says what happens when one of them did not succeed:
+    --   finished    nothing: it runs all the same
+    --   succeeded   it is cancelled
+    -- Those messages must have been committed, or be of this transaction; what is not in the queue counts as ended.
+    -- Nobody counts them down: pgqueue_message_settle looks whether any of them is left, so there is no row that all of
+    -- them would have to write, and nothing that a crash could leave wrong.
+    insert into pgqueue_message (
+        content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, after_ids, after_policy,
+        check_at)
+    values (p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
+            pgqueue_clock(now()), p_after_ids, p_policy, coalesce(p_dequeue_at, pgqueue_now(now())))
+    returning id
+$$;
