@@ -20,6 +20,7 @@ class Message(models.Model):
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     attempt = models.IntegerField(db_default=0)
     max_attempts = models.IntegerField(null=True, blank=True)
+    checks = models.IntegerField(null=True, blank=True)
     priority = models.SmallIntegerField(db_default=0)
     unique_until_started = models.BooleanField(db_default=False)
     queue = models.TextField(db_default="default")

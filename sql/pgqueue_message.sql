@@ -9,7 +9,7 @@
 -- unique_key is held by one message at a time, until it leaves the queue or, with unique_until_started, until its first
 -- attempt begins.  cancel_requested_at asks the consumer that runs the message to stop.  progress is what it last said.
 -- after_ids are messages that must have ended first: until then dequeue_at is out of reach, and pgqueue_message_settle
--- looks again at check_at.
+-- looks at it at check_at, for the next time after checks looks.
 -- Times of the queue are milliseconds since 1970 (pgqueue_to_epoch), because dequeue_at may also be
 -- historical or negative: such a message goes first.
 create table pgqueue_message (
@@ -22,6 +22,7 @@ create table pgqueue_message (
     cancel_requested_at  timestamptz,
     attempt              integer not null default 0,
     max_attempts         integer,
+    checks               integer,
     priority             smallint not null default 0,
     unique_until_started boolean not null default false,
     queue                text not null default 'default',
@@ -41,7 +42,7 @@ create table pgqueue_message (
     -- A lock is held by somebody since some time until some time, or it is not held: nothing between.
     -- The fencing of every ending call rests on this: worker is null whenever nobody holds the message.
     constraint pgqueue_message_lock_whole check (num_nulls(unlock_at, worker, locked_at) in (0, 3)),
-    constraint pgqueue_message_after_whole check (num_nulls(check_at, after_policy, after_ids) in (0, 3)),
+    constraint pgqueue_message_after_whole check (num_nulls(check_at, checks, after_policy, after_ids) in (0, 4)),
     constraint pgqueue_message_after_policy_known check (after_policy in ('finished', 'succeeded'))
 ) with (
     -- Every message is inserted, updated and deleted once, so dead rows come at the rate of the work.

@@ -22,8 +22,8 @@ as $$
     -- them would have to write, and nothing that a crash could leave wrong.
     insert into pgqueue_message (
         content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, after_ids, after_policy,
-        check_at)
+        check_at, checks)
     values (p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
-            pgqueue_clock(now()), p_after_ids, p_policy, coalesce(p_dequeue_at, pgqueue_now(now())))
+            pgqueue_clock(now()), p_after_ids, p_policy, coalesce(p_dequeue_at, pgqueue_now(now())), 0)
     returning id
 $$;

@@ -9,25 +9,27 @@ set jit = off
 as $$
 -- Looks at messages that wait for others (pgqueue_message_create_after) and answers how many need not wait any more:
 -- they are ready now, or cancelled where their policy says so.  The others are looked at again after a tenth of the
--- time that they have waited, at most 10 seconds; p_force looks at all of them.
+-- time that they have waited, at most 10 seconds; p_force does not wait for that.
 -- Any consumer may call it at any time.  Locks rows of pgqueue_message without waiting for any; writes pgqueue_message
 -- and pgqueue_attempt; wakes a sleeping worker for each message that became ready.
 declare
     v_message pgqueue_message;
     v_now bigint := pgqueue_now();
+    v_until bigint := case when p_force then 9223372036854775807 else v_now end;
     v_failed bigint;
     v_settled integer := 0;
 begin
     for v_message in
         select m.* from pgqueue_message m
-        where m.check_at is not null and m.check_at <= case when p_force then 9223372036854775807 else v_now end
+        where m.check_at is not null and m.check_at <= v_until and (m.check_at <= v_now or m.checks > 0)
         order by m.check_at
         limit p_limit
         for update skip locked
     loop
         if exists (select from pgqueue_message d where d.id = any (v_message.after_ids)) then
             update pgqueue_message m
-            set check_at = v_now + least(10000, greatest(100, (v_now - pgqueue_to_epoch(m.created_at)) / 10))
+            set checks = m.checks + 1,
+                check_at = v_now + least(10000, greatest(100, (v_now - pgqueue_to_epoch(m.created_at)) / 10))
             where m.id = v_message.id;
             continue;
         end if;
@@ -41,7 +43,7 @@ begin
         end if;
         if v_failed is null then
             update pgqueue_message m
-            set dequeue_at = v_now, after_ids = null, after_policy = null, check_at = null
+            set dequeue_at = v_now, after_ids = null, after_policy = null, check_at = null, checks = null
             where m.id = v_message.id;
             perform pgqueue_worker_wake(v_message.queue);
         else

@@ -39,6 +39,7 @@ class Migration(migrations.Migration):
                         ("cancel_requested_at", models.DateTimeField(blank=True, null=True)),
                         ("attempt", models.IntegerField(db_default=0)),
                         ("max_attempts", models.IntegerField(blank=True, null=True)),
+                        ("checks", models.IntegerField(blank=True, null=True)),
                         ("priority", models.SmallIntegerField(db_default=0)),
                         ("unique_until_started", models.BooleanField(db_default=False)),
                         ("queue", models.TextField(db_default="default")),
