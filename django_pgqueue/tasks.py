@@ -68,6 +68,8 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
         it can only be declared, and may be a lambda.
         """
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in DECLARED_ONLY}
+        if not callable(self.unique_key):
+            values["unique_key"] = self.unique_key
         return _restore, (self.module_path, values)
 
     def __copy__(self) -> PgQueueTask:
@@ -161,7 +163,11 @@ def validate_extras(task: AnyTask) -> None:
     dependencies.validate(task)
     _validate_schedule(task)
     _validate_timeout(task)
-    if getattr(task, "atomic", False) and iscoroutinefunction(task.func):
+    atomic = getattr(task, "atomic", False)
+    if type(atomic) is not bool:
+        message = f"atomic must be True or False, not {atomic!r}."
+        raise InvalidTask(message)
+    if atomic and iscoroutinefunction(task.func):
         message = (
             f"{task.module_path} is async and atomic, but Django's transactions do not work in async code. "
             "Make the function synchronous, or leave atomic out and call a function with its own atomic()."
@@ -201,17 +207,23 @@ def _validate_schedule(task: AnyTask) -> None:
 
 
 def _validate_exceptions(task: AnyTask) -> None:
-    for name in ("retry_on", "no_retry_on"):
-        kinds = getattr(task, name, None)
-        if kinds is not None and not (
+    retry_on = getattr(task, "retry_on", None)
+    for name, kinds in (("retry_on", retry_on or ()), ("no_retry_on", getattr(task, "no_retry_on", ()))):
+        if not (
             isinstance(kinds, tuple)
             and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
         ):
             message = f"{name} must be a tuple of exception classes, such as (OSError,), not {kinds!r}."
             raise InvalidTask(message)
-    if getattr(task, "retry_on", None) is not None and getattr(task, "max_attempts", None) is None:
+    if retry_on is not None and _attempts_of(task) is None:
         message = "retry_on without max_attempts never retries: say how often, for example max_attempts=5."
         raise InvalidTask(message)
+
+
+def _attempts_of(task: AnyTask) -> int | None:
+    """What the task says, or the MAX_ATTEMPTS of its backend."""
+    said: int | None = getattr(task, "max_attempts", None)
+    return getattr(getattr(task.get_backend(), "settings", None), "max_attempts", None) if said is None else said
 
 
 def _class_for(backend: str) -> Any:
@@ -229,4 +241,4 @@ def _restore(path: str, values: dict[str, Any]) -> PgQueueTask:
         message = f"Expected {path!r} to point to a Task instance."
         raise ValueError(message) from error
     kept = {name: getattr(declared, name) for name in DECLARED_ONLY - {"func"} if hasattr(declared, name)}
-    return PgQueueTask(func=func, **kept, **values)
+    return PgQueueTask(func=func, **kept | values)

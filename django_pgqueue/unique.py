@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 ON_CONFLICT = ("keep", "replace", "debounce", "raise")
 UNTIL = ("finished", "started")
-MOST_CHARACTERS = 1000
-"""A key stands in an index, whose entries have room for about 2 700 bytes."""
+MOST_BYTES = 2000
+"""A key stands in an index, whose entries have room for about 2 700 bytes: that of the task's path is in it too."""
 
 
 def key_of(task: AnyTask, call: dict[str, Any]) -> str | None:
@@ -24,10 +24,10 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> str | None:
     if declared is None:
         return None
     key = _own_key(declared, call)
-    if not isinstance(key, str) or not key or "\x00" in key or len(key) > MOST_CHARACTERS:
+    if not _is_storable(key):
         message = (
-            f"The unique_key of {task.module_path} is {key!r:.100}. It must be a text of 1 to {MOST_CHARACTERS} "
-            "characters, without NUL, or a callable that makes one from the task's arguments."
+            f"The unique_key of {task.module_path} is {key!r:.100}. It must be a text of 1 to {MOST_BYTES:,} bytes in "
+            "UTF-8, without NUL, or a callable that makes one from the task's arguments."
         )
         raise InvalidTask(message)
     return f"{task.module_path}:{key}"
@@ -41,17 +41,27 @@ def _own_key(declared: Any, call: dict[str, Any]) -> Any:
     return declared
 
 
+def _is_storable(key: object) -> bool:
+    if not isinstance(key, str) or "\x00" in key:
+        return False
+    try:
+        return 0 < len(key.encode()) <= MOST_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
 def validate(task: AnyTask) -> None:
-    key, on_conflict, until = (getattr(task, name, None) for name in ("unique_key", "on_conflict", "unique_until"))
+    key = getattr(task, "unique_key", None)
+    on_conflict, until = getattr(task, "on_conflict", "keep"), getattr(task, "unique_until", "finished")
     if key is not None and key is not True and not isinstance(key, str) and not callable(key):
         message = f"unique_key must be True (one message for each set of arguments), a text or a callable, not {key!r}."
         raise InvalidTask(message)
     if isinstance(key, str) and not content.is_name(key):
         message = f"{key!r} can not be a unique_key: {content.NAMES_ARE}."
         raise InvalidTask(message)
-    if on_conflict is not None and on_conflict not in ON_CONFLICT:
+    if on_conflict not in ON_CONFLICT:
         message = f"on_conflict must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}."
         raise InvalidTask(message)
-    if until is not None and until not in UNTIL:
+    if until not in UNTIL:
         message = f"unique_until must be one of {', '.join(UNTIL)}, not {until!r}."
         raise InvalidTask(message)

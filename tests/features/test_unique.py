@@ -1,0 +1,367 @@
+"""At most one message for each key."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+
+from django_pgqueue.bulk import Call, enqueue_many
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.control import cancel
+from django_pgqueue.exceptions import DuplicateMessage
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.tasks import task
+from django_pgqueue.testing import clock, drain
+from tests.backend.conftest import no_queries
+from tests.features import tasks
+from tests.features.conftest import another_transaction
+from tests.sql.sessions import concurrently
+from tests.waiting import wait_until
+from tests.worker.watching import ended, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.compat import AnyTaskResult
+    from tests.features.conftest import Consume
+    from tests.worker.conftest import Session
+    from tests.worker.diary import Diary
+
+pytestmark = pytest.mark.django_db
+
+
+def row(result: AnyTaskResult) -> Message:
+    return Message.objects.get(pk=result.id)
+
+
+def enqueue(job: Any, *arguments: Any) -> AnyTaskResult:
+    """In a thread of its own, which takes its connection along."""
+    try:
+        result: AnyTaskResult = job.enqueue(*arguments)
+    finally:
+        connection.close()
+    return result
+
+
+class TestKey:
+    def test_true_is_one_message_for_the_same_arguments(self) -> None:
+        job = tasks.once_for_the_same_call
+        calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+            ((), {}),
+            ((1,), {}),
+            (("1",), {}),
+            ((), {"a": 1}),
+            ((), {"a": None}),
+            (([1, 2],), {}),
+            ((1, 2), {}),
+            (({"a": 1, "b": 2},), {}),
+        ]
+        first = [job.enqueue(*args, **kwargs).id for args, kwargs in calls]
+        assert len(set(first)) == len(calls)
+        assert [job.enqueue(*args, **kwargs).id for args, kwargs in calls] == first
+
+    def test_arguments_are_compared_as_they_are_stored(self) -> None:
+        job = tasks.once_for_the_same_call
+        assert job.enqueue((1, 2), b"tea").id == job.enqueue([1, 2], "tea").id
+        assert job.enqueue({"b": 1, "a": 2}).id == job.enqueue({"a": 2, "b": 1}).id
+        assert job.enqueue(a=1, b=2).id == job.enqueue(b=2, a=1).id
+
+    def test_a_text_is_one_message_whatever_the_arguments(self) -> None:
+        first = tasks.once.enqueue(1)
+        assert tasks.once.enqueue(2).id == first.id
+        assert row(first).content == {"args": [1], "kwargs": {}}
+
+    def test_a_callable_makes_it_of_the_arguments(self) -> None:
+        first = tasks.once_an_order.enqueue(1, "late")
+        assert tasks.once_an_order.enqueue(1, reason="lost").id == first.id
+        assert tasks.once_an_order.enqueue(order_id=1).id == first.id
+        assert tasks.once_an_order.enqueue(2).id != first.id
+
+    def test_the_context_is_none_of_the_arguments(self) -> None:
+        declared = task(takes_context=True, unique_key=lambda *args: "-".join(args))(tasks.do)
+        assert declared.unique_key("a", "b") == "a-b"  # type: ignore[operator, misc]
+
+    def test_two_tasks_never_share_one(self) -> None:
+        keys = {row(job.using(unique_key="k").enqueue()).unique_key for job in (tasks.once, tasks.follow)}
+        assert keys == {"tests.features.tasks.once:k", "tests.features.tasks.follow:k"}
+
+    def test_using_may_set_it(self) -> None:
+        once = tasks.follow.using(unique_key="k")
+        assert once.enqueue({"defer": 0}).id == once.enqueue().id != tasks.follow.enqueue().id
+
+    def test_it_holds_for_aenqueue_too(self) -> None:
+        first = async_to_sync(tasks.once.aenqueue)(1)
+        assert async_to_sync(tasks.once.aenqueue)(2).id == first.id
+
+    def test_what_holds_it_is_answered_as_it_is(self) -> None:
+        first = tasks.once.using(priority=5).enqueue(1)
+        second = tasks.once.enqueue(2)
+        assert second == first
+        assert (second.args, second.task.priority) == ([1], 5)
+
+    def test_without_a_key_everything_is_new(self) -> None:
+        assert tasks.follow.enqueue().id != tasks.follow.enqueue().id
+
+    @pytest.mark.parametrize("key", ["k", True])
+    def test_it_survives_a_pickle(self, key: Any) -> None:
+        for once in (tasks.once, tasks.follow.using(unique_key=key, on_conflict="raise", unique_until="started")):
+            assert pickle.loads(pickle.dumps(once)) == once  # noqa: S301
+
+
+class TestOnConflict:
+    def test_keep_leaves_the_one_that_waits(self) -> None:
+        first = tasks.once.enqueue(1)
+        before = row(first)
+        tasks.once.using(priority=9, run_after=dt.timedelta(hours=1)).enqueue(2)
+        assert row(first).__dict__ | {"_state": None} == before.__dict__ | {"_state": None}
+
+    def test_replace_gives_it_the_new_call(self) -> None:
+        first = tasks.once.enqueue(1)
+        second = tasks.once.using(on_conflict="replace", priority=9, queue_name="mail", max_attempts=4).enqueue(2)
+        assert (second.id, second.args, second.task.priority) == (first.id, [2], 9)
+        message = row(first)
+        assert (message.priority, message.queue, message.max_attempts) == (9, "mail", 4)
+        assert [result.return_value for result in drain()] == [[2]]
+
+    def test_debounce_puts_it_off_until_nobody_has_asked_for_a_while(self) -> None:
+        once = tasks.once.using(on_conflict="debounce", run_after=dt.timedelta(minutes=1))
+        with clock() as now:
+            first = once.enqueue(0)
+            for n in range(1, 4):
+                now.advance(dt.timedelta(seconds=59))
+                assert drain() == []
+                assert once.enqueue(n).id == first.id
+            now.advance(dt.timedelta(seconds=60))
+            assert [result.return_value for result in drain()] == [[0]]
+
+    def test_raise_names_the_other_message(self) -> None:
+        once = tasks.once.using(on_conflict="raise")
+        first = once.enqueue()
+        with pytest.raises(
+            DuplicateMessage, match=rf"message {first.id} holds its unique key.*on_conflict='keep'"
+        ) as e:
+            once.enqueue()
+        assert e.value.existing_id == int(first.id)
+
+    def test_what_was_raised_leaves_the_transaction_as_it_was(self) -> None:
+        once = tasks.once.using(on_conflict="raise")
+        once.enqueue()
+        with transaction.atomic():
+            Group.objects.create(name="before")
+            with pytest.raises(DuplicateMessage):
+                once.enqueue()
+            Group.objects.create(name="after")
+            tasks.follow.enqueue()
+        assert Group.objects.count() == 2
+        assert Message.objects.count() == 2
+
+    @pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
+    def test_no_conflict_is_no_conflict(self, on_conflict: str) -> None:
+        result = tasks.once.using(on_conflict=on_conflict, run_after=dt.timedelta(hours=-1)).enqueue(1)
+        assert result.status == "READY"
+        assert [done.id for done in drain()] == [result.id]
+
+    def test_a_replaced_call_forgets_what_its_attempts_left(self) -> None:
+        result = tasks.look_again.enqueue({"defer": 0, "state": {"page": 7}})
+        drain(limit=1)
+        again = tasks.look_again.using(unique_until="finished", unique_key="fresh")
+        first = again.enqueue({"defer": 0, "state": {"page": 7}}, {"defer": 3600})
+        drain(limit=2)
+        again.using(on_conflict="replace").enqueue({}, {}, {})
+        assert row(first).state is None
+        assert result.id != first.id
+
+
+class TestUntil:
+    def test_when_it_has_finished_the_key_is_free(self) -> None:
+        first = tasks.once.enqueue(1)
+        drain()
+        second = tasks.once.enqueue(2)
+        assert second.id != first.id
+        cancel(second)
+        assert tasks.once.enqueue(3).id not in {first.id, second.id}
+
+    def test_it_is_held_until_the_last_attempt_has_ended(self) -> None:
+        once = tasks.look_again.using(unique_until="finished")
+        first = once.enqueue({"raise": "OSError"}, {"defer": 0}, {"raise": "OSError"}, {"raise": "OSError"})
+        for _ in range(3):
+            drain(limit=1)
+            assert once.enqueue().id == first.id
+        drain(limit=1)
+        assert statuses(first) == ["retried", "deferred", "retried", "failed"]
+        assert once.enqueue().id != first.id
+
+    def test_until_started_the_next_one_may_wait_while_it_runs_and_retries(self) -> None:
+        first = tasks.look_again.enqueue({"raise": "OSError"}, {"defer": 0})
+        drain(limit=1)
+        second = tasks.look_again.enqueue()
+        assert second.id != first.id
+        assert tasks.look_again.enqueue().id == second.id
+        assert {result.id for result in drain()} == {first.id, second.id}
+        assert (statuses(first), statuses(second)) == (["retried", "deferred", "succeeded"], ["succeeded"])
+
+    def test_a_message_that_runs_is_left_alone_and_its_key_is_not_free(self, consume: Consume, diary: Diary) -> None:
+        first = tasks.hold_the_key.enqueue("first")
+        consume()
+        wait_until(diary.words, "it runs")
+        for on_conflict in ("keep", "replace", "debounce"):
+            again = tasks.hold_the_key.using(on_conflict=on_conflict, priority=7).enqueue("second")
+            assert (again.id, again.status, again.args) == (first.id, "RUNNING", ["first"])
+        with pytest.raises(DuplicateMessage):
+            tasks.hold_the_key.using(on_conflict="raise").enqueue("second")
+        diary.allow("first")
+        assert ended(first).status == "SUCCESSFUL"
+        assert Attempt.objects.get().priority == 0
+        diary.allow("third")
+        assert ended(tasks.hold_the_key.enqueue("third")).id != first.id
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRaces:
+    @pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
+    def test_of_eight_at_once_one_enqueues_and_all_are_told_the_same(self, on_conflict: str) -> None:
+        once = tasks.once.using(on_conflict=on_conflict)
+        results = concurrently([partial(enqueue, once, n) for n in range(8)])
+        assert len({result.id for result in results}) == 1
+        assert Message.objects.count() == 1
+
+    def test_of_eight_at_once_seven_are_refused(self) -> None:
+        once = tasks.once.using(on_conflict="raise")
+
+        def refused() -> bool:
+            try:
+                enqueue(once)
+            except DuplicateMessage as error:
+                return error.existing_id is not None
+            return False
+
+        assert sorted(concurrently([refused] * 8)) == [False] + [True] * 7
+
+    @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+    def test_whoever_meets_an_open_transaction_waits_for_its_end(self, session: Session, *, commits: bool) -> None:
+        ids: list[str] = []
+
+        def first() -> None:
+            with transaction.atomic():
+                ids.append(tasks.once.enqueue("first").id)
+                wait_until(waits, "the other one waits")
+                transaction.set_rollback(not commits)
+            connection.close()
+
+        def waits() -> bool:
+            return bool(session.rows("select pid from pg_stat_activity where cardinality(pg_blocking_pids(pid)) > 0"))
+
+        def second() -> None:
+            wait_until(lambda: ids, "the first one has enqueued")
+            ids.append(enqueue(tasks.once, "second").id)
+
+        concurrently([first, second])
+        assert (ids[0] == ids[1]) is commits
+        [message] = Message.objects.all()
+        assert message.content["args"] == ["first" if commits else "second"]
+
+    def test_a_transaction_that_keeps_what_runs_does_not_hold_its_worker_up(
+        self, consume: Consume, diary: Diary
+    ) -> None:
+        held = tasks.hold_the_key.enqueue("first")
+        consume()
+        wait_until(diary.words, "it runs")
+        with transaction.atomic():
+            for on_conflict in ("keep", "replace", "debounce"):
+                assert tasks.hold_the_key.using(on_conflict=on_conflict).enqueue("second").id == held.id
+            diary.allow("first")
+            with another_transaction() as other:
+                gone = "select not exists (select from pgqueue_message where id = %s)"
+                wait_until(lambda: other.execute(gone, [held.id]).fetchone() == (True,), "its end is recorded")
+
+    def test_many_at_once_in_all_orders_do_not_deadlock(self) -> None:
+        def enqueue_all(seed: int) -> int:
+            numbers = list(range(40))
+            random.Random(seed).shuffle(numbers)
+            try:
+                return sum(enqueue_many(tasks.once_an_order, numbers) for _ in range(5))
+            finally:
+                connection.close()
+
+        actions: list[Callable[[], int]] = [partial(enqueue_all, seed) for seed in range(4)]
+        assert concurrently(actions) == [200] * 4
+        assert Message.objects.count() == 40
+
+
+class TestMany:
+    def test_a_bulk_enqueues_each_key_once_and_counts_its_items(self) -> None:
+        first = tasks.once_an_order.enqueue(3)
+        assert enqueue_many(tasks.once_an_order, [1, 2, 3, 2, 1]) == 5
+        assert sorted(message.content["args"][0] for message in Message.objects.all()) == [1, 2, 3]
+        assert row(first).content["args"] == [3]
+
+    @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
+    def test_what_is_there_is_treated_as_the_task_says(self, on_conflict: str) -> None:
+        first = tasks.once_an_order.using(run_after=dt.timedelta(hours=1)).enqueue(3, "late")
+        enqueue_many(tasks.once_an_order.using(on_conflict=on_conflict), [(3, "lost"), Call((4,))])
+        assert row(first).content["args"][1] == ("lost" if on_conflict == "replace" else "late")
+        assert {result.args[0] for result in drain()} == {3, 4}
+
+
+class TestWrongValues:
+    @pytest.mark.parametrize("wrong", [1, 1.5, b"k", ["k"], False, object, ("k",)], ids=repr)
+    def test_a_key_is_true_a_text_or_a_callable(self, wrong: Any) -> None:
+        if wrong is object:
+            wrong = object()
+        with pytest.raises(InvalidTask, match=r"unique_key must be True .* a text or a callable, not") as refused:
+            tasks.follow.using(unique_key=wrong)
+        assert repr(wrong) in str(refused.value)
+
+    @pytest.mark.parametrize("wrong", ["", "a\x00b", "\ud800", "k" * 256])
+    def test_a_text_must_be_one_that_can_be_stored(self, wrong: str) -> None:
+        with pytest.raises(InvalidTask, match="can not be a unique_key: names are text of 1 to 255 characters"):
+            tasks.follow.using(unique_key=wrong)
+
+    @pytest.mark.parametrize(
+        "key",
+        ["", "a\x00b", "\ud800", "k" * 2001, "🍵" * 501, None, 5, ["k"], b"k", True],
+        ids=["empty", "nul", "surrogate", "long", "long in bytes", "none", "number", "list", "bytes", "true"],
+    )
+    def test_what_a_callable_makes_is_looked_at_before_any_sql(self, key: Any) -> None:
+        with (
+            no_queries(),
+            pytest.raises(InvalidTask, match=r"The unique_key of tests\.features\.tasks\.with_key is") as e,
+        ):
+            tasks.task_with_key_of(key).enqueue()
+        assert "must be a text of 1 to" in str(e.value)
+
+    @pytest.mark.parametrize(("first", "last", "length"), [("!", "~", 2000), ("\u4e00", "\u9fff", 666)])
+    def test_the_longest_key_can_be_stored(self, first: str, last: str, length: int) -> None:
+        """Without a pattern, so that nothing of it can be compressed."""
+        letters = random.Random(7)
+        key = "".join(chr(letters.randint(ord(first), ord(last))) for _ in range(length))
+        assert tasks.task_with_key_of(key).enqueue().id == tasks.task_with_key_of(key).enqueue().id
+
+    def test_the_error_of_a_callable_is_the_caller_s(self) -> None:
+        with no_queries(), pytest.raises(LookupError, match="no such order"):
+            tasks.with_a_key_that_can_not_be_made.enqueue()
+
+    @pytest.mark.parametrize("wrong", ["ignore", "", "Keep", 1, None, ["keep"]], ids=repr)
+    def test_on_conflict_is_one_of_four(self, wrong: Any) -> None:
+        with pytest.raises(InvalidTask, match="on_conflict must be one of keep, replace, debounce, raise, not") as e:
+            task(unique_key="k", on_conflict=wrong)(tasks.do)
+        assert repr(wrong) in str(e.value)
+
+    @pytest.mark.parametrize("wrong", ["start", "", "Finished", 1, None, ["started"]], ids=repr)
+    def test_until_is_one_of_two(self, wrong: Any) -> None:
+        with pytest.raises(InvalidTask, match="unique_until must be one of finished, started, not") as e:
+            task(unique_key="k", unique_until=wrong)(tasks.do)
+        assert repr(wrong) in str(e.value)
+
+    def test_a_call_that_is_refused_takes_no_key(self) -> None:
+        with pytest.raises(TypeError):
+            tasks.once.enqueue(object())
+        assert tasks.once.using(on_conflict="raise").enqueue().status == "READY"
