@@ -18,8 +18,8 @@ as $$
 -- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms;
 -- null: at once).  p_state is what the next attempt finds in the column state (null: as it was).
 -- p_error, {"class": …, "message": …, "traceback": …}, says that the attempt ended in an error.  Then this is a retry,
--- and where max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an error nothing is used up: a
--- message may be deferred as often as it likes.
+-- and where max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an error
+-- nothing is used up: a message may be deferred as often as it likes.
 -- Where somebody asked to cancel the message (pgqueue_message_request_cancel) it is cancelled instead.
 -- Answers what was recorded: deferred, retried, failed or cancelled; null: the attempt is not the caller's any more, and
 -- nothing happened.
@@ -27,6 +27,7 @@ as $$
 declare
     v_message pgqueue_message;
     v_status text := case when p_error is null then 'deferred' else 'retried' end;
+    v_used integer;
 begin
     select m.* into v_message
     from pgqueue_message m
@@ -36,10 +37,16 @@ begin
         return null;
     end if;
 
+    v_used := v_message.attempt;
+    if p_error is not null and v_message.max_attempts is null and p_max_attempts > 1 then
+        -- Deferring raises max_attempts, so that it uses none up.  Here there was nothing to raise.
+        v_used := 1 + (select count(*) from pgqueue_attempt a where a.message_id = p_id and a.status <> 'deferred');
+    end if;
+
     if v_message.cancel_requested_at is not null then
         v_status := 'cancelled';
         delete from pgqueue_message m where m.id = p_id;
-    elsif p_error is not null and v_message.attempt >= coalesce(v_message.max_attempts, p_max_attempts) then
+    elsif p_error is not null and v_used >= coalesce(v_message.max_attempts, p_max_attempts) then
         v_status := 'failed';
         delete from pgqueue_message m where m.id = p_id;
     else

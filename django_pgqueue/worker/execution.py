@@ -9,7 +9,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
 from django_pgqueue import content, functions, registry, results, retry
 from django_pgqueue.compat import (
@@ -61,7 +62,18 @@ class Execution:
     django.tasks.
     """
 
-    __slots__ = ("backend", "clock", "finished_at", "message", "reports", "result", "started_at", "task")
+    __slots__ = (
+        "backend",
+        "clock",
+        "earlier",
+        "finished_at",
+        "message",
+        "reports",
+        "result",
+        "session",
+        "started_at",
+        "task",
+    )
 
     def __init__(
         self, message: Received, *, backend: PgQueueBackend, clock: Callable[[], dt.datetime], reports: Reports
@@ -73,9 +85,13 @@ class Execution:
         self.started_at = self.finished_at = clock()
         self.task: Any = None
         self.result: AnyTaskResult
+        self.earlier: list[Any] = []
+        self.session: Any = None
+        """The driver's connection that an atomic task's transaction is in."""
 
     def run(self) -> Ended:
         try:
+            self._look_back()
             self._start()
             if getattr(self.task, "atomic", False):
                 return self._ended(self._run_atomically())
@@ -87,6 +103,8 @@ class Execution:
 
     async def arun(self) -> Ended:
         try:
+            if self.message.attempt > 1:  # Django's ORM is not spoken in an event loop
+                await sync_to_async(self._look_back)()
             self._start()
             value = await self._acall()
             return self._ended(self._succeeded(value))
@@ -95,15 +113,17 @@ class Execution:
                 raise
             return self._ended(self._not_succeeded(exception))
 
+    def _look_back(self) -> None:
+        if self.message.attempt == 1:
+            return
+        try:
+            self.earlier = results.earlier_attempts(self.message.id, database=self.backend.settings.database)
+        except (DatabaseError, InterfaceError):  # what happened before is worth knowing, not worth failing for
+            logger.warning("The earlier attempts of message id=%s can not be read.", self.message.id, exc_info=True)
+
     def _start(self) -> None:
         self.task = registry.find(self.message.task or "")
-        earlier = []
-        if self.message.attempt > 1:
-            try:
-                earlier = results.earlier_attempts(self.message.id, database=self.backend.settings.database)
-            except DatabaseError:  # what happened before is worth knowing, not worth failing for
-                logger.warning("The earlier attempts of message id=%s can not be read.", self.message.id, exc_info=True)
-        self.result = self._result(earlier)
+        self.result = self._result(self.earlier)
         task_started.send_robust(type(self.backend), task_result=self.result)
 
     def _result(self, earlier: list[Any]) -> AnyTaskResult:
@@ -169,15 +189,42 @@ class Execution:
     def _run_atomically(self) -> Outcome:
         """The task, its writes, its enqueues and its completion are one transaction: all happens once, or nothing."""
         database = self.backend.settings.database
-        with transaction.atomic(using=database):
-            normal, text = self._returned(self._call())
-            self.finished_at = self.clock()
-            end = functions.Success(self.message.id, self.message.attempt, text, self.started_at, self.finished_at)
-            if not functions.message_complete(connections[database], [end], worker=self.message.worker):
-                message = f"Message {self.message.id}: attempt {self.message.attempt} was lost, and is rolled back."
-                raise AttemptLost(message)
+        completed = False
+        try:
+            with transaction.atomic(using=database):
+                self.session = connections[database].connection
+                normal, text = self._returned(self._call())
+                self._complete(connections[database], text)
+                completed = True
+        except Exception:
+            if not completed or not self._is_committed():
+                raise
+            logger.exception("What message id=%s left for on_commit() failed; the message is done.", self.message.id)
         self._finish(TaskResultStatus.SUCCESSFUL, _return_value=normal)
         return Committed()
+
+    def _is_committed(self) -> bool:
+        try:
+            attempts = results.earlier_attempts(self.message.id, database=self.backend.settings.database)
+        except (DatabaseError, InterfaceError):
+            return False
+        return any(attempt.status == "succeeded" for attempt in attempts)
+
+    def _complete(self, connection: Any, text: str | None) -> None:
+        try:
+            self.finished_at = self.clock()
+            end = functions.Success(self.message.id, self.message.attempt, text, self.started_at, self.finished_at)
+            ours = functions.message_complete(connection, [end], worker=self.message.worker)
+        except (InternalError, transaction.TransactionManagementError) as error:
+            message = (
+                f"{self.message.task} is atomic, and its transaction can only be rolled back: it went on after an "
+                "error of the database, or called set_rollback(). Put what may fail into a savepoint: "
+                "with transaction.atomic(): ..."
+            )
+            raise transaction.TransactionManagementError(message) from error
+        if not ours:
+            message = f"Message {self.message.id}: attempt {self.message.attempt} was lost, and is rolled back."
+            raise AttemptLost(message)
 
     def _returned(self, value: Any) -> tuple[Any, str | None]:
         normal = _normal(value)
@@ -221,8 +268,10 @@ class Execution:
         return Failed(error) if wait_seconds is None else Retry(error, wait_seconds)
 
     def _retry_asked(self, exception: RetryAsked, error: Error, state: str | None) -> Outcome:
-        last = retry.ASKED_ATTEMPTS if self.message.max_attempts is None else self.message.max_attempts
-        if self.message.attempt >= last:
+        used, last = self.message.attempt, self.message.max_attempts
+        if last is None:  # and so was not raised by those that were deferred
+            used, last = 1 + sum(attempt.status != "deferred" for attempt in self.earlier), retry.ASKED_ATTEMPTS
+        if used >= last:
             return Failed(error)
         wait_seconds = exception.wait_seconds
         if wait_seconds is None:
@@ -254,8 +303,8 @@ class Execution:
             return True
         if not isinstance(exception, (OperationalError, InterfaceError)):
             return False
-        connection = connections[self.backend.settings.database]
-        return connection.connection is None or not connection.is_usable()
+        # Not Django's connection: it has opened another session by now.
+        return self.session is None or bool(self.session.closed)
 
     def _was_cancelled(self, exception: BaseException) -> bool:
         return isinstance(exception, (TaskCancelled, asyncio.CancelledError)) and self.reports.is_cancelled(
