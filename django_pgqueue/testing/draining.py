@@ -1,8 +1,8 @@
-"""Tools for the tests of projects that use the queue."""
+"""Runs jobs inside of a test."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.db import connections
@@ -12,13 +12,11 @@ from django_pgqueue import functions, registry, results
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.reports import DirectReports
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Sequence
 
 WORKER = "testing.drain"
@@ -40,10 +38,7 @@ def drain(
     if isinstance(queues, str):
         message = f"queues is {queues!r}, and each letter of it would be a queue: say [{queues!r}]."
         raise PgQueueError(message)
-    tasks = task_backends[backend]
-    if not isinstance(tasks, PgQueueBackend):
-        message = f"TASKS[{backend!r}] is a {type(tasks).__qualname__}: it keeps no jobs in PostgreSQL to be drained."
-        raise PgQueueError(message)
+    tasks = backend_of(backend)
     registry.autodiscover()
     connection = connections[tasks.settings.database]
     finished: list[AnyTaskResult] = []
@@ -66,62 +61,20 @@ def drain(
     return finished
 
 
+def backend_of(alias: str) -> PgQueueBackend:
+    """The backend with this alias, if it is one of ours."""
+    found = task_backends[alias]
+    if not isinstance(found, PgQueueBackend):
+        message = f"TASKS[{alias!r}] is a {type(found).__qualname__}: it keeps no jobs in PostgreSQL to be drained."
+        raise PgQueueError(message)
+    return found
+
+
 async def adrain(
     queues: Sequence[str] | None = None, *, limit: int | None = None, backend: str = DEFAULT_TASK_BACKEND_ALIAS
 ) -> list[AnyTaskResult]:
     """The ``async`` variant of ``drain``."""
     return await sync_to_async(drain)(queues, limit=limit, backend=backend)
-
-
-class Clock:
-    """The queue's clock of this database session, to be moved by tests instead of waiting."""
-
-    at: dt.datetime
-
-    def __init__(self, start: dt.datetime | None, database: str) -> None:
-        self.database = database
-        self._start = start
-
-    def __enter__(self) -> Self:
-        self.move_to(self._start or functions.now(connections[self.database]))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # A broken transaction takes no statement, and its end takes the setting back.
-        if not _is_broken(connections[self.database]):
-            _set(self.database, "")
-
-    async def __aenter__(self) -> Self:
-        return await sync_to_async(self.__enter__)()
-
-    async def __aexit__(self, *_: object) -> None:
-        await sync_to_async(self.__exit__)()
-
-    def move_to(self, at: dt.datetime) -> None:
-        _set(self.database, str(to_epoch_ms(at)))
-        self.at = at
-
-    def advance(self, by: dt.timedelta) -> None:
-        self.move_to(self.at + by)
-
-    async def amove_to(self, at: dt.datetime) -> None:
-        """The ``async`` variant of ``move_to``."""
-        await sync_to_async(self.move_to)(at)
-
-    async def aadvance(self, by: dt.timedelta) -> None:
-        """The ``async`` variant of ``advance``."""
-        await sync_to_async(self.advance)(by)
-
-
-def clock(at: dt.datetime | None = None, *, database: str = "default") -> Clock:
-    """Stops the queue's clock of this database session at ``at`` (default: now), to be moved from there.
-
-    >>> with clock() as now:
-    ...     remind.using(run_after=timedelta(hours=1)).enqueue()
-    ...     now.advance(timedelta(hours=1))
-    ...     drain()  # doctest: +SKIP
-    """
-    return Clock(at, database)
 
 
 class InsideTheTest(Execution):
@@ -146,21 +99,16 @@ class InsideTheTest(Execution):
 
 
 def _end(connection: Any, savepoint: str, *, atomic: bool) -> None:
-    if not _is_broken(connection):
+    if not is_broken(connection):
         connection.savepoint_commit(savepoint)
     elif not atomic:  # whose own transaction is broken, here as in a worker
         connection.set_rollback(False)
         connection.savepoint_rollback(savepoint)
 
 
-def _is_broken(connection: Any) -> bool:
+def is_broken(connection: Any) -> bool:
     """Whether PostgreSQL or Django refuses every statement until the transaction is rolled back."""
     if connection.needs_rollback:
         return True
     status = connection.connection.info.transaction_status if connection.vendor == "postgresql" else None
     return status == TransactionStatus.INERROR
-
-
-def _set(database: str, epoch_ms: str) -> None:
-    with connections[database].cursor() as cursor:
-        cursor.execute("select set_config('pgqueue.now', %s, false)", (epoch_ms,))

@@ -1,0 +1,71 @@
+"""The queue's clock of a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from django_pgqueue import functions
+from django_pgqueue.fields import to_epoch_ms
+from django_pgqueue.testing.draining import is_broken
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+
+class Clock:
+    """The queue's clock of this database session, to be moved by tests instead of waiting."""
+
+    at: dt.datetime
+
+    def __init__(self, start: dt.datetime | None, database: str) -> None:
+        self.database = database
+        self._start = start
+
+    def __enter__(self) -> Self:
+        self.move_to(self._start or functions.now(connections[self.database]))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A broken transaction takes no statement, and its end takes the setting back.
+        if not is_broken(connections[self.database]):
+            _set(self.database, "")
+
+    async def __aenter__(self) -> Self:
+        return await sync_to_async(self.__enter__)()
+
+    async def __aexit__(self, *_: object) -> None:
+        await sync_to_async(self.__exit__)()
+
+    def move_to(self, at: dt.datetime) -> None:
+        _set(self.database, str(to_epoch_ms(at)))
+        self.at = at
+
+    def advance(self, by: dt.timedelta) -> None:
+        self.move_to(self.at + by)
+
+    async def amove_to(self, at: dt.datetime) -> None:
+        """The ``async`` variant of ``move_to``."""
+        await sync_to_async(self.move_to)(at)
+
+    async def aadvance(self, by: dt.timedelta) -> None:
+        """The ``async`` variant of ``advance``."""
+        await sync_to_async(self.advance)(by)
+
+
+def clock(at: dt.datetime | None = None, *, database: str = "default") -> Clock:
+    """Stops the queue's clock of this database session at ``at`` (default: now), to be moved from there.
+
+    >>> with clock() as now:
+    ...     remind.using(run_after=timedelta(hours=1)).enqueue()
+    ...     now.advance(timedelta(hours=1))
+    ...     drain()  # doctest: +SKIP
+    """
+    return Clock(at, database)
+
+
+def _set(database: str, epoch_ms: str) -> None:
+    with connections[database].cursor() as cursor:
+        cursor.execute("select set_config('pgqueue.now', %s, false)", (epoch_ms,))

@@ -1,0 +1,212 @@
+"""Assertions about what waits in the queue."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.utils import timezone
+
+from django_pgqueue import content, schedule
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, Task
+from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.fields import EpochDateTime, to_epoch_ms
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.testing.draining import backend_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.compat import AnyTask, AnyTaskResult
+
+MOST_SHOWN = 20
+
+
+def assert_enqueued(
+    task: AnyTask,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    count: int | None = None,
+    run_after: dt.datetime | dt.timedelta | None = None,
+    priority: int | None = None,
+) -> list[AnyTaskResult]:
+    """Fails unless ``task`` waits in the queue, with what else is given here; answers the results that match.
+
+    ``args`` and ``kwargs`` are compared as wholes, as they were written in the call.  ``run_after`` is a time, or
+    a time from the enqueue on.  ``count``: exactly so many; without it at least one.  What has run is not enqueued any
+    more.
+
+    >>> [result] = assert_enqueued(send_receipt, args=[order.pk], queue="mail", count=1)  # doctest: +SKIP
+    """
+    __tracebackhide__ = True
+    wanted = Wanted.of(task, args=args, kwargs=kwargs, queue=queue, run_after=run_after, priority=priority)
+    _check_count(count)
+    found = [message for message in wanted.candidates() if not wanted.differences(message)]
+    if not found if count is None else len(found) != count:
+        how_often = "not" if not found else f"{len(found)} times"
+        often_wanted = "" if count is None else f", and {count} {'time was' if count == 1 else 'times were'} expected"
+        message = f"{wanted} is {how_often} enqueued{often_wanted}.\n{wanted.overview()}"
+        raise AssertionError(message)
+    return [wanted.backend.get_result(str(message.pk)) for message in found]
+
+
+def assert_not_enqueued(
+    task: AnyTask | None = None,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    run_after: dt.datetime | dt.timedelta | None = None,
+    priority: int | None = None,
+) -> None:
+    """Fails if ``task`` waits in the queue, with what else is given here.  Without a task: if any does.
+
+    >>> assert_not_enqueued(send_receipt, args=[order.pk])  # doctest: +SKIP
+    """
+    __tracebackhide__ = True
+    wanted = Wanted.of(task, args=args, kwargs=kwargs, queue=queue, run_after=run_after, priority=priority)
+    found = sum(not wanted.differences(message) for message in wanted.candidates())
+    if found:
+        message = f"{wanted} is {found} {'time' if found == 1 else 'times'} enqueued.\n{wanted.overview()}"
+        raise AssertionError(message)
+
+
+async def aassert_enqueued(task: AnyTask, **wanted: Any) -> list[AnyTaskResult]:
+    """The ``async`` variant of ``assert_enqueued``."""
+    __tracebackhide__ = True
+    return await sync_to_async(assert_enqueued)(task, **wanted)
+
+
+async def aassert_not_enqueued(task: AnyTask | None = None, **wanted: Any) -> None:
+    """The ``async`` variant of ``assert_not_enqueued``."""
+    __tracebackhide__ = True
+    await sync_to_async(assert_not_enqueued)(task, **wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a message must be like; None: like anything."""
+
+    backend: PgQueueBackend
+    task: str | None
+    args: list[Any] | None
+    kwargs: dict[str, Any] | None
+    queue: str | None
+    run_after: dt.datetime | dt.timedelta | None
+    priority: int | None
+
+    @classmethod
+    def of(cls, task: Any, *, args: Any, kwargs: Any, **rest: Any) -> Wanted:
+        if task is not None and not isinstance(task, Task):
+            message = f"{task!r} is not a task. Give what @task has made, such as shop.tasks.send_receipt."
+            raise PgQueueError(message)
+        _check(args=args, kwargs=kwargs, **rest)
+        return cls(
+            backend=backend_of(DEFAULT_TASK_BACKEND_ALIAS if task is None else task.backend),
+            task=None if task is None else task.module_path,
+            args=None if args is None else content.normalize(list(args), "args"),
+            kwargs=None if kwargs is None else content.normalize(dict(kwargs), "kwargs"),
+            **rest,
+        )
+
+    def __str__(self) -> str:
+        names = ("args", "kwargs", "queue", "run_after", "priority")
+        given = [f"{name}={getattr(self, name)!r}" for name in names if getattr(self, name) is not None]
+        what = self.task or "Any task"
+        return f"{what} with {', '.join(given)}" if given else what
+
+    def candidates(self) -> Iterator[Message]:
+        messages = Message.objects.using(self.backend.settings.database).filter(task__isnull=False).order_by("pk")
+        yield from messages if self.task is None else messages.filter(task=self.task)
+
+    def differences(self, message: Message) -> list[str]:
+        """In what the message is not as it should be."""
+        args, kwargs = _call(message)
+        return [
+            name
+            for name, differs in (
+                ("task", self.task not in (None, message.task)),
+                ("args", self.args is not None and self.args != args),
+                ("kwargs", self.kwargs is not None and self.kwargs != kwargs),
+                ("queue", self.queue not in (None, message.queue)),
+                ("run_after", self.run_after is not None and not _is_due(message, self.run_after)),
+                ("priority", self.priority not in (None, message.priority)),
+            )
+            if differs
+        ]
+
+    def overview(self) -> str:
+        """What waits in the queue, and what does not any more."""
+        everything = Message.objects.using(self.backend.settings.database).filter(task__isnull=False).order_by("pk")
+        shown = list(everything[: MOST_SHOWN + 1])
+        lines = [self._line(message) for message in shown[:MOST_SHOWN]]
+        if len(shown) > MOST_SHOWN:
+            lines.append(f"  … and {everything.count() - MOST_SHOWN} more")
+        text = "\n".join(["Enqueued are:", *lines]) if lines else "Nothing is enqueued."
+        ended = Attempt.objects.using(self.backend.settings.database).filter(final=True, task=self.task).count()
+        return text + (f"\n{ended} of {self.task} have ended, and so are not enqueued any more." if ended else "")
+
+    def _line(self, message: Message) -> str:
+        args, kwargs = _call(message)
+        words = [f"{message.task} with args={args!r}, kwargs={kwargs!r}, queue={message.queue!r}"]
+        words.append(f"priority={message.priority}")
+        if _due_ms(message) > to_epoch_ms(message.created_at):
+            words.append(f"run_after={EpochDateTime.from_ms(_due_ms(message))}")
+        if message.attempt:
+            words.append(f"attempts so far={message.attempt}")
+        other = self.differences(message) if message.task == self.task else []
+        return f"  {', '.join(words)}" + (f"  <- other {' and '.join(other)}" if other else "")
+
+
+def _call(message: Message) -> tuple[Any, Any]:
+    call = message.content if isinstance(message.content, dict) else {}
+    return call.get("args", []), call.get("kwargs", {})
+
+
+def _is_due(message: Message, run_after: dt.datetime | dt.timedelta) -> bool:
+    if isinstance(run_after, dt.timedelta):
+        return _due_ms(message) == to_epoch_ms(message.created_at) + schedule.milliseconds(run_after)
+    # The queue keeps milliseconds: a time is rounded up, and a test's stopped clock down.
+    return _due_ms(message) in (to_epoch_ms(run_after), schedule.not_before(run_after))
+
+
+def _due_ms(message: Message) -> int:
+    """When it was to run at first: each retry has moved ``dequeue_at``."""
+    headers = message.headers if message.attempt and isinstance(message.headers, dict) else {}
+    if "run_after" in headers:
+        return schedule.not_before(dt.datetime.fromisoformat(headers["run_after"]))
+    if "delay_us" in headers:
+        delay = dt.timedelta(microseconds=headers["delay_us"])
+        return to_epoch_ms(message.created_at) + schedule.milliseconds(delay)
+    return to_epoch_ms(message.created_at) if message.attempt else to_epoch_ms(message.dequeue_at)
+
+
+def _check(**given: Any) -> None:
+    """Names the argument that could never match anything."""
+    allowed: dict[str, tuple[Any, str]] = {
+        "args": ((list, tuple), "a list, such as [7]"),
+        "kwargs": (dict, 'a dictionary, such as {"order_id": 7}'),
+        "queue": (str, 'the name of a queue, such as "mail"'),
+        "run_after": ((dt.datetime, dt.timedelta), "a datetime, or a timedelta from the enqueue on"),
+        "priority": (int, "a whole number from -100 to 100"),
+    }
+    for name, value in given.items():
+        kind, right = allowed[name]
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            message = f"{name}={value!r} can not be compared with a message: it must be {right}."
+            raise PgQueueError(message)
+    if isinstance(given["run_after"], dt.datetime) and settings.USE_TZ and timezone.is_naive(given["run_after"]):
+        message = f"run_after={given['run_after']!r} has no time zone: use timezone.make_aware(...)."
+        raise PgQueueError(message)
+
+
+def _check_count(count: int | None) -> None:
+    if count is not None and (type(count) is not int or count < 0):
+        message = f"count={count!r} is not a whole number from 0 on."
+        raise PgQueueError(message)
