@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import DataError, OperationalError
 from django.db.models import Q
 from django.http import HttpResponseRedirect
+from django.urls import reverse
 from psycopg.errors import QueryCanceled
 
 from django_pgqueue.admin.changelist import CappedChangeList
@@ -42,22 +43,32 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             with bounded(alias()):
                 return super().changelist_view(request, extra_context)
         except (OperationalError, DataError) as error:
-            if not request.GET or not isinstance(error.__cause__, QueryCanceled | psycopg.DataError):
-                raise
-            self.message_user(request, self._stopped(error), messages.ERROR)
-            return HttpResponseRedirect(request.path)
+            whole = request.method == "GET" and not request.GET
+            return self._stopped(request, error, None if whole else request.path)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        with bounded(alias()):
-            return super().changeform_view(request, *args, **kwargs)
+        try:
+            with bounded(alias()):
+                return super().changeform_view(request, *args, **kwargs)
+        except OperationalError as error:
+            name = f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
+            return self._stopped(request, error, reverse(name, current_app=self.admin_site.name))
 
-    def _stopped(self, error: Exception) -> str:
+    def _stopped(self, request: HttpRequest, error: Exception, instead: str | None) -> HttpResponse:
+        """Says what PostgreSQL would not do, on a page that it will do; raises what is another kind of error."""
         if isinstance(error.__cause__, QueryCanceled):
-            return (
+            said = (
                 f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped and "
                 "nothing was changed. Here is the whole list: narrow it by fewer or other filters."
             )
-        return f"PostgreSQL can not look for that: {error} Here is the whole list."
+        elif isinstance(error.__cause__, psycopg.DataError):
+            said = f"PostgreSQL can not look for that: {error} Here is the whole list."
+        else:
+            raise error
+        if instead is None:
+            raise error
+        self.message_user(request, said, messages.ERROR)
+        return HttpResponseRedirect(instead)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(alias())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection, transaction
@@ -204,17 +204,34 @@ class TestTooLong:
         monkeypatch.setitem(database.BOUNDS, "statement_timeout", "50ms")
 
     @pytest.mark.django_db(transaction=True)
-    def test_a_row_lock_that_somebody_keeps_does_not_keep_the_admin(
-        self, django_user_model: type, on_another_connection: Callable[[Callable[[], object]], None]
+    @pytest.mark.parametrize("asked", ["action", "filter", "page"])
+    def test_a_lock_that_somebody_keeps_does_not_keep_the_admin(
+        self,
+        django_user_model: type,
+        on_another_connection: Callable[[Callable[[], object]], None],
+        asked: str,
     ) -> None:
         root = visitor_of(django_user_model.objects.create_superuser("root"))  # type: ignore[attr-defined]
         pk = send(delay_ms=HOUR_MS)
+        act = {"action": "run_now", "_selected_action": [pk], "index": 0}
+        answers: list[Any] = []
+
+        def ask() -> None:
+            match asked:
+                case "action":
+                    answers.append(root.client.post(MESSAGES, act))
+                case "filter":
+                    answers.append(root.client.get(MESSAGES, {"queue": "default"}))
+                case "page":
+                    answers.append(root.client.get(f"{MESSAGES}{pk}/change/"))
+
         with transaction.atomic():
-            list(Message.objects.select_for_update().filter(pk=pk))
-            said: list[str] = []
-            on_another_connection(lambda: said.extend(root.act(f"{MESSAGES}?queue=default", "run_now", [pk]).said))
-        assert "stopped and nothing was changed" in said[0]
-        assert due(pk) > 0
+            sql("lock table pgqueue_message in access exclusive mode")
+            on_another_connection(ask)
+        page = root.open(answers[0].url)
+        assert page.response.request["PATH_INFO"] == MESSAGES
+        assert "stopped and nothing was changed" in page.said[0]
+        assert page.column("status") == ["scheduled"]
 
     def test_the_transaction_around_keeps_its_own_settings(self, root: Visitor) -> None:
         before = sql("select current_setting('statement_timeout'), current_setting('enable_seqscan')")
