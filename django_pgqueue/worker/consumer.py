@@ -245,6 +245,9 @@ class Consumer:
         for end in self.ended:
             self._forget(end.message)
         self.ended = []
+        if self.settings.burst:  # what has ended may have left something to do: leave only after another look
+            self.drained = False
+            self.idleness.notified()
 
     def _forget(self, message: Received) -> None:
         """A lost attempt that ends late must not be taken for the next one, which may well be ours too."""
@@ -339,14 +342,16 @@ class Consumer:
     def _seconds_until_something_is_due(self) -> float:
         now = time.monotonic()
         due = [now + LONGEST_WAIT_SECONDS, self.slots.next_timeout()]
-        if self.connection.closed:
-            due.append(self.reconnect_at)
-        elif self.slots.done or self.ended:
+        if self._finished():
+            return 0.0
+        if self.connection.closed:  # all else waits for this
+            return min(*due, self.reconnect_at, self.stop_by or self.reconnect_at) - now
+        if self.slots.done or self.ended:
             unfinished = self._unfinished() - len(self.slots.done)
             due.append((self.first_ended if self.ended else now) + (RECORD_WITHIN_SECONDS if unfinished else 0))
         if self.stop_by is not None:
             due.append(self.stop_by)
-        elif not self.connection.closed:
+        else:
             due.append(self.scheduler.next_look)
             if self.pace.room(self._unfinished() - len(self.slots.done)):
                 due.append(self.idleness.next_look)
@@ -354,8 +359,7 @@ class Consumer:
             due += [self.next_heartbeat, self.next_attention]
         if self.slots.waiting():
             due.append(self.last_progress + STALLED_SECONDS)
-        over = self.drained or (self.stop_by is not None and not self.held)
-        return 0.0 if over else min(due) - now
+        return min(due) - now
 
     def _notified(self) -> None:
         try:

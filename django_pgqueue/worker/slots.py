@@ -54,7 +54,7 @@ class Slots:
         self.done: deque[Ended] = deque()
         self.refill_below = 0
         self._waiting: SimpleQueue[Received | None] = SimpleQueue()
-        self._timed: dict[int, tuple[float, Execution]] = {}
+        self._timed: dict[Execution, float] = {}
         self._threads: list[threading.Thread] = []
         self._coroutines = Coroutines(self)
 
@@ -120,27 +120,27 @@ class Slots:
             execution = self.execution(message)
             seconds = timeout_seconds(message)
             if seconds is not None:
-                self._timed[message.id] = (time.monotonic() + seconds, execution)
+                self._timed[execution] = time.monotonic() + seconds
             # A context of its own: what a task puts into context variables is not for the next one.
             end = copy_context().run(execution.run)
             leave_connections_clean(message)
             # Who takes it out ends the attempt: this thread, or the consumer when the time is up.
-            if seconds is None or self._timed.pop(message.id, None) is not None:
+            if seconds is None or self._timed.pop(execution, None) is not None:
                 self.ended(end)
         connections.close_all()
 
     def time_out(self, now: float) -> list[Received]:
         """Ends the attempts whose time is up.  Their threads go on: the process has to be replaced."""
         messages = []
-        for message_id, (deadline, _) in list(self._timed.items()):
-            if now >= deadline and (taken := self._timed.pop(message_id, None)) is not None:
-                self.ended(taken[1].timed_out())
-                messages.append(taken[1].message)
+        for execution, deadline in list(self._timed.items()):
+            if now >= deadline and self._timed.pop(execution, None) is not None:
+                self.ended(execution.timed_out())
+                messages.append(execution.message)
         return messages
 
     def next_timeout(self) -> float:
         """When the next attempt's time is up, by the monotonic clock."""
-        return min((deadline for deadline, _ in list(self._timed.values())), default=float("inf"))
+        return min(list(self._timed.values()), default=float("inf"))
 
 
 class Coroutines:
@@ -251,7 +251,7 @@ def leave_connections_clean(message: Received) -> None:
 
 
 def _log(end: Ended) -> None:
-    if not logger.isEnabledFor(logging.INFO):
+    if isinstance(end.outcome, (Succeeded, Committed)) and not logger.isEnabledFor(logging.INFO):
         return
     message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
     match end.outcome:
@@ -269,15 +269,20 @@ def _log(end: Ended) -> None:
         case Abandoned(error):
             logger.warning(
                 "rolled back id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms, error.error_class, error.message,
+                message.id, message.task, message.attempt, run_ms, error.error_class, _in_one_line(error.message),
             )  # fmt: skip
         case Retry(error, wait_seconds):
             logger.warning(
                 "retried id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms, wait_seconds, error.error_class, error.message,
+                message.id, message.task, message.attempt, run_ms, wait_seconds,
+                error.error_class, _in_one_line(error.message),
             )  # fmt: skip
         case Failed(error):
             logger.error(
                 "failed id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms, error.error_class, error.message,
+                message.id, message.task, message.attempt, run_ms, error.error_class, _in_one_line(error.message),
             )  # fmt: skip
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -13,6 +13,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from django.db import connections
 
 from django_pgqueue.worker.consumer import Consumer
@@ -159,6 +160,9 @@ def work(settings: WorkerSettings, supervisor: int) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return consumer.run()
+    except psycopg.OperationalError as error:
+        logger.error("database error worker pid=%s can not start: %s", os.getpid(), error)  # noqa: TRY400
+        return 70
     except BaseException:  # noqa: BLE001 -- whatever it was, the supervisor decides
         traceback.print_exc()
         return 70

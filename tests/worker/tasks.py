@@ -162,3 +162,16 @@ async def spoil_on(how: str) -> None:
 @task
 async def write_row_on(word: str) -> None:
     await sync_to_async(write_row.func)(word)
+
+
+@task
+def chain(links: int) -> None:
+    """Enqueues the next link."""
+    Diary.of_this_process().write("link")
+    if links:
+        chain.enqueue(links - 1)
+
+
+@task
+def fail(message: str) -> None:
+    raise ValueError(message)

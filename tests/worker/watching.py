@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django_pgqueue.models import Attempt, Message, Worker
@@ -38,6 +41,26 @@ def statuses(result: AnyTaskResult) -> list[str]:
 def holder(result: AnyTaskResult) -> str | None:
     """The worker that holds it."""
     return Message.objects.values_list("worker", flat=True).get(pk=int(result.id))
+
+
+def at_rest(pid: int) -> None:
+    """Waits for a second in which the process, and not only its jobs, uses next to no processor time."""
+    began = [(time.monotonic(), cpu_seconds(pid))]
+
+    def rested() -> bool:
+        now, used = time.monotonic(), cpu_seconds(pid)
+        at, before = began[-1]
+        if now - at < 1.0:
+            return False
+        began.append((now, used))
+        return used - before < 0.25 * (now - at)
+
+    wait_until(rested, f"process {pid} is at rest", 10)
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def asleep() -> list[str]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.core.management.base import BaseCommand, CommandError
 
+from django_pgqueue import functions, registry
 from django_pgqueue.checks import ours
 from django_pgqueue.compat import TASKS_LOGGER
+from django_pgqueue.worker.connection import connect
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
 from django_pgqueue.worker.settings import WorkerSettings
@@ -20,6 +22,9 @@ from django_pgqueue.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
+
+
+LONGEST_SECONDS = 1e9
 
 
 class Command(BaseCommand):
@@ -48,6 +53,7 @@ class Command(BaseCommand):
         settings = self._settings(options)
         log_to_terminal(options["verbosity"])
         try:
+            look_for_the_queue(settings)
             code = run(settings)
         except psycopg.errors.UndefinedFunction as error:
             message = f"The queue's functions are missing in the database: run manage.py migrate. ({error})"
@@ -65,10 +71,15 @@ class Command(BaseCommand):
             if options[name] is not None and options[name] < 1:
                 message = f"--{name.replace('_', '-')} {options[name]} is not a number from 1 on."
                 raise CommandError(message)
+        queues = names("queues", options["queues"])
+        exclude_queues = names("exclude-queues", options["exclude_queues"]) or ()
+        if queues and set(queues) <= set(exclude_queues):
+            message = f"--exclude-queues leaves none of --queues {','.join(queues)}."
+            raise CommandError(message)
         return WorkerSettings(
             backend=backend,
-            queues=names("queues", options["queues"]),
-            exclude_queues=names("exclude-queues", options["exclude_queues"]) or (),
+            queues=queues,
+            exclude_queues=exclude_queues,
             processes=options["processes"],
             threads=options["threads"],
             burst=options["burst"],
@@ -94,6 +105,13 @@ class Command(BaseCommand):
         raise CommandError(message)
 
 
+def look_for_the_queue(settings: WorkerSettings) -> None:
+    # What is wrong with the tasks or the database from the start is told once, here, and not by every process again.
+    registry.autodiscover()
+    with connect(ours()[settings.backend].settings.database, prepare=False) as connection:
+        functions.now(connection)
+
+
 def run(settings: WorkerSettings) -> int:
     if settings.processes > 1 or not settings.burst:
         return Supervisor(settings).run()
@@ -114,14 +132,14 @@ def names(option: str, text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     found = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not found and text:
+    if not found and (text or option == "queues"):
         message = f"--{option} {text!r} names no queue."
         raise CommandError(message)
     return found
 
 
 def seconds(option: str, value: float | None, default: float) -> float:
-    if value is not None and value <= 0:
+    if value is not None and not 0 < value < LONGEST_SECONDS:
         message = f"--{option} {value} is not a number above 0."
         raise CommandError(message)
     return default if value is None else value

@@ -1,0 +1,187 @@
+"""``manage.py qworker``: what its flags do, and what it says when they, or the database, are wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_pgqueue.management.commands import qworker
+from django_pgqueue.models import Message, Worker
+from tests.worker.tasks import chain, fail, hold, hold_on, nothing, write
+from tests.worker.watching import at_rest, ended, started, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.worker.conftest import Session, Start
+    from tests.worker.diary import Diary
+
+BURST = ("--burst", "-v", "0")
+
+
+def enqueue_to(*queues: str) -> None:
+    for queue in queues:
+        write.using(queue_name=queue).enqueue(queue)
+
+
+@pytest.mark.parametrize(
+    ("flags", "served"),
+    [
+        (["-Q", " a , b "], {"a", "b"}),
+        (["--exclude-queues", "c"], {"a", "b"}),
+        (["--queues", "a,b", "--exclude-queues", "b"], {"a"}),
+    ],
+    ids=" ".join,
+)
+def test_it_serves_the_queues_that_it_was_given(start: Start, diary: Diary, flags: list[str], served: set[str]) -> None:
+    enqueue_to("a", "b", "c")
+    assert start(*BURST, *flags, ready=False).ends() == 0
+    assert set(diary.words()) == served
+    assert set(Message.objects.values_list("queue", flat=True)) == {"a", "b", "c"} - served
+
+
+def test_a_burst_leaves_when_nothing_is_ready(start: Start, diary: Diary) -> None:
+    """What the jobs enqueue belongs to it; what is scheduled, and retries that wait, stay."""
+    chain.enqueue(5)
+    scheduled = nothing.using(run_after=dt.timedelta(hours=1)).enqueue()
+    waiting = fail.using(max_attempts=3).enqueue("once")
+    assert start(*BURST, "--threads", "2", ready=False).ends() == 0
+    assert diary.words().count("link") == 6
+    assert set(Message.objects.values_list("id", flat=True)) == {int(scheduled.id), int(waiting.id)}
+    assert statuses(scheduled) == []
+    assert statuses(waiting) == ["retried"]
+    assert not Worker.objects.exists()
+
+
+def test_a_burst_of_several_processes_leaves_as_well(start: Start, diary: Diary) -> None:
+    for n in range(20):
+        write.enqueue(f"{n}")
+    assert start(*BURST, "--processes", "2", ready=False).ends() == 0
+    assert sorted(diary.words(), key=int) == [f"{n}" for n in range(20)]
+
+
+def test_a_burst_waits_for_a_long_job_without_working_itself(start: Start, diary: Diary) -> None:
+    results = [hold.enqueue("x"), hold_on.enqueue("y")]
+    worker = start(*BURST, ready=False)
+    started(diary, "x")
+    started(diary, "y")
+    at_rest(worker.pid)
+    chained = chain.enqueue(0)  # as a job that is running might do
+    diary.allow("x-1")
+    diary.allow("y-1")
+    assert worker.ends() == 0
+    assert [statuses(result) for result in [*results, chained]] == [["succeeded"]] * 3
+
+
+def test_each_process_is_a_worker_of_its_own(start: Start, diary: Diary) -> None:
+    results = [hold.enqueue(word) for word in "abc"]
+    worker = start("--processes", "3", "--threads", "1")
+    for word in "abc":
+        started(diary, word)
+    workers = Worker.objects.all()
+    assert {known.pid for known in workers} == set(worker.children) == {entry["pid"] for entry in diary.entries()}
+    assert {known.slots for known in workers} == {1}
+    for word in "abc":
+        diary.allow(f"{word}-1")
+    assert len({ended(result).worker_ids[0] for result in results}) == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--threads", "0"], "--threads 0 is not a number from 1 on"),
+        (["--processes", "-1"], "--processes -1 is not a number from 1 on"),
+        (["--threads", "many"], "argument --threads/--concurrency: invalid int value: 'many'"),
+        (["--lock-seconds", "0"], "--lock-seconds 0.0 is not a number above 0"),
+        (["--lock-seconds", "nan"], "--lock-seconds nan is not a number above 0"),
+        (["--lock-seconds", "inf"], "--lock-seconds inf is not a number above 0"),
+        (["--lock-seconds", "1e300"], "--lock-seconds 1e+300 is not a number above 0"),
+        (["--grace-seconds", "-1"], "--grace-seconds -1.0 is not a number above 0"),
+        (["--grace-seconds", "nan"], "--grace-seconds nan is not a number above 0"),
+        (["--queues", ","], "--queues ',' names no queue"),
+        (["--queues", ""], "--queues '' names no queue"),
+        (["--exclude-queues", " , "], "--exclude-queues ' , ' names no queue"),
+        (["--queues", "a,b", "--exclude-queues", "b,a"], "--exclude-queues leaves none of --queues a,b"),
+        (["--backend", "other"], "TASKS has no backend 'other' of django_pgqueue"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_bad_value_is_told(flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qworker, "run", lambda _: pytest.fail("it started to work"))
+    with pytest.raises(CommandError, match=re.escape(message)):
+        call_command("qworker", *flags)
+
+
+@pytest.mark.parametrize("flags", [[], ["--burst"]], ids=["served", "burst"])
+def test_missing_migrations_are_told(start: Start, empty_database: str, flags: list[str]) -> None:
+    worker = start(*flags, ready=False, PGQUEUE_TEST_DATABASE=empty_database)
+    assert worker.ends() == 1
+    assert worker.output.startswith("CommandError: ")
+    assert "run manage.py migrate" in worker.output
+    assert "Traceback" not in worker.output
+
+
+@pytest.fixture
+def empty_database(session: Session) -> Iterator[str]:
+    name = f"{session.value('select current_database()')}_empty"
+    session.rows(f"drop database if exists {name}")
+    session.rows(f"create database {name}")
+    yield name
+    session.rows(f"drop database {name} with (force)")
+
+
+@pytest.mark.parametrize("flags", [[], ["--burst"]], ids=["served", "burst"])
+def test_an_unreachable_database_is_told(start: Start, environment: dict[str, str], flags: list[str]) -> None:
+    nowhere = re.sub(r"@[^/]+/", "@127.0.0.1:1/", environment["DATABASE_URL"])
+    worker = start(*flags, ready=False, DATABASE_URL=nowhere)
+    assert worker.ends() == 1
+    assert worker.output.startswith("CommandError: The database can not be reached: ")
+    assert "Traceback" not in worker.output
+
+
+def test_it_says_one_line_a_job(start: Start) -> None:
+    results = [write.enqueue("x"), fail.using(max_attempts=2).enqueue("twice"), fail.enqueue("two\nlines")]
+    worker = start("--threads", "1", "--burst", ready=False)
+    assert worker.ends() == 0
+    lines = [line for line in worker.output.splitlines() if " id=" in line and "Task id" not in line]
+    assert [re.sub(r"^[-\d]+ [:,\d]+ ", "", line) for line in lines if "in_seconds" not in line] == [
+        RegEx(rf"INFO    succeeded id={results[0].id} task=tests\.worker\.tasks\.write attempt=1 ms=\d+\.\d"),
+        RegEx(
+            rf"ERROR   failed id={results[2].id} task=tests\.worker\.tasks\.fail attempt=1 ms=\d+\.\d "
+            r"error=builtins\.ValueError: two lines"
+        ),
+    ]
+    assert [line for line in lines if "in_seconds" in line] == [
+        RegEx(
+            rf".* WARNING retried id={results[1].id} .* attempt=1 .* in_seconds=\d\.\d error=builtins.ValueError: twice"
+        )
+    ]
+
+
+class RegEx:
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and re.fullmatch(self.pattern, other) is not None
+
+    def __hash__(self) -> int:
+        return hash(self.pattern)
+
+    def __repr__(self) -> str:
+        return self.pattern
+
+
+def test_quiet_means_errors_only(start: Start) -> None:
+    write.enqueue("x")
+    fail.using(max_attempts=2).enqueue("tried again")
+    failed = fail.enqueue("failed")
+    worker = start(*BURST, ready=False)
+    assert worker.ends() == 0
+    assert f"failed id={failed.id} " in worker.output
+    for word in ("succeeded id=", "retried id=", "started worker=", "stopped worker="):
+        assert word not in worker.output
