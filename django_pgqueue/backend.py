@@ -52,7 +52,7 @@ class PgQueueBackend(BaseTaskBackend):
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyTaskResult:
         self.validate_task(task)
-        _validate_path(task)
+        validate_path(task)
         call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
         created, new = self._create(task, call)
         if not new:
@@ -147,7 +147,7 @@ def _validate_types(task: AnyTask) -> None:
         raise InvalidTask(message)
 
 
-def _validate_path(task: AnyTask) -> None:
+def validate_path(task: AnyTask) -> None:
     """What was declared inside of a class, or is bound to another name than its function's, would be lost in the queue:
     only now, because a decorator runs before the name is bound.
     """

@@ -5,33 +5,37 @@ from __future__ import annotations
 import datetime as dt
 import json
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 
 from django_pgqueue import content, functions, schedule, unique
-from django_pgqueue.backend import PgQueueBackend
-from django_pgqueue.exceptions import InvalidMessage, PgQueueError
+from django_pgqueue.backend import PgQueueBackend, validate_path
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from django_pgqueue.compat import AnyTask
 
 MESSAGES_A_STATEMENT = 5000
+CHARACTERS_A_STATEMENT = 4_000_000
+"""A few large messages fill a statement as well: memory is bounded, and so is what jsonb can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a task for ``enqueue_many``, with what differs from the task's own values."""
 
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
     priority: int | None = None
     run_after: dt.datetime | dt.timedelta | None = None
     queue_name: str | None = None
     channel: str | None = None
+    where: str | None = field(default=None, compare=False)
+    """What errors call it, such as "line 7"; without it they say which of the calls it is."""
 
 
 def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[int], None] | None = None) -> int:
@@ -50,68 +54,122 @@ def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[
         kind = type(backend).__qualname__
         message = f"{task.module_path} is on the backend {task.backend!r}, a {kind}, which keeps no jobs in PostgreSQL."
         raise PgQueueError(message)
-    connection, count = connections[backend.settings.database], 0
     with transaction.atomic(using=backend.settings.database):
-        encoder = Encoder(task, backend, now=functions.now(connection))
-        items = iter(calls)
-        while chunk := list(islice(items, MESSAGES_A_STATEMENT)):
-            encoder.enqueue(connection, chunk, first=count)
-            count += len(chunk)
-            if on_progress is not None:
-                on_progress(count)
-    return count
+        return Bulk(task, backend, connections[backend.settings.database]).enqueue(calls, on_progress)
 
 
-class Encoder:
+class Encoded(NamedTuple):
+    """A message that waits for its statement.  Without columns it is like all others."""
+
+    text: str
+    columns: dict[str, Any] | None
+    what: str
+
+
+class Bulk:
     """Makes statements of calls; what most messages share is said once."""
 
-    def __init__(self, task: AnyTask, backend: PgQueueBackend, *, now: dt.datetime) -> None:
+    def __init__(self, task: AnyTask, backend: PgQueueBackend, connection: functions.Connection) -> None:
         backend.validate_task(task)
+        validate_path(task)
         self.task = task
         self.backend = backend
-        self.now = now
+        self.connection = connection
+        self.now = functions.now(connection)
         self.limit = backend.settings.max_content_bytes
-        self.has_key = getattr(task, "unique_key", None) is not None
         self.columns = self._columns(task)
+        self.alike = getattr(task, "unique_key", None) is None
+        self.raises = not self.alike and getattr(task, "on_conflict", "keep") == "raise"
 
-    def enqueue(self, connection: functions.Connection, chunk: list[Any], *, first: int) -> None:
-        if self.has_key or any(type(item) is Call for item in chunk):
-            objects = [self._object(item, f"calls[{first + n}]") for n, item in enumerate(chunk)]
-            functions.message_create_many(connection, f"[{','.join(objects)}]")
-        else:
-            contents = [self._content(item, f"calls[{first + n}]")[0] for n, item in enumerate(chunk)]
+    def enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:
+        batch: list[Encoded] = []
+        size = done = 0
+
+        def send() -> None:
+            nonlocal batch, size, done
+            self._send(batch)
+            done += len(batch)
+            batch, size = [], 0
+            if on_progress is not None:
+                on_progress(done)
+
+        for position, item in enumerate(calls):
+            if self.alike and isinstance(item, Call):
+                if batch:
+                    send()
+                self.alike = False  # from here on each message has columns of its own
+            encoded = self._encoded(item, position)
+            batch.append(encoded)
+            size += len(encoded.text)
+            if len(batch) >= MESSAGES_A_STATEMENT or size >= CHARACTERS_A_STATEMENT:
+                send()
+        if batch:
+            send()
+        return done
+
+    def _send(self, batch: list[Encoded]) -> None:
+        if self.raises:
+            self._send_each(batch)
+        elif batch[0].columns is None:
             headers = json.dumps(self.columns["headers"]) if "headers" in self.columns else None
-            functions.message_create_alike(connection, f"[{','.join(contents)}]", **self.columns | {"headers": headers})
-
-    def _content(self, item: Any, what: str) -> tuple[str, dict[str, Any]]:
-        kind = type(item)
-        if kind is Call:
-            arguments = {"args": item.args, "kwargs": item.kwargs}
-        elif kind is dict:
-            arguments = {"args": (), "kwargs": item}
+            contents = f"[{','.join([encoded.text for encoded in batch])}]"
+            functions.message_create_alike(self.connection, contents, **self.columns | {"headers": headers})
         else:
-            arguments = {"args": item if kind is tuple else (item,), "kwargs": {}}
-        normal = content.normalize(arguments, what)
-        return content.dump(normal, max_bytes=self.limit, what=what), normal
+            objects = [
+                f'{{"content":{encoded.text},{json.dumps(encoded.columns, ensure_ascii=False)[1:]}' for encoded in batch
+            ]
+            functions.message_create_many(self.connection, f"[{','.join(objects)}]")
 
-    def _object(self, item: Any, what: str) -> str:
-        text, arguments = self._content(item, what)
-        columns = dict(self._own_columns(item, what) if type(item) is Call else self.columns)
+    def _send_each(self, batch: list[Encoded]) -> None:
+        """Only who enqueues one by one is told of each whether it is new.  In the order of the keys, as others do."""
+        for text, columns, what in sorted(batch, key=lambda encoded: str((encoded.columns or {})["unique_key"])):
+            own = dict(columns or {})
+            key, headers = own.pop("unique_key"), own.pop("headers", None)
+            headers = None if headers is None else json.dumps(headers)
+            created, new = functions.message_create_unique(self.connection, key, text, headers=headers, **own)
+            if not new:
+                message = (
+                    f"{what}: {self.task.module_path} is already enqueued: message {created.id} holds its unique key. "
+                    "Use on_conflict='keep' to leave it at that."
+                )
+                raise DuplicateMessage(message, existing_id=created.id)
+
+    def _encoded(self, item: Any, position: int) -> Encoded:
+        what = item.where if isinstance(item, Call) and item.where is not None else f"calls[{position}]"
+        try:
+            normal = content.normalize(_arguments(item), what)
+            text = content.dump(normal, max_bytes=self.limit, what=what)
+            return Encoded(text, None if self.alike else self._own_columns(item, normal), what)
+        except InvalidContent:
+            raise  # says where
+        except (PgQueueError, InvalidTask, TypeError, ValueError, OverflowError) as error:
+            message = f"{what}: {error}"
+            raise InvalidMessage(message) from error
+
+    def _own_columns(self, item: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+        columns = dict(self._columns_of_call(item) if isinstance(item, Call) else self.columns)
         key = unique.key_of(self.task, arguments)
         if key is not None:
             until_started = getattr(self.task, "unique_until", "finished") == "started"
             columns |= {"unique_key": key, "on_conflict": getattr(self.task, "on_conflict", "keep")}
             columns |= {"until_started": until_started}
-        return f'{{"content":{text},{json.dumps(columns, ensure_ascii=False)[1:]}'
+        return columns
 
-    def _own_columns(self, call: Call, what: str) -> dict[str, Any]:
+    def _columns_of_call(self, call: Call) -> dict[str, Any]:
         if call.channel is not None and not content.is_name(call.channel):
-            message = f"{what}: {call.channel!r} can not be the name of a channel: {content.NAMES_ARE}."
+            message = f"{call.channel!r} can not be the name of a channel: {content.NAMES_ARE}."
             raise InvalidMessage(message)
-        run_after = self.now + call.run_after if isinstance(call.run_after, dt.timedelta) else call.run_after
-        own: dict[str, Any] = {"priority": call.priority, "queue_name": call.queue_name, "run_after": run_after}
+        own: dict[str, Any] = {"priority": call.priority, "queue_name": call.queue_name, "run_after": call.run_after}
         changes = {name: value for name, value in own.items() if value is not None}
-        columns = self._columns(replace(self.task, **changes))
+        columns = self.columns
+        if changes:
+            if isinstance(call.run_after, dt.timedelta):
+                changes["run_after"] = self.now + call.run_after
+            if "run_after" in changes and hasattr(self.task, "delay"):
+                changes["delay"] = None
+            other = replace(self.task, **changes)
+            self.backend.validate_task(other)
+            columns = self._columns(other)
         return columns if call.channel is None else columns | {"channel": call.channel}
 
     def _columns(self, task: AnyTask) -> dict[str, Any]:
@@ -126,3 +184,17 @@ class Encoder:
         if run_after is not None:
             columns |= {"dequeue_at": schedule.not_before(run_after), "headers": {"run_after": run_after.isoformat()}}
         return columns
+
+
+def _arguments(item: Any) -> dict[str, Any]:
+    if isinstance(item, Call):
+        if not isinstance(item.args, (tuple, list)):
+            message = f"args must be a list or a tuple, not {item.args!r:.80}."
+            raise InvalidMessage(message)
+        if not isinstance(item.kwargs, dict):
+            message = f"kwargs must be a dictionary, not {item.kwargs!r:.80}."
+            raise InvalidMessage(message)
+        return {"args": item.args, "kwargs": item.kwargs}
+    if isinstance(item, dict):
+        return {"args": (), "kwargs": item}
+    return {"args": item if isinstance(item, tuple) else (item,), "kwargs": {}}

@@ -6,7 +6,7 @@ import json
 import sys
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_datetime, parse_duration
@@ -14,10 +14,10 @@ from django.utils.dateparse import parse_datetime, parse_duration
 from django_pgqueue import registry
 from django_pgqueue.bulk import Call, enqueue_many
 from django_pgqueue.compat import TaskException
-from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.exceptions import InvalidMessage, PgQueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from django.core.management.base import CommandParser
 
@@ -57,45 +57,59 @@ class Command(BaseCommand):
     def _enqueue_file(self, task: Any, name: str) -> int:
         with ExitStack() as stack:
             try:
-                file = sys.stdin if name == "-" else stack.enter_context(Path(name).open(encoding="utf-8"))
+                file = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
+                size = None if name == "-" else Path(name).stat().st_size
             except OSError as error:
                 message = f"The file {name!r} can not be read: {error.strerror}."
-                raise CommandError(message) from error
-            size = None if name == "-" else Path(name).stat().st_size
+                raise InvalidMessage(message) from error
             advance = stack.enter_context(bar(size) if sys.stderr.isatty() else nullcontext(None))
             return enqueue_many(task, calls(file, advance))
 
 
-def calls(file: IO[str], advance: Callable[[int], None] | None) -> Iterator[Call]:
+def calls(file: Iterable[bytes], advance: Callable[[int], None] | None) -> Iterator[Call]:
     for number, line in enumerate(file, start=1):
         if line.strip():
-            yield call(line, f"line {number}")
+            yield call(decoded(line, number), f"line {number}")
         if advance is not None:
-            advance(len(line.encode()))
+            advance(len(line))
+
+
+def decoded(line: bytes, number: int) -> str:
+    try:
+        # What some editors write in front of the text is not part of it.
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        message = f"line {number} is not UTF-8: {error.reason}."
+        raise InvalidMessage(message) from error
 
 
 def call(line: str, where: str) -> Call:
-    try:
-        said = json.loads(line)
-    except ValueError as error:
-        message = f"{where} is not JSON: {error}."
-        raise CommandError(message) from error
+    said = parsed(line, where)
     if isinstance(said, list):
-        return Call(args=tuple(said))
+        return Call(args=said, where=where)
     if not isinstance(said, dict):
         message = f"{where} is neither a JSON array nor an object: {line.strip()[:80]}"
-        raise CommandError(message)
+        raise InvalidMessage(message)
     if unknown := sorted(set(said) - set(KEYS)):
         message = f"{where} has the unknown key {unknown[0]!r}. Known are {', '.join(KEYS)}."
-        raise CommandError(message)
+        raise InvalidMessage(message)
     return Call(
-        args=tuple(said.get("args", ())),
+        args=said.get("args", ()),
         kwargs=said.get("kwargs", {}),
         priority=said.get("priority"),
         run_after=moment(said.get("run_after"), where),
         queue_name=said.get("queue"),
         channel=said.get("channel"),
+        where=where,
     )
+
+
+def parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        message = f"{where} is not JSON: {error}."
+        raise InvalidMessage(message) from error
 
 
 def moment(text: str | None, where: str) -> Any:
@@ -103,16 +117,16 @@ def moment(text: str | None, where: str) -> Any:
         return None
     try:
         found = parse_datetime(text) or parse_duration(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = None
     if found is None:
         message = f"{where}: run_after {text!r} is neither an ISO 8601 time nor a duration."
-        raise CommandError(message)
+        raise InvalidMessage(message)
     return found
 
 
 def single(args: str, kwargs: str) -> Call:
-    return call(f'{{"args": {args}, "kwargs": {kwargs}}}', "--args or --kwargs")
+    return Call(args=parsed(args, "--args"), kwargs=parsed(kwargs, "--kwargs"), where="--args and --kwargs")
 
 
 @contextmanager
