@@ -6,7 +6,8 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Gives messages that wait another dequeue_at (epoch ms; null: now, that is, run them at once).  Answers the ids that
--- were moved; one that runs, or has ended, is missing in the answer and nothing happened to it.
+-- were moved; one that runs, or has ended, is missing in the answer and nothing happened to it.  One that waited for
+-- others (pgqueue_message_create_after) waits for this time instead.
 -- Locks rows of pgqueue_message in the order of ids; wakes one sleeping worker for each queue that got something to do.
 declare
     v_now bigint := pgqueue_now();
@@ -16,7 +17,7 @@ declare
 begin
     for v_message in
         update pgqueue_message m
-        set dequeue_at = v_dequeue_at
+        set dequeue_at = v_dequeue_at, after_ids = null, after_policy = null, check_at = null, checks = null
         where m.id = any (p_ids) and m.worker is null
         returning m.id, m.queue
     loop
