@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,6 +41,11 @@ def test_every_function_of_the_database_has_a_file_of_its_name(session: Session)
         where proname like 'pgqueue%' and pronamespace = 'public'::regnamespace
     """)
     assert sorted(names) == sorted(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_has_a_test_module_of_its_name(name: str) -> None:
+    assert Path(__file__).with_name(f"test_{name}.py").exists()
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
