@@ -12,7 +12,7 @@ from django.http import HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 
 from django_pgqueue.admin import actions, attempt, display, filters
 from django_pgqueue.admin.database import alias, now, once
@@ -20,9 +20,11 @@ from django_pgqueue.admin.expressions import Moment, Pretty, Short
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id
 from django_pgqueue.admin.service import Service
 from django_pgqueue.admin.status import Status, order, status_of
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models import Attempt, Message, QueueState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
     from django.utils.safestring import SafeString
@@ -130,9 +132,12 @@ class Detail(Columns):
 
     @admin.display(description="queue")
     def served_queue(self, message: Message) -> SafeString | str:
-        if not self.service.lacks(message):
+        notes = [*paused(message.queue), *([no_worker(message)] if self.service.lacks(message) else [])]
+        if not notes:
             return message.queue
-        return format_html('{}<p class="pgqueue-note">{}</p>', message.queue, no_worker(message))
+        return format_html(
+            "{}{}", message.queue, format_html_join("", '<p class="pgqueue-note">{}</p>', ((note,) for note in notes))
+        )
 
     @admin.display(description="lock")
     def lock(self, message: Message) -> SafeString | str:
@@ -357,6 +362,13 @@ def finished_attempts(message: Message) -> list[dict[str, Any]]:
         }
         for row in found[: ATTEMPTS_SHOWN + 1]
     ]
+
+
+def paused(queue: str) -> Iterator[SafeString]:
+    """Since when and by whom, if the queue is paused."""
+    states = QueueState.objects.using(alias()).filter(pk=queue, paused_at__isnull=False)
+    for since, by in states.values_list(Moment("paused_at"), "paused_by"):
+        yield format_html("{} is paused since {} by {}.", queue, display.moment(since), by or "somebody")
 
 
 def no_worker(message: Message) -> str:
