@@ -14,9 +14,12 @@ class Waker:
         os.set_blocking(self._write, False)
         self.parked = False
         """True while the consumer waits or is about to: then, and only then, it is worth a system call to wake it."""
+        self._closed = False
 
     def wake(self) -> None:
         self.parked = False
+        if self._closed:  # by a consumer that has left: a signal, or a late thread, may come after that
+            return
         with contextlib.suppress(BlockingIOError):  # the pipe is full: it is awake already
             os.write(self._write, b"!")
 
@@ -30,5 +33,6 @@ class Waker:
         return set(readable) - {self._read}
 
     def close(self) -> None:
+        self._closed = True
         os.close(self._read)
         os.close(self._write)

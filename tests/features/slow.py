@@ -1,0 +1,124 @@
+"""Jobs that take too long, or too much."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.db import connection
+
+from django_pgqueue.tasks import task
+from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import TaskContext
+
+TIMEOUT_SECONDS = 0.4
+
+
+def at_once(exception: BaseException, task_result: Any) -> float:
+    return 0
+
+
+def stick(context: TaskContext[Any, Any], word: str) -> int:
+    diary = Diary.of_this_process()
+    diary.write(word, attempt=context.attempt)
+    diary.wait_for(f"{word}-{context.attempt}")
+    diary.write(f"{word}, late", attempt=context.attempt)
+    return context.attempt
+
+
+@task(takes_context=True, timeout=TIMEOUT_SECONDS)
+def stay(context: TaskContext[Any, Any], word: str) -> int:
+    """Goes on until the test allows its end."""
+    return stick(context, word)
+
+
+@task(takes_context=True, timeout=dt.timedelta(seconds=TIMEOUT_SECONDS), max_attempts=3, backoff=at_once)
+def stay_at_first(context: TaskContext[Any, Any], word: str) -> int:
+    """Only its first attempt takes too long."""
+    return stick(context, word) if context.attempt == 1 else context.attempt
+
+
+@task(takes_context=True, timeout=TIMEOUT_SECONDS, max_attempts=2, backoff=at_once, atomic=True)
+def write_late(context: TaskContext[Any, Any], word: str) -> int:
+    """Its first attempt writes before and after its time is up."""
+    if context.attempt == 1:
+        write_effect(f"{word}, early")
+        stick(context, word)
+    write_effect(f"{word}, attempt {context.attempt}")
+    return context.attempt
+
+
+def write_effect(word: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("insert into feature_effect (word) values (%s)", [word])
+
+
+@task(timeout=TIMEOUT_SECONDS)
+async def stay_async(word: str) -> None:
+    diary = Diary.of_this_process()
+    diary.write(word)
+    try:
+        await asyncio.sleep(LONGEST_WAIT_SECONDS)
+    except asyncio.CancelledError:
+        diary.write(f"{word}, cancelled")
+        raise
+
+
+@task(takes_context=True, timeout=TIMEOUT_SECONDS, max_attempts=2, backoff=at_once)
+async def stay_async_at_first(context: TaskContext[Any, Any]) -> int:
+    if context.attempt == 1:
+        await asyncio.sleep(LONGEST_WAIT_SECONDS)
+    return context.attempt
+
+
+@task(timeout=60)
+def time_out_by_itself() -> None:
+    raise TimeoutError("of its own")
+
+
+@task(timeout=60)
+async def time_out_by_itself_async() -> None:
+    raise TimeoutError("of its own")
+
+
+@task(timeout=TIMEOUT_SECONDS)
+def take_most_of_it(word: str) -> str:
+    """Two of them take longer than the timeout of one."""
+    Diary.of_this_process().write(word)
+    time.sleep(0.6 * TIMEOUT_SECONDS)
+    return word
+
+
+@task(takes_context=True)
+def hold(context: TaskContext[Any, Any], word: str) -> int:
+    """Goes on until the test allows its end, without a limit."""
+    diary = Diary.of_this_process()
+    diary.write(word, attempt=context.attempt)
+    diary.wait_for(f"{word}-{context.attempt}")
+    return os.getpid()
+
+
+@task
+def whoami() -> int:
+    return os.getpid()
+
+
+kept: list[bytes] = []
+
+
+@task
+def keep_memory(megabytes: int) -> int:
+    """A leak."""
+    kept.append(b"x" * (megabytes * 2**20))
+    return os.getpid()
+
+
+@task
+def die() -> None:
+    """Takes its process with it."""
+    os._exit(9)

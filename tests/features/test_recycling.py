@@ -1,0 +1,111 @@
+"""Processes that have done enough, used too much, or crash: each is replaced, and no job is lost or done twice."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from django_pgqueue.models import Attempt
+from django_pgqueue.worker.settings import WorkerSettings
+from django_pgqueue.worker.supervisor import LONGEST_RESTART_SECONDS, STABLE_SECONDS, Supervisor
+from tests.features import slow
+from tests.waiting import wait_until
+from tests.worker.watching import ended, statuses
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTaskResult
+    from tests.worker.conftest import Start
+
+
+def pids(results: list[AnyTaskResult]) -> list[int]:
+    """The processes of jobs that answer theirs, in the order in which they ended."""
+    for result in results:
+        assert statuses(ended(result)) == ["succeeded"]
+    return list(Attempt.objects.order_by("id").values_list("result", flat=True))
+
+
+def test_a_process_is_replaced_after_so_many_jobs(start: Start) -> None:
+    worker = start("--max-jobs", "3", "--threads", "1")
+    results = [slow.whoami.enqueue() for _ in range(12)]
+    found = pids(results)
+    assert len(set(found)) > 1
+    assert all(found.count(pid) >= 3 for pid in set(found[:-3]))
+    worker.says("jobs done")
+    wait_until(lambda: len(worker.children) == 1, "there is one process")
+    assert "crashed" not in worker.output
+    assert worker.stop() == 0
+
+
+def test_each_of_several_processes_is_replaced(start: Start) -> None:
+    worker = start("--max-tasks", "1", "--processes", "2", "--threads", "1")
+    results = [slow.whoami.enqueue() for _ in range(6)]
+    pids(results)
+    worker.says("jobs done")
+    wait_until(lambda: len(worker.children) == 2, "there are two again")
+    assert "crashed" not in worker.output
+    assert worker.stop() == 0
+
+
+def test_a_process_that_uses_too_much_memory_is_replaced(start: Start) -> None:
+    worker = start("--max-memory", "190", "--threads", "1")
+    [before] = pids([slow.whoami.enqueue()])
+    big = ended(slow.keep_memory.enqueue(200))
+    assert big.return_value == before
+    worker.says("MB of memory in use")
+    worker.says("started worker=", times=2)
+    fresh = ended(slow.whoami.enqueue()).return_value
+    assert fresh != before
+    assert worker.children == [fresh]
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_burst_goes_on_until_nothing_is_left(start: Start, processes: str) -> None:
+    results = [slow.whoami.enqueue() for _ in range(12)]
+    worker = start("--burst", "--max-jobs", "3", "--threads", "1", "--processes", processes, ready=False)
+    assert worker.ends() == 0
+    assert [statuses(result) for result in results] == [["succeeded"]] * 12
+
+
+def test_who_crashes_again_and_again_waits_longer_each_time(start: Start) -> None:
+    slow.die.enqueue()
+    worker = start("--threads", "1", ready=False)
+    wait_until(lambda: "code=9 lived_seconds" in worker.output, "the first crash is told")
+    slow.die.enqueue()
+    wait_until(lambda: worker.output.count("code=9 lived_seconds") == 2, "the second crash is told")
+    assert re.findall(r"restart_in_seconds=([0-9.]+)", worker.output) == ["0.0", "2.0"]
+    result = slow.whoami.enqueue()
+    assert ended(result).return_value in worker.children
+    assert worker.stop() == 0
+
+
+def test_the_wait_has_an_end_and_is_forgotten_after_a_stable_time(caplog: pytest.LogCaptureFixture) -> None:
+    supervisor = Supervisor(WorkerSettings())
+    [place] = supervisor.places
+
+    def wait_after(lived_seconds: float) -> float:
+        now = time.monotonic()
+        place.started = now - lived_seconds
+        supervisor._ended(place, 4711, 9)
+        return max(0.0, round(place.start_at - now))
+
+    with caplog.at_level(logging.CRITICAL, "django_pgqueue.worker"):
+        assert [wait_after(0) for _ in range(8)] == [0, 2, 4, 8, 16, LONGEST_RESTART_SECONDS, 30, 30]
+        assert [wait_after(STABLE_SECONDS + 1), wait_after(0)] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--max-jobs", "0"), ("--max-jobs", "-3"), ("--max-memory", "0"), ("--max-jobs", "many"), ("--max-memory", "1G")],
+)
+def test_a_wrong_value_is_named(flag: str, value: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        call_command("qworker", f"{flag}={value}")
+    assert flag in str(caught.value)
+    assert value in str(caught.value)

@@ -1,0 +1,159 @@
+"""Timeouts: what takes too long ends on time, is tried again as any error would be, and can do no harm afterwards."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.compat import InvalidTask, TaskResultStatus
+from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.models import Message
+from django_pgqueue.tasks import task
+from tests.features import slow
+from tests.features.slow import TIMEOUT_SECONDS
+from tests.waiting import wait_until
+from tests.worker.watching import ended, holder, started, statuses
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTaskResult
+    from tests.features.conftest import Consume, Effects
+    from tests.worker.conftest import Start
+    from tests.worker.diary import Diary
+
+
+def seconds_of(result: AnyTaskResult) -> float:
+    assert result.started_at is not None
+    assert result.finished_at is not None
+    return (result.finished_at - result.started_at).total_seconds()
+
+
+def is_on_time(seconds: float) -> bool:
+    return TIMEOUT_SECONDS <= seconds < TIMEOUT_SECONDS + 2
+
+
+class TestAsync:
+    def test_it_is_cancelled_and_its_process_stays(self, consume: Consume, diary: Diary) -> None:
+        consumer = consume()
+        result = ended(slow.stay_async.enqueue("x"))
+        assert result.status is TaskResultStatus.FAILED
+        assert result.errors[0].exception_class is TaskTimeout
+        assert "slow.stay_async took longer than its timeout of 0.4 seconds" in result.errors[0].traceback
+        assert is_on_time(seconds_of(result))
+        assert diary.words() == ["x", "x, cancelled"]
+        assert ended(slow.whoami.enqueue()).worker_ids == [consumer.id]
+
+    def test_it_is_retried(self, consume: Consume) -> None:
+        consume()
+        result = ended(slow.stay_async_at_first.enqueue())
+        assert result.return_value == 2
+        assert statuses(result) == ["retried", "succeeded"]
+        assert result.errors[0].exception_class is TaskTimeout
+
+    def test_a_timeout_of_the_task_s_own_is_another_error(self, consume: Consume) -> None:
+        consume()
+        for own in (slow.time_out_by_itself_async, slow.time_out_by_itself):
+            assert ended(own.enqueue()).errors[0].exception_class is TimeoutError
+
+
+class TestThreads:
+    def test_the_attempt_ends_on_time_though_the_thread_goes_on(self, consume: Consume, diary: Diary) -> None:
+        consume()
+        result = ended(slow.stay.enqueue("x"))
+        assert result.status is TaskResultStatus.FAILED
+        assert result.errors[0].exception_class is TaskTimeout
+        assert "slow.stay took longer than its timeout of 0.4 seconds" in result.errors[0].traceback
+        assert is_on_time(seconds_of(result))
+        assert diary.words() == ["x"]
+        diary.allow("x-1")
+        wait_until(lambda: "x, late" in diary.words(), "the thread ends")
+
+    def test_it_is_retried_elsewhere_and_the_late_outcome_is_dropped(self, consume: Consume, diary: Diary) -> None:
+        consume()
+        result = slow.stay_at_first.enqueue("x")
+        started(diary, "x")
+        consume()  # the fresh process
+        assert ended(result).return_value == 2
+        diary.allow("x-1")
+        wait_until(lambda: "x, late" in diary.words(), "the thread ends")
+        result.refresh()
+        assert result.return_value == 2
+        assert statuses(result) == ["retried", "succeeded"]
+        assert len(set(result.worker_ids)) == 2
+
+    def test_what_an_atomic_task_writes_late_is_rolled_back(
+        self, consume: Consume, diary: Diary, effects: Effects
+    ) -> None:
+        consume()
+        result = slow.write_late.enqueue("x")
+        started(diary, "x")
+        assert len(effects.writers()) == 1
+        consume()
+        assert ended(result).return_value == 2
+        diary.allow("x-1")
+        wait_until(lambda: "x, late" in diary.words() and not effects.writers(), "the thread has tried to commit")
+        assert effects() == ["x, attempt 2"]
+        assert statuses(result) == ["retried", "succeeded"]
+
+    def test_the_time_counts_from_the_start_of_the_job(self, consume: Consume) -> None:
+        results = [slow.take_most_of_it.enqueue(f"{n}") for n in range(3)]
+        consume(threads=1)
+        assert [ended(result).return_value for result in results] == ["0", "1", "2"]
+
+
+class TestReplacement:
+    def test_a_fresh_process_takes_over_at_once(self, start: Start, diary: Diary) -> None:
+        before = slow.whoami.enqueue()
+        worker = start("--threads", "1")
+        assert ended(before).return_value in worker.children
+        result, behind = slow.stay_at_first.enqueue("x"), slow.whoami.enqueue()
+        assert ended(result).return_value == 2
+        worker.says("started worker=", times=2)
+        worker.says(f"recycling worker={before.worker_ids[0]}", f"the task of message {result.id} went on")
+        assert "crashed" not in worker.output
+        fresh = ended(behind).return_value
+        assert fresh != before.return_value
+        assert worker.children == [fresh]
+        assert "x, late" not in diary.words()
+        assert worker.stop() == 0
+
+    def test_the_others_may_end_within_grace_and_what_has_not_begun_is_given_back_unused(
+        self, start: Start, diary: Diary
+    ) -> None:
+        stuck, other = slow.stay.enqueue("x"), slow.hold.enqueue("y")
+        worker = start("--threads", "2", "--grace-seconds", "600")
+        started(diary, "x")
+        started(diary, "y")
+        behind = [slow.whoami.enqueue() for _ in range(5)]
+        assert ended(stuck).errors[0].exception_class is TaskTimeout
+        worker.says("stopping")
+        wait_until(lambda: not any(holder(result) for result in behind), "what had not begun is given back")
+        assert set(Message.objects.filter(task=slow.whoami.module_path).values_list("attempt", flat=True)) == {0}
+        assert holder(other)
+        diary.allow("y-1")
+        assert ended(other).return_value != ended(behind[0]).return_value
+        assert [(ended(result).attempts, statuses(result)) for result in behind] == [(1, ["succeeded"])] * 5
+        assert statuses(other) == ["succeeded"]
+
+    def test_who_does_not_end_within_grace_is_run_again(self, start: Start, diary: Diary) -> None:
+        slow.stay.enqueue("x")
+        other = slow.hold.enqueue("y")
+        worker = start("--threads", "2", "--grace-seconds", "0.5", "--lock-seconds", "600")
+        started(diary, "y", attempt=2)
+        diary.allow("y-2")
+        assert statuses(ended(other)) == ["lost", "succeeded"]
+        assert f"abandoned id={other.id}" in worker.output
+
+    def test_a_burst_goes_on(self, start: Start) -> None:
+        result, behind = slow.stay_at_first.enqueue("x"), slow.whoami.enqueue()
+        assert start("--burst", "--threads", "1", ready=False).ends() == 0
+        assert [statuses(job) for job in (result, behind)] == [["retried", "succeeded"], ["succeeded"]]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, "5", float("inf"), float("nan"), dt.timedelta(0), [5]])
+def test_a_wrong_timeout_is_named(wrong: Any) -> None:
+    with pytest.raises(InvalidTask) as caught:
+        task(timeout=wrong)(slow.whoami.func)
+    assert "timeout must be a number of seconds above 0, a timedelta, or None" in str(caught.value)
+    assert repr(wrong) in str(caught.value)
