@@ -26,11 +26,16 @@ def cancel(result: AnyTaskResult | str | int, *, database: str = "default") -> s
     >>> cancel(send_receipt.enqueue(order.pk))  # doctest: +SKIP
     'cancelled'
     """
-    message_id = int(result if isinstance(result, (str, int)) else result.id)
-    if functions.message_cancel(connections[database], [message_id]):
-        return "cancelled"
-    if functions.message_request_cancel(connections[database], [message_id]):
-        return "requested"
+    from django_pgqueue import results  # noqa: PLC0415 -- imports models: not before the apps are ready
+
+    message_id = results.message_id_of(result if isinstance(result, (str, int)) else result.id)
+    if message_id is None:
+        return None
+    for _ in range(2):  # it may come back into the queue, or leave it, between one look and the other
+        if functions.message_cancel(connections[database], [message_id]):
+            return "cancelled"
+        if functions.message_request_cancel(connections[database], [message_id]):
+            return "requested"
     return None
 
 

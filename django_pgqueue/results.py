@@ -31,9 +31,18 @@ ID = re.compile(r"[1-9][0-9]{0,18}")
 LARGEST_ID = 2**63 - 1
 
 
+def message_id_of(result_id: str | int) -> int | None:
+    """The message of a result's id.  None: it can be none."""
+    text = str(result_id)
+    return int(text) if ID.fullmatch(text) and int(text) <= LARGEST_ID else None
+
+
 def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
     """The result with this id, from wherever its message is now."""
-    message_id, database = _message_id(result_id), backend.settings.database
+    message_id, database = message_id_of(result_id), backend.settings.database
+    if message_id is None:
+        message_text = f"{result_id!r} is not the id of a task result: ids are whole numbers, written as text."
+        raise TaskResultDoesNotExist(message_text)
     # The message first: what has left it by then is in the history, in the same commit.
     message = Message.objects.using(database).filter(pk=message_id, task__isnull=False).first()
     attempts = list(Attempt.objects.using(database).filter(message_id=message_id).order_by("id"))
@@ -80,14 +89,6 @@ def as_django(moment: dt.datetime) -> dt.datetime:
     if settings.USE_TZ or timezone.is_naive(moment):
         return moment
     return timezone.make_naive(moment, timezone.get_default_timezone())
-
-
-def _message_id(result_id: str) -> int:
-    text = str(result_id)
-    if not ID.fullmatch(text) or int(text) > LARGEST_ID:
-        message = f"{result_id!r} is not the id of a task result: ids are whole numbers, written as text."
-        raise TaskResultDoesNotExist(message)
-    return int(text)
 
 
 def _waiting(message: Message, attempts: Sequence[Attempt], backend: PgQueueBackend) -> AnyTaskResult:

@@ -113,6 +113,10 @@ class Execution:
                 raise
             return self._ended(self._not_succeeded(exception))
 
+    def cancelled_before_it_began(self) -> Ended:
+        """Nothing of it runs, and so there are no signals."""
+        return self._ended(Cancelled(Error.of(TaskCancelled("Somebody asked the task to stop before it began."))))
+
     def _look_back(self) -> None:
         if self.message.attempt == 1:
             return
@@ -246,7 +250,7 @@ class Execution:
             return Deferred(exception.wait_seconds, state)
         error = Error.of(exception)
         if self.task is None or not hasattr(self, "result"):
-            return Failed(error)
+            return Cancelled(error) if self._was_cancelled(exception) else Failed(error)
         self.result.errors.append(
             TaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message)
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions
 
@@ -34,13 +35,21 @@ class SharedReports:
 
 
 class DirectReports:
-    """Of ``testing.drain``: written and asked at once."""
+    """Of ``testing.drain``: written and asked at once, in the test's own session."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Any) -> None:
         self.connection = connection
 
     def progress(self, message: Received, progress: str) -> None:
-        functions.message_progress(self.connection, message, progress)
+        functions.message_progress(self._session(), message, progress)
 
     def is_cancelled(self, message: Received) -> bool:
-        return bool(functions.message_cancellations(self.connection, [message.id], worker=message.worker))
+        return bool(functions.message_cancellations(self._session(), [message.id], worker=message.worker))
+
+    def _session(self) -> Connection:
+        """In an event loop Django's connection refuses to speak.  The driver's may: the test waits for the task."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self.connection  # type: ignore[no-any-return]
+        return self.connection.connection  # type: ignore[no-any-return]

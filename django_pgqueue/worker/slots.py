@@ -118,6 +118,9 @@ class Slots:
     def _work(self) -> None:
         while (message := self._waiting.get()) is not None:
             execution = self.execution(message)
+            if message.id in self.reports.cancelled:
+                self.ended(execution.cancelled_before_it_began())
+                continue
             seconds = timeout_seconds(message)
             if seconds is not None:
                 self._timed[execution] = time.monotonic() + seconds
@@ -150,7 +153,8 @@ class Coroutines:
         self.slots = slots
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Received] = deque()
-        self._running: dict[asyncio.Task[None], int] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._begun: dict[asyncio.Task[None] | None, int] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -176,8 +180,9 @@ class Coroutines:
             self._loop.call_soon_threadsafe(self._cancel, ids)
 
     def _cancel(self, ids: set[int]) -> None:
-        for task, message_id in list(self._running.items()):
-            if message_id in ids:
+        # A task that is cancelled before its first step never takes it: the end of its message would be lost.
+        for task, message_id in self._begun.items():
+            if task is not None and message_id in ids:
                 task.cancel()
 
     def stop(self) -> None:
@@ -200,11 +205,18 @@ class Coroutines:
             except IndexError:
                 return
             task = asyncio.get_running_loop().create_task(self._run(message))
-            self._running[task] = message.id
+            self._running.add(task)
             task.add_done_callback(self._ended)
 
     async def _run(self, message: Received) -> None:
-        self.slots.ended(await self.slots.execution(message).arun())
+        execution = self.slots.execution(message)
+        if message.id in self.slots.reports.cancelled:
+            self.slots.ended(execution.cancelled_before_it_began())
+            return
+        task = asyncio.current_task()
+        self._begun[task] = message.id
+        self.slots.ended(await execution.arun())
+        del self._begun[task]
         # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
         # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.
         if getattr(SyncToAsync.single_thread_executor, "_threads", True):
@@ -213,7 +225,7 @@ class Coroutines:
             cleaning.add_done_callback(self._cleaning.discard)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
+        self._running.discard(task)
         self._start_waiting()
 
 

@@ -19,6 +19,7 @@ from tests.worker.conftest import conninfo, diary, environment, rows, session, s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django_pgqueue.worker.slots import Slots
     from tests.worker.conftest import Session
     from tests.worker.diary import Diary
 
@@ -47,13 +48,13 @@ def consume(transactional_db: None, diary: Diary, session: Session) -> Iterator[
         consumer.stop()
         thread.join(SECONDS)
         assert not thread.is_alive()
-        close_event_loop(consumer)
+        close_event_loop(consumer.slots)
     wait_until(lambda: not session.strangers(), "the sessions of the slots are closed")
 
 
-def close_event_loop(consumer: Consumer) -> None:
+def close_event_loop(slots: Slots) -> None:
     """A worker's process takes it along when it ends."""
-    loop = consumer.slots._coroutines._loop
+    loop = slots._coroutines._loop
     if loop is not None:
         wait_until(lambda: not loop.is_running(), "the event loop has stopped")
         loop.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, connection, transaction
 
+from django_pgqueue import control
 from django_pgqueue.exceptions import Retry
 from django_pgqueue.tasks import task
 from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
@@ -283,6 +284,26 @@ def wait_for_a_request(context: Context, then: str = "raise_if_cancelled") -> st
         case "retry":
             raise Retry(after=0)
     return "done all the same"
+
+
+@task(atomic=True, takes_context=True)
+def write_and_wait_for_a_request(context: Context, word: str) -> str:
+    write_effect(word)
+    return wait_for_a_request.func(context)  # type: ignore[no-any-return]
+
+
+@task(takes_context=True)
+def cancel_yourself(context: Context) -> None:
+    assert control.cancel(context.task_result) == "requested"
+    context.raise_if_cancelled()
+
+
+@task
+async def wait_until_allowed(word: str) -> None:
+    diary = Diary.of_this_process()
+    diary.write(word)
+    while not diary.is_allowed(word):  # noqa: ASYNC110 -- what it waits for is outside
+        await asyncio.sleep(0.01)
 
 
 @task
