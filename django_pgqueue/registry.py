@@ -36,10 +36,6 @@ def find(path: str) -> Any:
     A message is data: its words must not import just any module.  What has been imported is searched, and what belongs
     to the same top-level package as an installed app is imported.
     """
-    # __main__ is another module in each process, and the one of a package does what a command does.
-    if not DOTTED_PATH.fullmatch(path) or "__main__" in path.split("."):
-        message = f"{path!r} is not the dotted path of a task."
-        raise UnknownTask(message)
     module_path, _, name = path.rpartition(".")
     found = vars(_module(module_path, path)).get(name)
     if not issubclass(type(found), Task):  # isinstance() would wake lazy objects, which may not be ready
@@ -79,8 +75,12 @@ def is_async(path: str) -> bool:
 
 
 def _module(module_path: str, path: str) -> ModuleType:
-    if (imported := sys.modules.get(module_path)) is not None:
+    # __main__ is another module in each process, and the one of a package does what a command does.
+    if (imported := sys.modules.get(module_path)) is not None and module_path != "__main__":
         return imported
+    if not DOTTED_PATH.fullmatch(path) or "__main__" in path.split("."):
+        message = f"{path!r} is not the dotted path of a task."
+        raise UnknownTask(message)
     if module_path.partition(".")[0] not in {config.name.partition(".")[0] for config in apps.get_app_configs()}:
         message = (
             f"The module of the task {path!r} has not been imported and belongs to no installed app. "

@@ -65,7 +65,7 @@ def running(
         raise TypeError
     headers = None if message.headers is None else json.loads(message.headers)
     return TaskResult(
-        task=_as_enqueued(task, message, headers, backend),
+        task=_as_enqueued(task, earlier[0] if earlier else message, headers, backend),
         id=str(message.id),
         status=TaskResultStatus.RUNNING,
         enqueued_at=as_django(message.created_at),
@@ -94,7 +94,9 @@ def as_django(moment: dt.datetime) -> dt.datetime:
 def _waiting(message: Message, attempts: Sequence[Attempt], backend: PgQueueBackend) -> AnyTaskResult:
     held = message.worker is not None
     return TaskResult(
-        task=_as_enqueued(registry.find(message.task or ""), message, message.headers, backend),
+        task=_as_enqueued(
+            registry.find(message.task or ""), attempts[0] if attempts else message, message.headers, backend
+        ),
         id=str(message.pk),
         status=TaskResultStatus.RUNNING if held else TaskResultStatus.READY,
         enqueued_at=message.created_at,
@@ -111,7 +113,7 @@ def _waiting(message: Message, attempts: Sequence[Attempt], backend: PgQueueBack
 def _finished(last: Attempt, attempts: Sequence[Attempt], backend: PgQueueBackend) -> AnyTaskResult:
     succeeded = last.status == Attempt.Status.SUCCEEDED
     result: AnyTaskResult = TaskResult(
-        task=_as_enqueued(registry.find(last.task or ""), last, last.headers, backend),
+        task=_as_enqueued(registry.find(last.task or ""), attempts[0], last.headers, backend),
         id=str(last.message_id),
         status=TaskResultStatus.SUCCESSFUL if succeeded else TaskResultStatus.FAILED,
         enqueued_at=last.created_at,
@@ -139,7 +141,9 @@ def _call(content: Any) -> dict[str, Any]:
 def _as_enqueued(
     task: Any, row: Received | Message | Attempt, headers: dict[str, Any] | None, backend: PgQueueBackend
 ) -> Any:
-    """The registered task with the values that it was enqueued with."""
+    """The registered task with the values that it was enqueued with: those of the first row, because a message that was
+    deferred has one more of its ``max_attempts``.
+    """
     changes: dict[str, Any] = {"priority": row.priority, "queue_name": row.queue, "backend": backend.alias}
     if headers and "run_after" in headers:
         changes["run_after"] = dt.datetime.fromisoformat(headers["run_after"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["PgQueueTask", "task"]
 
 # Django 6.0's Task has no defaults of its own.
-DECLARED_ONLY = {"func", "backoff", "unique_key", "retry_on", "no_retry_on", "schedule"}
 DEFAULTS = {"priority": 0, "queue_name": "default", "run_after": None, "takes_context": False}
 
 
@@ -42,18 +41,20 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
     timeout: float | dt.timedelta | None = None
     """Seconds that an attempt may take, or a timedelta.  An async task is cancelled then; a thread can not be, so its
     attempt is ended and its process is replaced."""
-    unique_key: str | bool | Callable[..., str] | None = None
+    # What is not compared says how a message is enqueued and is not kept with it: a result that is read again has an
+    # equal task.
+    unique_key: str | bool | Callable[..., str] | None = field(default=None, compare=False)
     """At most one message with this key waits or runs: a text, a callable of the arguments, or True for one message for
     each set of arguments."""
-    on_conflict: str = "keep"
+    on_conflict: str = field(default="keep", compare=False)
     """What an enqueue does to a waiting message with the same key: keep, replace, debounce or raise."""
-    unique_until: str = "finished"
+    unique_until: str = field(default="finished", compare=False)
     """Until when a message holds its key: finished, or started."""
     schedule: Recurrence | tuple[Recurrence, ...] | None = None
     """When the task is enqueued by itself: ``cron(...)`` or ``every(...)``, or several of them."""
-    after: tuple[int, ...] = ()
+    after: tuple[int, ...] = field(default=(), compare=False)
     """Ids of the messages that must have ended first; ``using(after=[result, ...])`` sets it."""
-    after_policy: str = "finished"
+    after_policy: str = field(default="finished", compare=False)
     """What they must have: finished, or succeeded."""
     delay: dt.timedelta | None = None
     """Time from the enqueue until the task may run, by the database's clock; ``using(run_after=timedelta)`` sets it."""
@@ -64,12 +65,11 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
         validate_extras(self)  # backends other than ours know nothing of them
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as a path and values, so that results can be cached.  ``backoff`` is found again with the function:
-        it can only be declared, and may be a lambda.
+        """Pickled as a path and values, so that results can be cached.  What is callable, or a schedule, is found again
+        with the function: it was declared with it, and may be a lambda.
         """
-        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in DECLARED_ONLY}
-        if not callable(self.unique_key):
-            values["unique_key"] = self.unique_key
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "schedule"}
+        values = {name: value for name, value in values.items() if not callable(value)}
         return _restore, (self.module_path, values)
 
     def __copy__(self) -> PgQueueTask:
@@ -240,5 +240,6 @@ def _restore(path: str, values: dict[str, Any]) -> PgQueueTask:
     except (ImportError, AttributeError) as error:
         message = f"Expected {path!r} to point to a Task instance."
         raise ValueError(message) from error
-    kept = {name: getattr(declared, name) for name in DECLARED_ONLY - {"func"} if hasattr(declared, name)}
-    return PgQueueTask(func=func, **kept | values)
+    names = {item.name for item in fields(PgQueueTask)} - {"func", *values}
+    kept = {name: getattr(declared, name) for name in names if hasattr(declared, name)}
+    return PgQueueTask(func=func, **kept, **values)

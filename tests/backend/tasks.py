@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -109,6 +110,21 @@ def succeed_at_third(context: Context) -> int:
 @task(max_attempts=5)
 def fail_until_told_otherwise() -> None:
     raise Trouble
+
+
+@task(
+    max_attempts=3,
+    backoff=lambda *_: 5,
+    retry_on=(Trouble, OSError),
+    no_retry_on=(KeyError,),
+    atomic=True,
+    timeout=timedelta(seconds=30),
+    unique_key=lambda: "key",
+    on_conflict="replace",
+    unique_until="started",
+)
+def with_everything() -> None:
+    """Declared with everything that can be declared, but a schedule: that would be found, and kept, by other tests."""
 
 
 @task(takes_context=True)

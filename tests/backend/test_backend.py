@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import logging
 import math
@@ -131,6 +132,14 @@ class TestEnqueue:
 
     def test_ids_are_never_given_twice(self) -> None:
         assert len({tasks.do_nothing.enqueue().id for _ in range(20)}) == 20
+
+    def test_coroutines_enqueue_at_the_same_time(self) -> None:
+        async def several() -> list[AnyTaskResult]:
+            return list(await asyncio.gather(*(tasks.echo.aenqueue(n) for n in range(10))))
+
+        results = async_to_sync(several)()
+        assert [result.args for result in results] == [[n] for n in range(10)]
+        assert len({result.id for result in results}) == 10
 
     def test_the_row_says_what_the_task_says(self) -> None:
         row = message(tasks.fail_thrice.using(priority=-7, queue_name="mail").enqueue(1, two=3))
@@ -335,6 +344,13 @@ class TestRunAfter:
         reloaded = tasks.do_nothing.get_result(result.id)
         assert reloaded == result
         assert reloaded.task.run_after == at
+
+    def test_without_use_tz_an_aware_time_is_what_it_is(self, settings: Settings) -> None:
+        settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Kathmandu"
+        at = dt.datetime(2030, 6, 1, 12, 30, tzinfo=dt.UTC)
+        result = tasks.do_nothing.using(run_after=at).enqueue()
+        assert due_ms(result) == in_ms(at)
+        assert tasks.do_nothing.get_result(result.id) == result
 
     @pytest.mark.parametrize("fold", [0, 1])
     def test_the_hour_that_comes_twice_is_the_one_that_was_meant(self, fold: int) -> None:

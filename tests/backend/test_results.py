@@ -192,6 +192,29 @@ class TestReloaded:
         result = tasks.do_nothing.enqueue()
         assert tasks.do_nothing.get_result(result.id) == result
 
+    def test_a_message_that_was_deferred_has_the_task_that_was_enqueued(self) -> None:
+        with testing.clock() as now:
+            for task in (tasks.defer_with, tasks.retry_with):
+                result = task.using(max_attempts=4).enqueue("None", 3600)
+                for _ in range(3):
+                    testing.drain()
+                    result.refresh()
+                    assert task.get_result(result.id) == result
+                    now.advance(HOUR)
+
+    @pytest.mark.parametrize("changes", [{"unique_key": "k"}, {"unique_key": True, "on_conflict": "replace"}])
+    def test_how_a_message_was_enqueued_is_no_part_of_what_it_is(self, changes: dict[str, Any]) -> None:
+        result = tasks.echo.using(**changes).enqueue(1)
+        assert tasks.echo.get_result(result.id) == result
+
+    def test_nor_is_what_it_had_to_wait_for(self) -> None:
+        first = tasks.echo.enqueue(1)
+        second = tasks.echo.using(after=[first]).enqueue(2)
+        assert tasks.echo.get_result(second.id) == second
+        assert [result.args for result in testing.drain()] == [[1], [2]]
+        second.refresh()
+        assert tasks.echo.get_result(second.id) == second
+
     def test_results_can_be_pickled(self) -> None:
         result = drained(tasks.fail_thrice)
         assert pickle.loads(pickle.dumps(result)) == result  # noqa: S301

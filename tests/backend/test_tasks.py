@@ -16,6 +16,7 @@ from django.utils.module_loading import import_string
 
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import DummyBackend, ImmediateBackend, InvalidTask, InvalidTaskBackend, Task
+from django_pgqueue.recurrence import every
 from django_pgqueue.tasks import PgQueueTask, task
 from tests.backend import tasks
 from tests.backend.django_tasks_api import DUMMY, IMMEDIATE, django_task
@@ -226,13 +227,22 @@ class TestCopies:
             tasks.fail_thrice,  # its backoff is a lambda
             tasks.do_nothing.using(priority=3, queue_name="x", run_after=dt.timedelta(minutes=5), max_attempts=2),
             tasks.do_nothing.using(run_after=dt.datetime(2030, 1, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)),
+            tasks.do_nothing.using(unique_key="k", on_conflict="debounce", unique_until="started"),
+            tasks.with_everything,
         ],
-        ids=repr,
+        ids=lambda task: task.name,
     )
     def test_a_task_survives_pickling_and_copying(self, original: Task[..., Any]) -> None:
         for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
-            assert pickle.loads(pickle.dumps(original, protocol)) == original  # noqa: S301
+            restored = pickle.loads(pickle.dumps(original, protocol))  # noqa: S301
+            assert restored == original
+            assert dataclasses.asdict(restored) == dataclasses.asdict(original)  # also what is not compared
         assert copy.copy(original) == copy.deepcopy(original) == original
+
+    def test_a_schedule_is_found_again_with_its_task(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        scheduled = task(schedule=every(dt.timedelta(hours=1)))(tasks.plain_function)
+        monkeypatch.setattr(tasks, "plain_function", scheduled)
+        assert pickle.loads(pickle.dumps(scheduled.using(priority=3))) == scheduled.using(priority=3)  # noqa: S301
 
     def test_a_pickle_of_what_is_no_task_any_more_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pickled = pickle.dumps(tasks.send)
