@@ -63,6 +63,28 @@ class LastMessage(Func):
     output_field = BigIntegerField()
 
 
+class PausedFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "paused"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:  # noqa: ARG002
+        return [("no", "not paused"), ("yes", "paused")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+        return queryset if self.value() is None else queryset.filter(paused_at__isnull=self.value() != "yes")
+
+
+class DeclaredFilter(admin.SimpleListFilter):
+    title = "declared"
+    parameter_name = "declared"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:  # noqa: ARG002
+        return [("code", "in code"), ("hand", "by hand")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+        return queryset if self.value() is None else queryset.filter(declared=self.value() == "code")
+
+
 class Columns:
     """How a schedule looks at one moment, to a site whose code declares the schedules of these names."""
 
@@ -153,14 +175,14 @@ class ScheduleAdmin(ReadOnlyAdmin):
     form = ScheduleForm
     ordering = ("name",)
     sortable_by = ()
-    list_filter = (("paused_at", admin.EmptyFieldListFilter), "declared", "catch_up")
+    list_filter = (PausedFilter, DeclaredFilter)
     search_fields = ("name", "task")
     search_help_text = "A part of the name, or of the task's name."
     actions = ("pause", "resume", "run_now")
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
         shown = self.shown(request)
-        return ("name", shown.task, shown.rule, shown.state, shown.next_at, shown.last, shown.origin, "queue")
+        return ("name", shown.state, shown.task, shown.rule, shown.next_at, shown.last, shown.origin, "queue")
 
     def shown(self, request: HttpRequest) -> Columns:
         def look() -> Columns:

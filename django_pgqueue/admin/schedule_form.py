@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
 from django.conf import settings
-from django.contrib.admin.widgets import AdminTextInputWidget
+from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
 from django.core.exceptions import ValidationError
 
 from django_pgqueue import content, registry
@@ -32,8 +32,20 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     task = forms.CharField(
         widget=AdminTextInputWidget, help_text="Dotted path of a task, such as shop.tasks.send_receipt."
     )
-    args = forms.JSONField(required=False, initial=list, label="Positional arguments", help_text="A JSON array.")
-    kwargs = forms.JSONField(required=False, initial=dict, label="Keyword arguments", help_text="A JSON object.")
+    args = forms.JSONField(
+        required=False,
+        initial=list,
+        label="Positional arguments",
+        widget=AdminTextareaWidget(attrs={"rows": 3}),
+        help_text="A JSON array.",
+    )
+    kwargs = forms.JSONField(
+        required=False,
+        initial=dict,
+        label="Keyword arguments",
+        widget=AdminTextareaWidget(attrs={"rows": 3}),
+        help_text="A JSON object.",
+    )
     cron = forms.CharField(
         required=False,
         empty_value=None,
@@ -135,7 +147,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         for name, value, kind, what in (("args", args, list, "array"), ("kwargs", kwargs, dict, "object")):
             if not isinstance(value, kind):
                 self.add_error(name, f"This is not a JSON {what}.")
-        if self.errors:
+        if {"args", "kwargs"} & set(self.errors):
             return
         max_bytes = cast("PgQueueBackend", task.get_backend()).settings.max_content_bytes
         try:
