@@ -16,7 +16,7 @@ from django_pgqueue.exceptions import AttemptLost, InvalidContent, InvalidMessag
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue, ReceivedMessage
 from django_pgqueue.testing import clock
-from tests.sql.conftest import connect, conninfo, test_database
+from tests.sql.conftest import connect, sessions, test_database
 from tests.sql.sessions import NOON
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.sql.conftest import Connect
 
-__all__ = ["connect", "conninfo", "test_database"]
+__all__ = ["connect", "sessions", "test_database"]
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)

@@ -10,12 +10,12 @@ from django.db import connection
 
 from django_pgqueue.queue import Queue
 from tests.seeds.faces import SqlQueue
-from tests.sql.conftest import connect, conninfo, test_database
+from tests.sql.conftest import connect, sessions, test_database
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
 
-__all__ = ["connect", "conninfo", "test_database"]
+__all__ = ["connect", "sessions", "test_database"]
 
 Face: TypeAlias = "Queue | SqlQueue"
 Clock: TypeAlias = Callable[[int], None]

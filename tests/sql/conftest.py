@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from django.db import connections
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
 
 from tests.sql.sessions import Session
 
@@ -19,7 +20,35 @@ TABLES = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker", "pgqueue_queue
 
 
 class Connect(Protocol):
-    def __call__(self, *, autocommit: bool = True, search_path: str | None = None) -> Session: ...
+    def __call__(self, *, autocommit: bool = True) -> Session: ...
+
+
+class Sessions:
+    """Sessions that are used by one test after the other: a new one costs more than most tests."""
+
+    def __init__(self, conninfo: str) -> None:
+        self.conninfo = conninfo
+        self.idle: list[Session] = []
+
+    def take(self, *, autocommit: bool) -> Session:
+        session = self.idle.pop() if self.idle else Session(psycopg.connect(self.conninfo))
+        session.connection.autocommit = autocommit
+        return session
+
+    def give_back(self, session: Session) -> None:
+        connection = session.connection
+        if session.listens or connection.closed or connection.info.transaction_status is TransactionStatus.ACTIVE:
+            connection.close()
+            return
+        connection.rollback()
+        connection.isolation_level = None
+        connection.autocommit = True
+        connection.execute("reset all")
+        self.idle.append(session)
+
+    def close(self) -> None:
+        for session in self.idle:
+            session.connection.close()
 
 
 @pytest.fixture
@@ -41,26 +70,33 @@ def test_database(django_db_setup: None) -> str:
     )
 
 
+@pytest.fixture(scope="session")
+def sessions(test_database: str) -> Iterator[Sessions]:
+    sessions = Sessions(test_database)
+    yield sessions
+    sessions.close()
+
+
 @pytest.fixture
-def session(conninfo: str) -> Iterator[Session]:
+def session(db: None, sessions: Sessions) -> Iterator[Session]:
     """A session whose one transaction is rolled back: for everything that one consumer can see alone."""
-    with psycopg.connect(conninfo) as connection:
-        yield Session(connection)
-        connection.rollback()
+    session = sessions.take(autocommit=False)
+    yield session
+    sessions.give_back(session)
 
 
 @pytest.fixture
-def connect(conninfo: str) -> Iterator[Connect]:
-    """Opens sessions that commit: for what happens between consumers.  Afterwards the queue is emptied."""
-    with ExitStack() as opened:
+def connect(db: None, sessions: Sessions) -> Iterator[Connect]:
+    """Gives sessions that commit: for what happens between consumers.  Afterwards the queue is emptied."""
+    with ExitStack() as taken:
 
-        def open_session(*, autocommit: bool = True, search_path: str | None = None) -> Session:
-            options = f"-c search_path={search_path}" if search_path else ""
-            connection = psycopg.connect(conninfo, autocommit=autocommit, options=options)
-            opened.callback(connection.close)
-            return Session(connection)
+        def take(*, autocommit: bool = True) -> Session:
+            session = sessions.take(autocommit=autocommit)
+            taken.callback(sessions.give_back, session)
+            return session
 
-        yield open_session
-    with psycopg.connect(conninfo, autocommit=True) as connection:
-        for table in TABLES:  # far quicker than to truncate the partitions of the history
-            connection.execute(f"delete from {table}".encode())
+        yield take
+    session = sessions.take(autocommit=True)
+    for table in TABLES:  # far quicker than to truncate the partitions of the history
+        session.rows(f"delete from {table}")
+    sessions.give_back(session)

@@ -34,6 +34,7 @@ class Session:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         connection.row_factory = namedtuple_row
         self.connection = connection
+        self.listens = False
         self.pid = connection.info.backend_pid
 
     def rows(self, sql: str, parameters: Any = None) -> list[Any]:
@@ -113,6 +114,7 @@ class Listener:
 
     def __init__(self, session: Session, *channels: str) -> None:
         self.session = session
+        session.listens = True
         self.notifications: list[tuple[str, str]] = []
         session.connection.add_notify_handler(lambda said: self.notifications.append((said.channel, said.payload)))
         for channel in (*channels, "last_word"):
