@@ -25,8 +25,8 @@ class SharedReports:
         return message.id in self.cancelled
 
     def write(self, connection: Connection) -> None:
-        while self._progress:
-            _, (message, progress) = self._progress.popitem()
+        for message_id in list(self._progress):  # not until there is none: a task may speak faster than this writes
+            message, progress = self._progress.pop(message_id)
             functions.message_progress(connection, message, progress)
 
     def forget(self, message: Received) -> None:

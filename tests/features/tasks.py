@@ -143,7 +143,7 @@ def write_slowly(word: str, seconds: float) -> None:
 def add_group(context: Context, name: str, *steps: Step) -> Any:
     """A row, a message, and then a step."""
     create_group(name=name)
-    follow.enqueue(name)
+    follow.enqueue(name)  # type: ignore[arg-type]
     return do(context, steps[context.attempt - 1] if context.attempt <= len(steps) else {})
 
 
@@ -153,7 +153,7 @@ def add_groups_with_savepoints() -> None:
     for name in ("inner", "taken back"):
         with transaction.atomic():
             create_group(name=name)
-            follow.enqueue(name)
+            follow.enqueue(name)  # type: ignore[arg-type]
             transaction.set_rollback(name == "taken back")
 
 
@@ -289,7 +289,7 @@ def wait_for_a_request(context: Context, then: str = "raise_if_cancelled") -> st
 @task(atomic=True, takes_context=True)
 def write_and_wait_for_a_request(context: Context, word: str) -> str:
     write_effect(word)
-    return wait_for_a_request.func(context)  # type: ignore[no-any-return]
+    return wait_for_a_request.func(context)
 
 
 @task(takes_context=True)
@@ -367,9 +367,36 @@ def say_something_often(context: Context, seconds: float) -> int:
     while (elapsed := time.monotonic() - begun) < seconds:
         context.progress(elapsed / seconds, f"word {words}")
         words += 1
-        if words % 50 == 0:
-            time.sleep(0.001)
     return words
+
+
+@task(takes_context=True)
+def say_expression(context: Context, expression: str) -> None:
+    context.progress(0.5, eval(expression))  # noqa: S307
+
+
+@task(takes_context=True)
+def say_when_allowed(context: Context) -> None:
+    """Each attempt says its own number when the test allows it."""
+    diary = Diary.of_this_process()
+    diary.write(f"attempt {context.attempt}")
+    diary.wait_for(f"say-{context.attempt}")
+    context.progress(context.attempt / 10, f"attempt {context.attempt}")
+    diary.write(f"said {context.attempt}")
+    diary.wait_for("end")
+
+
+@task(atomic=True, takes_context=True)
+def say_in_a_transaction(context: Context) -> None:
+    context.progress(0.5, "in a transaction")
+    Diary.of_this_process().wait_for("end")
+
+
+@task(takes_context=True)
+async def say_in_a_coroutine(context: Context) -> None:
+    context.progress(0.5, "in a coroutine")
+    while not Diary.of_this_process().is_allowed("end"):  # noqa: ASYNC110 -- what it waits for is outside
+        await asyncio.sleep(0.01)
 
 
 @task(takes_context=True)
