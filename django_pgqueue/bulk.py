@@ -78,6 +78,7 @@ class Bulk:
         self.now = functions.now(connection)
         self.limit = backend.settings.max_content_bytes
         self.columns = self._columns(task)
+        self.known: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.alike = getattr(task, "unique_key", None) is None
         self.raises = not self.alike and getattr(task, "on_conflict", "keep") == "raise"
 
@@ -137,7 +138,11 @@ class Bulk:
     def _encoded(self, item: Any, position: int) -> Encoded:
         what = item.where if isinstance(item, Call) and item.where is not None else f"calls[{position}]"
         try:
-            normal = content.normalize(_arguments(item), what)
+            args, kwargs = _arguments(item)
+            normal = {
+                "args": content.normalize(args, f"{what}['args']"),
+                "kwargs": content.normalize(kwargs, f"{what}['kwargs']") if kwargs else {},
+            }
             text = content.dump(normal, max_bytes=self.limit, what=what)
             return Encoded(text, None if self.alike else self._own_columns(item, normal), what)
         except InvalidContent:
@@ -159,18 +164,26 @@ class Bulk:
         if call.channel is not None and not content.is_name(call.channel):
             message = f"{call.channel!r} can not be the name of a channel: {content.NAMES_ARE}."
             raise InvalidMessage(message)
+        # Most calls differ in few ways, and to make and validate a task takes longer than all the rest.
+        differs = (call.priority, call.queue_name, call.run_after)
+        columns = self.known.get(differs)
+        if columns is None:
+            columns = self._columns(self._task_of(call))
+            if call.run_after is None:
+                self.known[differs] = columns
+        return columns if call.channel is None else columns | {"channel": call.channel}
+
+    def _task_of(self, call: Call) -> AnyTask:
+        """The task with the values of a call, validated as ``using`` and ``enqueue`` do."""
         own: dict[str, Any] = {"priority": call.priority, "queue_name": call.queue_name, "run_after": call.run_after}
         changes = {name: value for name, value in own.items() if value is not None}
-        columns = self.columns
-        if changes:
-            if isinstance(call.run_after, dt.timedelta):
-                changes["run_after"] = self.now + call.run_after
-            if "run_after" in changes and hasattr(self.task, "delay"):
-                changes["delay"] = None
-            other = replace(self.task, **changes)
-            self.backend.validate_task(other)
-            columns = self._columns(other)
-        return columns if call.channel is None else columns | {"channel": call.channel}
+        if isinstance(call.run_after, dt.timedelta):
+            changes["run_after"] = self.now + call.run_after
+        if "run_after" in changes and hasattr(self.task, "delay"):
+            changes["delay"] = None
+        task = replace(self.task, **changes)
+        self.backend.validate_task(task)
+        return task
 
     def _columns(self, task: AnyTask) -> dict[str, Any]:
         columns: dict[str, Any] = {
@@ -186,7 +199,7 @@ class Bulk:
         return columns
 
 
-def _arguments(item: Any) -> dict[str, Any]:
+def _arguments(item: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
     if isinstance(item, Call):
         if not isinstance(item.args, (tuple, list)):
             message = f"args must be a list or a tuple, not {item.args!r:.80}."
@@ -194,7 +207,7 @@ def _arguments(item: Any) -> dict[str, Any]:
         if not isinstance(item.kwargs, dict):
             message = f"kwargs must be a dictionary, not {item.kwargs!r:.80}."
             raise InvalidMessage(message)
-        return {"args": item.args, "kwargs": item.kwargs}
+        return item.args, item.kwargs
     if isinstance(item, dict):
-        return {"args": (), "kwargs": item}
-    return {"args": item if isinstance(item, tuple) else (item,), "kwargs": {}}
+        return (), item
+    return item if isinstance(item, tuple) else (item,), {}

@@ -47,6 +47,7 @@ def measure(options: argparse.Namespace) -> None:
     steps: list[Callable[[], None]] = [
         lambda: workloads.enqueue_one(found, max(200, jobs // 25)),
         lambda: workloads.enqueue_bulk(found, jobs),
+        lambda: workloads.enqueue_many(found, jobs),
         lambda: workloads.drain_raw(found, jobs),
         lambda: workloads.drain(found, jobs, task=tasks.noop, processes=1, threads=1),
         lambda: workloads.drain(found, jobs, task=tasks.noop, processes=1, threads=4),

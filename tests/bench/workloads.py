@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connection as django_connection
 
-from django_pgqueue import functions
+from django_pgqueue import bulk, functions
 from django_pgqueue.worker.connection import connect
 from tests.bench import tasks
 
@@ -78,6 +78,33 @@ def enqueue_bulk(figures: Figures, count: int) -> None:
         begun = time.perf_counter()
         functions.message_create_many(raw, messages)
         figures.add("enqueue: bulk, one statement", count / (time.perf_counter() - begun), "/s")
+
+
+COPY = "copy pgqueue_message (content, queue, task, priority, dequeue_at, max_attempts, created_at) from stdin"
+
+
+def enqueue_many(figures: Figures, count: int) -> None:
+    """enqueue_many() from a generator, beside COPY of the same rows: the limit of any way in."""
+    empty()
+    with connect("default", prepare=True) as raw:
+        begun = time.perf_counter()
+        with raw.cursor().copy(COPY) as copy:
+            for number in range(count):
+                content = f'{{"args":[{number}],"kwargs":{{}}}}'
+                copy.write_row((content, "default", "tests.bench.tasks.noop", 0, 0, None, "now"))
+        figures.add("enqueue: COPY", count / (time.perf_counter() - begun), "/s")
+
+    empty()
+    begun = time.perf_counter()
+    bulk.enqueue_many(tasks.noop, range(count))
+    rate = count / (time.perf_counter() - begun)
+    figures.add("enqueue: enqueue_many()", rate, "/s", limit="enqueue: COPY")
+
+    empty()
+    begun = time.perf_counter()
+    bulk.enqueue_many(tasks.noop, (bulk.Call((number,), priority=number % 3) for number in range(count)))
+    rate = count / (time.perf_counter() - begun)
+    figures.add("enqueue: enqueue_many(), each with a Call", rate, "/s", limit="enqueue: COPY")
 
 
 def drain_raw(figures: Figures, count: int, batch: int = 500) -> None:
