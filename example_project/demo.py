@@ -136,7 +136,7 @@ def web(port: int) -> Command:
 
 
 def worker() -> Command:
-    return Command(name="worker", words=[sys.executable, MANAGE, "qworker"], stop=signal.SIGTERM)
+    return Command(name="worker", words=[sys.executable, MANAGE, "qworker", "--noreload"], stop=signal.SIGTERM)
 
 
 def await_answer(port: int, processes: Processes) -> None:

@@ -49,6 +49,8 @@ class Place:
 class Supervisor:
     """Forks before anything has connected or started a thread, and does nothing but wait for its children."""
 
+    stop_signals: tuple[signal.Signals, ...] = STOP_SIGNALS
+
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self.places = [Place() for _ in range(settings.processes)]
@@ -62,7 +64,7 @@ class Supervisor:
         read, write = os.pipe()
         os.set_blocking(read, False)
         os.set_blocking(write, False)
-        with handling(STOP_SIGNALS, self._asked_to_stop), handling([signal.SIGCHLD], lambda *_: None):
+        with handling(self.stop_signals, self._asked_to_stop), handling([signal.SIGCHLD], lambda *_: None):
             before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
             try:
                 while self._work_is_left():
@@ -83,7 +85,7 @@ class Supervisor:
 
     def _start_missing(self) -> None:
         # A signal in between would find a child whose pid we do not know, or one that still has our handlers.
-        with blocked(STOP_SIGNALS):
+        with blocked({*STOP_SIGNALS, *self.stop_signals}):
             now = time.monotonic()
             for place in self.places:
                 if place.pid is None and place.start_at <= now:
@@ -172,7 +174,7 @@ def work(settings: WorkerSettings, supervisor: int) -> int:
 
 
 @contextlib.contextmanager
-def handling(numbers: Any, handler: Callable[..., None]) -> Any:
+def handling(numbers: Any, handler: Callable[..., None] | signal.Handlers) -> Any:
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import call_command
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.worker.conftest import Start
 
 
-def pids(results: list[AnyTaskResult]) -> list[int]:
+def pids(results: list[AnyTaskResult]) -> list[Any]:
     """The processes of jobs that answer theirs, in the order in which they ended."""
     for result in results:
         assert statuses(ended(result)) == ["succeeded"]

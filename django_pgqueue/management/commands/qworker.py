@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue import functions, registry
@@ -16,9 +17,12 @@ from django_pgqueue.checks import ours
 from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.worker.connection import connect
 from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.explanation import explain
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
+from django_pgqueue.worker.reloading import ReloadedSupervisor, Reloader, is_started_by_reloader
 from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.supervisor import Supervisor
+from django_pgqueue.worker.terminal import formatter
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -28,6 +32,8 @@ LONGEST_SECONDS = 1e9
 
 
 class Command(BaseCommand):
+    _has_command_line = False  # only what has one can be started again
+
     help = "Runs the jobs of the queue until it is stopped (SIGTERM or Ctrl-C; a second one stops at once)."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -44,17 +50,39 @@ class Command(BaseCommand):
         parser.add_argument(
             "--max-jobs", "--max-tasks", type=int, metavar="N", help="Replace a process that has done so many jobs."
         )
+        reload = parser.add_mutually_exclusive_group()
+        reload.add_argument(
+            "--reload", action="store_true", default=None, help="Start anew when code changes (default with DEBUG)."
+        )
+        reload.add_argument("--noreload", action="store_false", dest="reload", help="Go on with the code as it is.")
         parser.add_argument("--max-memory", type=int, metavar="MB", help="Replace a process that uses more memory.")
         parser.add_argument("--lock-seconds", type=float, metavar="S", help="Overrides LOCK_SECONDS of the backend.")
         parser.add_argument("--grace-seconds", type=float, metavar="S", help="Overrides GRACE_SECONDS of the backend.")
+        parser.add_argument(
+            "--dry-run", "--explain", type=int, nargs="?", const=20, metavar="N",
+            help="Show the next N messages (default: 20) and why others are not among them; change nothing, and leave.",
+        )  # fmt: skip
         parser.add_argument("--backend", metavar="ALIAS", help="Alias in TASKS (default: the first that is ours).")
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self._has_command_line = True
+        super().run_from_argv(argv)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         settings = self._settings(options)
-        log_to_terminal(options["verbosity"])
+        reload = self._reload(options)
+        log_to_terminal(options)
         try:
-            look_for_the_queue(settings)
-            code = run(settings)
+            registry.autodiscover()
+            if options["dry_run"] is not None:
+                look_for_the_queue(settings)
+                self._explain(settings, options["dry_run"])
+                return
+            if reload and not is_started_by_reloader():
+                code = Reloader().run()
+            else:
+                look_for_the_queue(settings)
+                code = ReloadedSupervisor(settings).run() if reload else run(settings)
         except psycopg.errors.UndefinedFunction as error:
             message = f"The queue's functions are missing in the database: run manage.py migrate. ({error})"
             raise CommandError(message) from error
@@ -67,7 +95,7 @@ class Command(BaseCommand):
     def _settings(self, options: dict[str, Any]) -> WorkerSettings:
         backend = self._backend(options["backend"])
         defaults = ours()[backend].settings
-        for name in ("processes", "threads", "max_jobs", "max_memory"):
+        for name in ("processes", "threads", "max_jobs", "max_memory", "dry_run"):
             if options[name] is not None and options[name] < 1:
                 message = f"--{name.replace('_', '-')} {options[name]} is not a number from 1 on."
                 raise CommandError(message)
@@ -91,6 +119,22 @@ class Command(BaseCommand):
             max_memory_mb=options["max_memory"],
         )
 
+    def _explain(self, settings: WorkerSettings, limit: int) -> None:
+        for line in explain(settings, database=ours()[settings.backend].settings.database, limit=limit):
+            self.stdout.write(line)
+
+    def _reload(self, options: dict[str, Any]) -> bool:
+        wanted: bool | None = options["reload"]
+        if wanted and options["burst"]:
+            message = "--burst leaves when nothing is ready, and --reload stays: leave one of them out."
+            raise CommandError(message)
+        if wanted and not self._has_command_line:
+            message = "--reload needs a command line that can be run again: start manage.py qworker in a shell."
+            raise CommandError(message)
+        if wanted is None:
+            return django_settings.DEBUG and self._has_command_line and not options["burst"]
+        return wanted
+
     def _backend(self, alias: str | None) -> str:
         backends = ours()
         if alias is None and backends:
@@ -107,7 +151,6 @@ class Command(BaseCommand):
 
 def look_for_the_queue(settings: WorkerSettings) -> None:
     # What is wrong with the tasks or the database from the start is told once, here, and not by every process again.
-    registry.autodiscover()
     with connect(ours()[settings.backend].settings.database, prepare=False) as connection:
         functions.now(connection)
 
@@ -145,9 +188,9 @@ def seconds(option: str, value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def log_to_terminal(verbosity: int) -> None:
+def log_to_terminal(options: dict[str, Any]) -> None:
     """One line for each job, unless the project's LOGGING has its own idea or -v 0 asks for quiet."""
-    logger = logging.getLogger("django_pgqueue")
+    logger, verbosity = logging.getLogger("django_pgqueue"), options["verbosity"]
     # Django's own lines for each start and end would say the same twice, at the price of a job; its errors stay.
     its = logging.getLogger(TASKS_LOGGER)
     if its.level == logging.NOTSET:
@@ -157,7 +200,7 @@ def log_to_terminal(verbosity: int) -> None:
         return
     if not logger.hasHandlers():
         handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        handler.setFormatter(formatter(sys.stdout, options))
         logger.addHandler(handler)
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.DEBUG if verbosity > 2 else logging.INFO)

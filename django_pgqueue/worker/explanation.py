@@ -1,0 +1,136 @@
+"""What a worker would take next, and why it would not take the rest.  Nothing is changed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections, transaction
+
+from django_pgqueue import functions
+from django_pgqueue.fields import EpochDateTime
+from django_pgqueue.models import QueueState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django_pgqueue.worker.settings import WorkerSettings
+
+# The first of each lane and of the locked ones: index probes, however many messages there are.
+OTHERS = """
+select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task
+from unnest(array(select pgqueue_message_queues())) as q (queue)
+cross join unnest(array[true, false]) as raw (raw)
+cross join lateral (
+    select * from pgqueue_message m
+    where m.queue = q.queue and (m.task is null) = raw.raw and m.unlock_at is null
+    order by m.priority desc, m.dequeue_at, m.id limit %(limit)s
+) as m
+union all
+(
+    select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task
+    from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit %(limit)s
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    id: int
+    queue: str
+    priority: int
+    dequeue_at: int
+    unlock_at: int | None
+    worker: str | None
+    task: str | None
+
+
+def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[str]:
+    """The lines of two tables: the next ``limit`` messages in their order, and as many others with the reason."""
+    connection = connections[database]
+    with transaction.atomic(using=database):
+        # The real thing, taken back: whoever looks at the same time passes over these rows for some milliseconds.
+        claimed = functions.message_dequeue(
+            connection,
+            queues=settings.queues,
+            exclude_queues=settings.exclude_queues,
+            limit=limit,
+            lock_ms=settings.lock_ms,
+            worker="qworker --dry-run",
+            tasks=True,
+        )
+        transaction.set_rollback(True, using=database)
+    now = functions.now(connection)
+    if claimed:
+        yield f"Next, in this order ({settings.served}):"
+        yield from table(_next(claimed))
+    else:
+        yield f"Nothing is ready ({settings.served})."
+    others = _others(connection, {message.id for message in claimed}, limit)
+    if others:
+        paused = {row.name: row for row in QueueState.objects.using(database).filter(paused_at__isnull=False)}
+        yield ""
+        yield "Not now:"
+        yield from table(_not_now(others, settings, paused, now))
+
+
+def table(rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """Columns of equal width; numbers to the right."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[n]) for row in texts) for n in range(len(texts[0]))]
+    numbers = [isinstance(cell, int) for cell in rows[-1]]
+    for row in texts:
+        cells = zip(row, widths, numbers, strict=True)
+        yield "  " + "  ".join(c.rjust(width) if number else c.ljust(width) for c, width, number in cells).rstrip()
+
+
+def _next(claimed: Sequence[functions.Received]) -> list[tuple[Any, ...]]:
+    rows = [
+        (n, message.id, message.queue, message.priority, _time(message.dequeue_at), message.attempt, message.task)
+        for n, message in enumerate(claimed, start=1)
+    ]
+    return [("#", "id", "queue", "priority", "due since", "attempt", "task"), *rows]
+
+
+def _others(connection: Any, claimed: set[int], limit: int) -> list[Other]:
+    with connection.cursor() as cursor:
+        cursor.execute(OTHERS, {"limit": limit + len(claimed)})
+        others = [Other(*row) for row in cursor.fetchall()]
+    others.sort(key=lambda other: (-other.priority, other.dequeue_at, other.id))
+    return [other for other in others if other.id not in claimed][:limit]
+
+
+def _not_now(
+    others: Sequence[Other], settings: WorkerSettings, paused: dict[str, QueueState], now: dt.datetime
+) -> list[tuple[Any, ...]]:
+    rows = [
+        (other.id, other.queue, other.priority, other.task or "(raw)", _why(other, settings, paused, now))
+        for other in others
+    ]
+    return [("id", "queue", "priority", "task", "because"), *rows]
+
+
+def _why(other: Other, settings: WorkerSettings, paused: dict[str, QueueState], now: dt.datetime) -> str:
+    due = EpochDateTime.from_ms(other.dequeue_at)
+    if other.unlock_at is not None:
+        until = EpochDateTime.from_ms(other.unlock_at)
+        held = f"it is locked by {other.worker}"
+        return f"{held} until {_time(other.unlock_at)}" if until > now else f"{held}, but that lock has run out"
+    if other.task is None:
+        return "it is a raw message: Queue.receive takes it"
+    if other.queue in settings.exclude_queues or (settings.queues is not None and other.queue not in settings.queues):
+        return "this worker does not serve its queue"
+    if (state := paused.get(other.queue)) is not None:
+        return "its queue is paused" + (f" by {state.paused_by}" if state.paused_by else "")
+    if due > now:
+        return f"it is scheduled for {_time(other.dequeue_at)}, in {_rounded(due - now)}"
+    return "others come first"
+
+
+def _time(epoch_ms: int) -> str:
+    return EpochDateTime.from_ms(epoch_ms).isoformat(" ", "seconds")
+
+
+def _rounded(wait: dt.timedelta) -> dt.timedelta:
+    return dt.timedelta(seconds=round(wait.total_seconds()))

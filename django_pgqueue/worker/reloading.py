@@ -1,0 +1,166 @@
+"""For development: a worker that starts anew when the project's code changes, as ``runserver`` does.
+
+Three kinds of processes, none of which has more than one thread::
+
+    Reloader ──starts, and starts again──> ReloadedSupervisor ──forks──> workers, and a watcher
+
+The watcher has imported what the workers have, and ends with a code of its own when one of those files changes (what it
+looks at, and how, is Django's autoreloader).  The supervisor then stops its workers as it always does: nothing new is
+begun, and what runs has its grace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.utils import autoreload
+
+from django_pgqueue.worker.supervisor import STOP_SIGNALS, Supervisor, blocked, handling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.worker.settings import WorkerSettings
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+CHANGED = 3
+"""The exit code with which Django's autoreloader, and so everybody here, says that code has changed."""
+STARTED_BY = "PGQUEUE_RELOADER"
+"""The environment variable that tells a process which one starts it again, and when that was."""
+PASSED_ON = signal.SIGUSR2
+"""What the reloader sends where it was asked to stop.  Ctrl-C and many programs ask the whole group, and one request
+must not be heard twice: the second one means "now"."""
+
+
+def is_started_by_reloader() -> bool:
+    return os.environ.get(STARTED_BY, "").partition(" ")[0] == str(os.getppid())
+
+
+class Reloader:
+    """Runs this command again and again, in a process of its own."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.started_at = 0.0
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        with handling(STOP_SIGNALS, self._asked_to_stop):
+            code = self._run_once()
+            while not self.stopped and code == CHANGED:
+                code = self._run_once()
+                if code not in (0, CHANGED) and not self.stopped:
+                    logger.error("the changed code can not be run (exit code %s): waiting for the next change", code)
+                    code = watch(lambda: not self.stopped, since=self.started_at)
+        return 0 if code == CHANGED else code
+
+    def _run_once(self) -> int:
+        self.started_at = time.time()
+        with blocked(STOP_SIGNALS):
+            self.child = subprocess.Popen(
+                [*autoreload.get_child_arguments()],
+                env={**os.environ, STARTED_BY: f"{os.getpid()} {self.started_at}"},
+                preexec_fn=_unblock,  # noqa: PLW1509 -- this process has no other threads
+            )
+        code = self.child.wait()
+        self.child = None
+        if self.stopped and code == -PASSED_ON:  # before it could listen: there is nothing to be ended
+            return 0
+        return code if code >= 0 else 128 - code
+
+    def _asked_to_stop(self, *_: Any) -> None:
+        self.stopped = True
+        if self.child is not None:
+            self.child.send_signal(PASSED_ON)
+
+
+class ReloadedSupervisor(Supervisor):
+    """Listens to its reloader, and to its watcher."""
+
+    stop_signals = (PASSED_ON,)
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        super().__init__(settings)
+        self.reloader = os.getppid()
+        self.started_at = float(os.environ[STARTED_BY].partition(" ")[2])
+        self.watcher: int | None = None
+        self.changed = False
+
+    def run(self) -> int:
+        with handling(STOP_SIGNALS, signal.SIG_IGN):
+            self.watcher = self._fork_watcher()
+            try:
+                code = super().run()
+            finally:
+                if self.watcher is not None:
+                    os.kill(self.watcher, signal.SIGKILL)
+                    os.waitpid(self.watcher, 0)
+        return CHANGED if self.changed else code
+
+    def _fork_watcher(self) -> int:
+        supervisor = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os._exit(watch(lambda: os.getppid() == supervisor, since=self.started_at))
+            except BaseException:
+                logger.exception("the watcher failed")
+                os._exit(70)
+        return pid
+
+    def _reap(self) -> None:
+        super()._reap()
+        if self.watcher is not None:
+            pid, status = os.waitpid(self.watcher, os.WNOHANG)
+            if pid:
+                self.watcher = None
+                self._watcher_ended(os.waitstatus_to_exitcode(status))
+        if os.getppid() != self.reloader and not self.stops_asked:
+            logger.error("the reloader is gone")
+            self._asked_to_stop()
+
+    def _watcher_ended(self, code: int) -> None:
+        if code != CHANGED:
+            logger.error("nobody watches the code any more (exit code %s)", code)
+        elif not self.stops_asked:
+            logger.info("reloading: code has changed")
+            self.changed = True
+            self._asked_to_stop()
+
+
+def watch(shall_go_on: Callable[[], bool], *, since: float) -> int:
+    """Looks at the files of the imported modules, and at templates and translations, until one of them changes.
+
+    Django's autoreloader would miss what changes between the start of the process and its own first look.
+    """
+    reloader = autoreload.get_reloader()
+    # Django's receivers would look at each change of a template and say that nothing has to start anew, because they
+    # have emptied the cache of their own process.
+    reloader.notify_file_changed = autoreload.trigger_reload  # type: ignore[method-assign,assignment]
+    autoreload.autoreload_started.send(sender=reloader)
+    try:
+        for file in reloader.watched_files():
+            with contextlib.suppress(OSError):
+                if since < Path(file).stat().st_mtime <= time.time():  # not what a clock elsewhere has dated ahead
+                    autoreload.trigger_reload(str(file))
+        for _ in reloader.tick():
+            if not shall_go_on():
+                return 0
+    except SystemExit as changed:
+        return int(changed.code or 0)
+    return 0
+
+
+def _unblock() -> None:
+    with contextlib.suppress(ValueError):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    sys.stdout.flush()

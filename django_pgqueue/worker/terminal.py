@@ -1,0 +1,53 @@
+"""How the worker's lines look on a terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from django.utils.termcolors import colorize
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+OUTCOMES = {
+    "succeeded": "green",
+    "deferred": "cyan",
+    "scheduled": "cyan",
+    "retried": "yellow",
+    "cancelled": "yellow",
+    "lost": "magenta",
+    "abandoned": "magenta",
+    "failed": "red",
+    "crashed": "red",
+}
+LEVELS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
+PLAIN = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+class Coloured(logging.Formatter):
+    """The same line, whose level and first word tell from afar how it went."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level, line = f"{record.levelname:<7}", super().format(record)
+        before, _, said = line.partition(f" {level} ")
+        word = said.partition(" ")[0]
+        colour = OUTCOMES.get(word, LEVELS.get(record.levelno))
+        if colour is None:
+            return line
+        return (
+            f"{before} {colorize(level, fg=LEVELS.get(record.levelno, colour))} "
+            f"{colorize(word, fg=colour, opts=('bold',))}{said[len(word) :]}"
+        )
+
+
+def formatter(stream: TextIO, options: dict[str, Any]) -> logging.Formatter:
+    return Coloured(PLAIN) if has_colours(stream, options) else logging.Formatter(PLAIN)
+
+
+def has_colours(stream: TextIO, options: dict[str, Any]) -> bool:
+    """On a terminal, unless Django's --no-color, or NO_COLOR (no-color.org), says otherwise."""
+    if options.get("no_color") or options.get("force_color"):
+        return bool(options.get("force_color"))
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
