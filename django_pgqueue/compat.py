@@ -28,6 +28,7 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
     if TYPE_CHECKING:
         from typing import Any, TypeAlias
 
+        GenericTask = Task
         AnyTask: TypeAlias = Task[..., Any]
         AnyTaskResult: TypeAlias = TaskResult[..., Any]
     else:
@@ -52,6 +53,15 @@ else:
     AnyTask, AnyTaskResult = Task, TaskResult
     TASKS_LOGGER = "django_tasks"
 
+if not TYPE_CHECKING:
+
+    class GenericTask:
+        """``GenericTask[P, R]`` is ``Task[P, R]`` for type checkers.  When code runs, Django's own is not generic."""
+
+        def __class_getitem__(cls, parameters):
+            return Task
+
+
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
     "TASKS_LOGGER",
@@ -59,6 +69,7 @@ __all__ = [
     "AnyTaskResult",
     "BaseTaskBackend",
     "DummyBackend",
+    "GenericTask",
     "ImmediateBackend",
     "InvalidTask",
     "InvalidTaskBackend",

@@ -5,27 +5,38 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field, fields, replace
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from django.utils.module_loading import import_string
 
 from django_pgqueue import dependencies, retry, unique
-from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTask, InvalidTask, Task, task_backends
+from django_pgqueue.compat import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    AnyTask,
+    GenericTask,
+    InvalidTask,
+    Task,
+    task_backends,
+)
 from django_pgqueue.recurrence import Recurrence, check_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from django_pgqueue.compat import AnyTaskResult
 
 __all__ = ["PgQueueTask", "task"]
+
+# For type checkers: what enqueue takes, and what the function returns.
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Django 6.0's Task has no defaults of its own.
 DEFAULTS = {"priority": 0, "queue_name": "default", "run_after": None, "takes_context": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PgQueueTask(Task):  # type: ignore[type-arg]
+class PgQueueTask(GenericTask[P, R]):
     """A task with retries.  Without ``max_attempts`` it behaves as Django says: an exception fails it at once."""
 
     max_attempts: int | None = None
@@ -72,10 +83,10 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
         values = {name: value for name, value in values.items() if not callable(value)}
         return _restore, (self.module_path, values)
 
-    def __copy__(self) -> PgQueueTask:
+    def __copy__(self) -> PgQueueTask[P, R]:
         return self  # nothing in it can change; and the copies of Django's DummyBackend must not go the way of pickles
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> PgQueueTask:
+    def __deepcopy__(self, memo: dict[int, Any]) -> PgQueueTask[P, R]:
         return self
 
     def using(
@@ -91,7 +102,7 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
         unique_until: str | None = None,
         after: Iterable[AnyTaskResult | int | str] | None = None,
         after_policy: str | None = None,
-    ) -> PgQueueTask:
+    ) -> PgQueueTask[P, R]:
         """A copy with other values.  ``run_after`` is a time, or a time from the enqueue on.
 
         >>> send_receipt.using(run_after=timedelta(minutes=1), priority=10).enqueue(order.pk)  # doctest: +SKIP
@@ -116,10 +127,54 @@ class PgQueueTask(Task):  # type: ignore[type-arg]
         return replace(self, **changes)
 
 
+class Declaration(Protocol):
+    """What ``@task(...)`` answers: it makes a task of a function.  The first overload is for async functions, whose
+    result is what they return when they were awaited.
+    """
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> PgQueueTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> PgQueueTask[P, R]: ...
+
+
+class DeclarationWithContext(Protocol):
+    """The same for functions whose first argument comes from the worker, not from ``enqueue``."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> PgQueueTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> PgQueueTask[P, R]: ...
+
+
 @overload
-def task(function: Callable[..., Any], *, backend: str = ..., **options: Any) -> PgQueueTask: ...
+def task(*, takes_context: Literal[True], backend: str = ..., **options: Any) -> DeclarationWithContext: ...
 @overload
-def task(*, backend: str = ..., **options: Any) -> Callable[[Callable[..., Any]], PgQueueTask]: ...
+def task(*, takes_context: Literal[False] = ..., backend: str = ..., **options: Any) -> Declaration: ...
+@overload
+def task(
+    function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+    *,
+    takes_context: Literal[True],
+    backend: str = ...,
+    **options: Any,
+) -> PgQueueTask[P, R]: ...
+@overload
+def task(
+    function: Callable[Concatenate[Any, P], R], *, takes_context: Literal[True], backend: str = ..., **options: Any
+) -> PgQueueTask[P, R]: ...
+@overload
+def task(
+    function: Callable[P, Coroutine[Any, Any, R]],
+    *,
+    takes_context: Literal[False] = ...,
+    backend: str = ...,
+    **options: Any,
+) -> PgQueueTask[P, R]: ...
+@overload
+def task(
+    function: Callable[P, R], *, takes_context: Literal[False] = ..., backend: str = ..., **options: Any
+) -> PgQueueTask[P, R]: ...
 def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **options: Any) -> Any:
     """Declares a task.  Django's own ``@task`` does the same from Django 6.1 on; earlier ones take no further options.
 
@@ -232,7 +287,7 @@ def _class_for(backend: str) -> Any:
     return PgQueueTask if wanted is Task else wanted
 
 
-def _restore(path: str, values: dict[str, Any]) -> PgQueueTask:
+def _restore(path: str, values: dict[str, Any]) -> PgQueueTask[..., Any]:
     """Unpickles."""
     try:
         declared = import_string(path)

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from django.test import AsyncClient, Client
     from pytest_django.fixtures import Settings
 
+    from django_pgqueue.tasks import PgQueueTask
+
 pytestmark = pytest.mark.django_db
 
 OURS = "django_pgqueue.backend.PgQueueBackend"
@@ -142,7 +144,8 @@ class TestEnqueue:
         assert len({result.id for result in results}) == 10
 
     def test_the_row_says_what_the_task_says(self) -> None:
-        row = message(tasks.fail_thrice.using(priority=-7, queue_name="mail").enqueue(1, two=3))
+        fail_thrice: PgQueueTask[..., Any] = tasks.fail_thrice
+        row = message(fail_thrice.using(priority=-7, queue_name="mail").enqueue(1, two=3))
         assert (row.task, row.queue, row.priority) == ("tests.backend.tasks.fail_thrice", "mail", -7)
         assert row.content == {"args": [1], "kwargs": {"two": 3}}
         assert (row.max_attempts, row.attempt, row.worker, row.channel) == (3, 0, None, None)

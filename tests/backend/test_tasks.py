@@ -70,7 +70,7 @@ class TestDecorator:
 
     def test_a_task_that_takes_the_context_has_it_first(self) -> None:
         with pytest.raises(InvalidTask, match="does not have a first argument of 'context'"):
-            task(takes_context=True)(tasks.plain_function)
+            task(takes_context=True)(tasks.plain_function)  # type: ignore[arg-type]
 
     def test_an_alias_that_is_not_in_tasks_is_an_error(self) -> None:
         with pytest.raises(InvalidTaskBackend, match="unknown"):

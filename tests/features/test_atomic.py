@@ -66,7 +66,7 @@ class TestTogether:
         assert (groups(), waiting()) == ([], [])
 
     def test_of_all_attempts_the_last_one_counts(self) -> None:
-        steps = [{"raise": "OSError"}, {"retry": 0, "state": {"n": 1}}, {"defer": 0}]
+        steps: list[dict[str, Any]] = [{"raise": "OSError"}, {"retry": 0, "state": {"n": 1}}, {"defer": 0}]
         result = tasks.add_group.using(max_attempts=5).enqueue("tea", *steps)
         drain()
         result.refresh()

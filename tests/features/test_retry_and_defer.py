@@ -320,7 +320,13 @@ class TestWrongValues:
 @pytest.mark.django_db(transaction=True)
 class TestInAWorker:
     def test_retries_defers_and_their_state_are_the_same(self, consume: Consume) -> None:
-        steps = [{"defer": 0.01, "state": {"n": 1}}, ERROR, {"retry": 0.01}, {"retry": 0, "state": {"n": 2}}, DEFER]
+        steps: list[dict[str, Any]] = [
+            {"defer": 0.01, "state": {"n": 1}},
+            ERROR,
+            {"retry": 0.01},
+            {"retry": 0, "state": {"n": 2}},
+            DEFER,
+        ]
         results = [follow.using(max_attempts=9).enqueue(*steps) for follow in (tasks.follow, tasks.follow_async)]
         consume()
         for result in map(ended, results):

@@ -17,6 +17,7 @@ from tests.worker.watching import at_rest, ended, started, statuses
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django_pgqueue.compat import AnyTaskResult
     from tests.worker.conftest import Session, Start
     from tests.worker.diary import Diary
 
@@ -65,7 +66,7 @@ def test_a_burst_of_several_processes_leaves_as_well(start: Start, diary: Diary)
 
 
 def test_a_burst_waits_for_a_long_job_without_working_itself(start: Start, diary: Diary) -> None:
-    results = [hold.enqueue("x"), hold_on.enqueue("y")]
+    results: list[AnyTaskResult] = [hold.enqueue("x"), hold_on.enqueue("y")]
     worker = start(*BURST, ready=False)
     started(diary, "x")
     started(diary, "y")
@@ -144,7 +145,8 @@ def test_an_unreachable_database_is_told(start: Start, environment: dict[str, st
 
 
 def test_it_says_one_line_a_job(start: Start) -> None:
-    results = [write.enqueue("x"), fail.using(max_attempts=2).enqueue("twice"), fail.enqueue("two\nlines")]
+    failing = (fail.using(max_attempts=2).enqueue("twice"), fail.enqueue("two\nlines"))
+    results: list[AnyTaskResult] = [write.enqueue("x"), *failing]
     worker = start("--threads", "1", "--burst", ready=False)
     assert worker.ends() == 0
     lines = [line for line in worker.output.splitlines() if " id=" in line and "Task id" not in line]
