@@ -384,6 +384,7 @@ class Consumer:
         self.connection = self._connect()
         self.reconnect_seconds = SHORTEST_RECONNECT_SECONDS
         self.next_seen = 0.0
+        self.slots.reconnects += 1
         logger.info("reconnected worker=%s", self.id)
 
     def _pause(self, error: Exception) -> None:

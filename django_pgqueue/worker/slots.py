@@ -53,6 +53,8 @@ class Slots:
         self.reports = SharedReports()
         self.done: deque[Ended] = deque()
         self.refill_below = 0
+        self.reconnects = 0
+        """How often the database has come back: tasks do not get connections from before."""
         self._waiting: SimpleQueue[Received | None] = SimpleQueue()
         self._timed: dict[Execution, float] = {}
         self._threads: list[threading.Thread] = []
@@ -116,7 +118,11 @@ class Slots:
             thread.start()
 
     def _work(self) -> None:
+        reconnects = 0
         while (message := self._waiting.get()) is not None:
+            if reconnects != self.reconnects:
+                reconnects = self.reconnects
+                connections.close_all()
             execution = self.execution(message)
             if message.id in self.reports.cancelled:
                 self.ended(execution.cancelled_before_it_began())
@@ -157,6 +163,7 @@ class Coroutines:
         self._begun: dict[asyncio.Task[None] | None, int] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
         self._stopped = False
+        self._reconnects = 0
 
     def run(self, messages: list[Received]) -> None:
         if self._loop is None:
@@ -209,6 +216,9 @@ class Coroutines:
             task.add_done_callback(self._ended)
 
     async def _run(self, message: Received) -> None:
+        if self._reconnects != self.slots.reconnects:
+            self._reconnects = self.slots.reconnects
+            await sync_to_async(connections.close_all)()
         execution = self.slots.execution(message)
         if message.id in self.slots.reports.cancelled:
             self.slots.ended(execution.cancelled_before_it_began())

@@ -82,8 +82,10 @@ def start(environment: dict[str, str], tmp_path: Path, session: Session, rows: s
 class Session:
     """A connection beside Django's, which sees what is committed and commits what it does."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
+    def __init__(self, opened: psycopg.Connection[Any]) -> None:
+        self.connection = opened
+        connection.ensure_connection()
+        self.ours = [opened.info.backend_pid, connection.connection.info.backend_pid]
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         cursor = self.connection.execute(sql.encode(), parameters)
@@ -95,11 +97,8 @@ class Session:
 
     def strangers(self) -> list[int]:
         """The server processes of those sessions on this database that are not this process's: the workers'."""
-        ours = [self.connection.info.backend_pid]
-        if connection.connection is not None:
-            ours.append(connection.connection.info.backend_pid)
         found = self.rows(
-            "select pid from pg_stat_activity where datname = current_database() and pid <> all (%s)", ours
+            "select pid from pg_stat_activity where datname = current_database() and pid <> all (%s)", self.ours
         )
         return [pid for [pid] in found]
 

@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import translation
 
 from django_pgqueue.tasks import task
-from tests.worker.diary import Diary
+from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,3 +175,61 @@ def chain(links: int) -> None:
 @task
 def fail(message: str) -> None:
     raise ValueError(message)
+
+
+present, most_present = 0, 0
+
+
+@task
+async def meet_on(count: int) -> int:
+    """Waits until ``count`` are here at the same time, and tells how many there have been at most."""
+    global present, most_present  # noqa: PLW0603 -- of the process, which is what they meet in
+    present += 1
+    most_present = max(most_present, present)
+    async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+        while most_present < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)
+    present -= 1
+    return most_present
+
+
+@task(takes_context=True)
+async def fail_once_on(context: TaskContext[Any, Any]) -> dict[str, Any]:
+    if context.attempt == 1:
+        raise ValueError
+    return {
+        "attempt": context.attempt,
+        "errors": [error.exception_class_path for error in context.task_result.errors],
+    }
+
+
+@task
+async def fail_on(how: str) -> str:
+    await asyncio.sleep(0)
+    match how:
+        case "exception":
+            raise ValueError(how)
+        case "exit":
+            raise SystemExit(3)
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "cancelled":
+            raise asyncio.CancelledError
+        case "base":
+            raise GeneratorExit(how)
+    return how
+
+
+@task
+async def launch_exit() -> None:
+    """Starts something that asyncio does not survive."""
+
+    async def leave() -> None:
+        raise SystemExit(4)
+
+    background.append(asyncio.create_task(leave()))
+    await asyncio.sleep(0.05)
+
+
+background: list[asyncio.Task[None]] = []

@@ -1,0 +1,141 @@
+"""The database goes and comes back: nothing is lost, and what was done meanwhile is recorded."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from django_pgqueue.models import Attempt, Message
+from tests.waiting import wait_until
+from tests.worker.conftest import Session, conninfo
+from tests.worker.tasks import hold, hold_on, nothing, write, write_row, write_row_on
+from tests.worker.watching import asleep, at_rest, ended, started, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.worker.conftest import Start
+    from tests.worker.diary import Diary
+
+
+def terminate_workers_sessions(session: Session) -> int:
+    return len([session.rows("select pg_terminate_backend(%s)", pid) for pid in session.strangers()])
+
+
+def test_nothing_is_lost_when_the_connection_breaks_again_and_again(
+    start: Start, diary: Diary, session: Session
+) -> None:
+    words = {f"{n}" for n in range(2000)}
+    for word in words:
+        write.using(max_attempts=100).enqueue(word)
+    worker = start("--lock-seconds", "0.5", "--threads", "2", "--processes", "2", ready=False)
+    enough, broken = threading.Event(), 0
+
+    def disturb() -> None:
+        nonlocal broken
+        while not enough.wait(0.1):
+            broken += terminate_workers_sessions(session)
+
+    disturber = threading.Thread(target=disturb)
+    wait_until(diary.words, "the workers work")
+    disturber.start()
+    try:
+        wait_until(lambda: not Message.objects.exists(), "the queue is empty", 60)
+    finally:
+        enough.set()
+        disturber.join()
+    assert broken > 3
+    assert set(diary.words()) == words
+    assert Attempt.objects.filter(status="succeeded", final=True).count() == len(words)
+    assert set(Attempt.objects.filter(final=True).values_list("status", flat=True)) == {"succeeded"}
+    assert "reconnected worker=" in worker.output
+    assert "crashed" not in worker.output
+    wait_until(lambda: len(asleep()) == 2, "both sleep, and can be woken")
+    ended(nothing.enqueue())
+    assert worker.stop() == 0
+
+
+class Door:
+    """The way into the tests' database: ``shut`` sends all but the tests' own sessions away and lets nobody in."""
+
+    def __init__(self, janitor: Session, session: Session) -> None:
+        self.janitor = janitor
+        self.session = session
+        self.database = session.value("select current_database()")
+
+    def shut(self) -> None:
+        self.janitor.rows(f"alter database {self.database} with allow_connections false")
+        terminate_workers_sessions(self.session)
+
+    def open(self) -> None:
+        self.janitor.rows(f"alter database {self.database} with allow_connections true")
+
+
+@pytest.fixture
+def door(session: Session) -> Iterator[Door]:
+    with psycopg.connect(conninfo(), dbname="postgres", autocommit=True) as opened:
+        door = Door(Session(opened), session)
+        yield door
+        door.open()
+
+
+def test_what_ends_while_the_database_is_away_is_kept_and_recorded(start: Start, diary: Diary, door: Door) -> None:
+    results = [hold.enqueue("x"), hold_on.enqueue("y")]
+    worker = start("--lock-seconds", "600")
+    started(diary, "x")
+    started(diary, "y")
+    child = worker.children[0]
+    door.shut()
+    worker.says("database error")
+    diary.allow("x-1")
+    worker.says(f"succeeded id={results[0].id}")
+    at_rest(child)
+    door.open()
+    worker.says("reconnected")
+    assert ended(results[0]).return_value == {"attempt": 1}
+    diary.allow("y-1")
+    for result in results:
+        assert statuses(ended(result)) == ["succeeded"]
+        assert {name.split("-")[-2] for name in result.worker_ids} == {str(child)}
+    assert worker.stop() == 0
+
+
+def test_a_sleeper_whose_session_was_ended_can_be_woken_again(start: Start, session: Session) -> None:
+    worker = start()
+    wait_until(asleep, "the worker sleeps")
+    terminate_workers_sessions(session)
+    worker.says("reconnected")
+    wait_until(asleep, "the worker sleeps")
+    ended(nothing.enqueue())
+
+
+def test_jobs_go_on_when_their_own_connections_were_closed_in_between(start: Start, session: Session) -> None:
+    """Of threads and of coroutines, and without CONN_HEALTH_CHECKS: the worker has noticed, and drops them."""
+    start("--threads", "1")
+    for number in range(2):
+        for task in (write_row, write_row_on):
+            assert ended(task.enqueue(f"{task.name} {number}")).errors == []
+        terminate_workers_sessions(session)
+    assert session.value("select count(*) from worker_row") == 4
+
+
+def test_a_worker_stops_while_the_database_is_away(start: Start, diary: Diary, door: Door) -> None:
+    """It waits for its grace, as the database may come back, and begins nothing new."""
+    for _ in range(30):
+        nothing.enqueue()
+    held, behind = hold.enqueue("x"), write.enqueue("behind")
+    worker = start("--threads", "1", "--grace-seconds", "1", "--lock-seconds", "600")
+    started(diary, "x")
+    wait_until(lambda: Message.objects.get(pk=behind.id).worker or worker.output.count("succeeded") == 30, "as far")
+    door.shut()
+    worker.says("database error")
+    worker.send(signal.SIGTERM)
+    worker.says("stopping")
+    diary.allow("x-1")
+    assert worker.ends() == 1
+    assert diary.words() == ["x"]
+    assert f"succeeded id={held.id}" in worker.output
