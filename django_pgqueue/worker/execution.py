@@ -117,6 +117,11 @@ class Execution:
         """Nothing of it runs, and so there are no signals."""
         return self._ended(Cancelled(Error.of(TaskCancelled("Somebody asked the task to stop before it began."))))
 
+    def broken(self, error: BaseException) -> Ended:
+        """The end when something around the task, a receiver of a signal for one, wants to end the program."""
+        self.finished_at = self.clock()
+        return self._ended(Failed(Error.of(error)))
+
     def _look_back(self) -> None:
         if self.message.attempt == 1:
             return

@@ -131,7 +131,10 @@ class Slots:
             if seconds is not None:
                 self._timed[execution] = time.monotonic() + seconds
             # A context of its own: what a task puts into context variables is not for the next one.
-            end = copy_context().run(execution.run)
+            try:
+                end = copy_context().run(execution.run)
+            except BaseException as error:  # noqa: BLE001 -- a slot must not end before the worker
+                end = execution.broken(error)
             leave_connections_clean(message)
             # Who takes it out ends the attempt: this thread, or the consumer when the time is up.
             if seconds is None or self._timed.pop(execution, None) is not None:
@@ -225,7 +228,11 @@ class Coroutines:
             return
         task = asyncio.current_task()
         self._begun[task] = message.id
-        self.slots.ended(await execution.arun())
+        try:
+            end = await execution.arun()
+        except BaseException as error:  # noqa: BLE001
+            end = execution.broken(error)
+        self.slots.ended(end)
         del self._begun[task]
         # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
         # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.

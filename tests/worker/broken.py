@@ -1,0 +1,6 @@
+"""A module that can not be imported."""
+
+from __future__ import annotations
+
+message = "this module is broken"
+raise RuntimeError(message)

@@ -1,0 +1,139 @@
+"""Whatever a task does, and whatever a message says, ends with its reason in the history; the worker lives on."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.models import Attempt, Message
+from tests.waiting import wait_until
+from tests.worker.misbehaviour import ERRORS, VALUES, answer, raise_error
+from tests.worker.tasks import write
+from tests.worker.watching import ended
+
+if TYPE_CHECKING:
+    from tests.worker.conftest import Session, Start
+    from tests.worker.processes import QWorker
+
+
+def lives_on(worker: QWorker) -> None:
+    """The same process, with the same only slot."""
+    assert ended(write.enqueue("after")).return_value == "after"
+    assert "crashed" not in worker.output
+    assert worker.stop() == 0
+
+
+def test_an_error_of_any_kind_is_recorded(start: Start) -> None:
+    results = {name: raise_error.enqueue(name) for name in ERRORS}
+    worker = start("-v", "0", "--threads", "1", ready=False)
+    for name, (_, path, text) in ERRORS.items():
+        result = ended(results[name])
+        attempt = Attempt.objects.get(message_id=result.id)
+        assert (name, attempt.status, attempt.error_class) == (name, "failed", path)
+        assert str(attempt.error_message).startswith(text), name
+        assert "Traceback" in str(attempt.traceback), name
+        [error] = result.errors
+        assert error.exception_class_path == path
+        assert error.traceback == attempt.traceback
+    lives_on(worker)
+
+
+def test_a_return_value_that_is_not_json_fails_the_job(start: Start) -> None:
+    results = {name: answer.enqueue(name) for name in VALUES}
+    worker = start("-v", "0", "--threads", "1", ready=False)
+    for name, (_, path, text) in VALUES.items():
+        ended(results[name])
+        attempt = Attempt.objects.get(message_id=results[name].id)
+        assert (name, attempt.status, attempt.result) == (name, "failed", None)
+        assert path in (attempt.error_class, ""), name
+        assert re.search(text, str(attempt.error_message)), f"{name}: {attempt.error_message}"
+    lives_on(worker)
+
+
+CALL = '{"args": ["x"], "kwargs": {}}'
+WRITE = "tests.worker.tasks.write"
+NO_CALL = "is not the call of a task"
+MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown task": ({"task": "tests.worker.tasks.nobody"}, "has no 'nobody'"),
+    "unknown module": ({"task": "tests.worker.nowhere.write"}, "No module named"),
+    "a class": ({"task": "tests.worker.tasks.Diary"}, "a type of that name. Declare it with @task"),
+    "a function": ({"task": "tests.worker.tasks.close"}, "a function of that name. Declare it with @task"),
+    "a function of a task": ({"task": "tests.worker.tasks.write.func"}, "can not be imported"),
+    "a module": ({"task": "tests.worker.tasks"}, "a module of that name"),
+    "the system": ({"task": "os.system"}, "is not a task"),
+    "a module of nobody's": ({"task": "antigravity.fly"}, "belongs to no installed app"),
+    "a broken module": ({"task": "tests.worker.broken.write"}, "RuntimeError: this module is broken"),
+    "a module that leaves": ({"task": "tests.worker.leaving.write"}, "SystemExit: 5"),
+    "a program": ({"task": "tests.__main__.main"}, "is not the dotted path of a task"),
+    "nothing": ({"task": ""}, "is not the dotted path of a task"),
+    "no path": ({"task": "write"}, "is not the dotted path of a task"),
+    "no words": ({"task": "tests..write"}, "is not the dotted path of a task"),
+    "sql": ({"task": "x.y'; drop table pgqueue_message; --"}, "is not the dotted path of a task"),
+    "content is a text": ({"content": '"x"'}, NO_CALL),
+    "content is null": ({"content": "null"}, NO_CALL),
+    "content is a number": ({"content": "1e400"}, NO_CALL),
+    "content is a list": ({"content": '["args", "kwargs"]'}, NO_CALL),
+    "content is empty": ({"content": "{}"}, NO_CALL),
+    "content lacks kwargs": ({"content": '{"args": []}'}, NO_CALL),
+    "args is a text": ({"content": '{"args": "x", "kwargs": {}}'}, NO_CALL),
+    "args is an object": ({"content": '{"args": {"x": 1}, "kwargs": {}}'}, NO_CALL),
+    "kwargs is a list": ({"content": '{"args": [], "kwargs": ["word"]}'}, NO_CALL),
+    "too many arguments": ({"content": '{"args": [1, 2, 3], "kwargs": {}}'}, "takes 1 positional argument but 3"),
+    "unknown argument": ({"content": '{"args": [], "kwargs": {"self": 1}}'}, "unexpected keyword argument 'self'"),
+    "a number too long": ({"content": f'{{"args": [{"9" * 5000}], "kwargs": {{}}}}'}, "4300|digits"),
+    "headers are a text": ({"headers": '"run_after"'}, ""),
+    "run_after is no time": ({"headers": '{"run_after": "yesterday"}'}, "yesterday"),
+    "delay_us is no number": ({"headers": '{"delay_us": "x"}'}, ""),
+    "delay_us is too long": ({"headers": '{"delay_us": 1e300}'}, ""),
+}
+
+
+def test_a_malformed_message_fails_with_its_reason(start: Start, session: Session) -> None:
+    ids = {name: insert(session, **columns) for name, (columns, _) in MALFORMED.items()}
+    worker = start("-v", "0", "--threads", "1", ready=False)
+    for name, (_, text) in MALFORMED.items():
+        status, error = outcome(ids[name], name)
+        assert (name, status) == (name, "failed")
+        assert re.search(text, error), f"{name}: {error}"
+    assert not Message.objects.exists()
+    lives_on(worker)
+
+
+CURIOUS: dict[str, dict[str, Any]] = {
+    "long ago": {"dequeue_at": -(2**63)},
+    "negative attempt": {"attempt": -5},
+    "no attempts": {"max_attempts": 0},
+    "fewer than no attempts": {"max_attempts": -3},
+    "attempts used up": {"attempt": 7, "max_attempts": 3},
+    "strange queue": {"queue": "\N{SNOWMAN} ' \" % \\ {}"},
+    "queue in many words": {"queue": "q" * 5000},
+    "own channel": {"channel": "x"},
+    "foreign headers": {"headers": '{"trace": ["a"]}'},
+    "foreign state": {"state": "[1]"},
+    "more content": {"content": '{"args": ["x"], "kwargs": {}, "more": 1}'},
+    "lock of long ago": {"unlock_at": -(2**63), "worker": "nobody", "locked_at": "1900-01-01"},
+    "made in the future": {"created_at": "9999-01-01"},
+}
+
+
+def test_a_curious_message_runs_all_the_same(start: Start, session: Session) -> None:
+    ids = {name: insert(session, **columns) for name, columns in CURIOUS.items()}
+    worker = start("-v", "0", "--threads", "1", ready=False)
+    for name, message_id in ids.items():
+        assert (name, *outcome(message_id, name)) == (name, "succeeded", "None")
+    lives_on(worker)
+
+
+def outcome(message_id: int, name: str) -> tuple[str, str]:
+    """Waits for the job's end and answers its status and its error.  Not the content, which Python may not like."""
+    final = Attempt.objects.filter(message_id=message_id, final=True).values_list("status", "error_message")
+    status, error = wait_until(final.first, f"{name}: the job ends") or ("", "")
+    return status, str(error)
+
+
+def insert(session: Session, **columns: Any) -> int:
+    """Writes a message by hand."""
+    row = {"task": WRITE, "content": CALL, "dequeue_at": 0, **columns}
+    names, places = ", ".join(row), ", ".join("%s" for _ in row)
+    value = session.value(f"insert into pgqueue_message ({names}) values ({places}) returning id", *row.values())
+    return int(value)
