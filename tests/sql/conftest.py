@@ -31,7 +31,7 @@ class Sessions:
         self.idle: list[Session] = []
 
     def take(self, *, autocommit: bool) -> Session:
-        session = self.idle.pop() if self.idle else Session(psycopg.connect(self.conninfo))
+        session = self.idle.pop() if self.idle else self._new()
         session.connection.autocommit = autocommit
         return session
 
@@ -45,6 +45,10 @@ class Sessions:
         connection.autocommit = True
         connection.execute("reset all")
         self.idle.append(session)
+
+    def _new(self) -> Session:
+        # A test that goes wrong may wait for a lock that nobody gives back: it should say so, and not hang.
+        return Session(psycopg.connect(self.conninfo, options="-c statement_timeout=45s"))
 
     def close(self) -> None:
         for session in self.idle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -101,8 +102,12 @@ def test_one_works_and_the_others_pass(connect: Connect) -> None:
     for session in (working, passing):
         session.set_clock(NOON)
     assert working.value("pgqueue_attempt_maintain") == 8
-    passing.rows("set lock_timeout = '50ms'")
-    assert passing.value("pgqueue_attempt_maintain") == 0
+    waited = []
+    for _ in range(5):  # a busy machine may let one of them wait
+        began = time.monotonic()
+        assert passing.value("pgqueue_attempt_maintain") == 0
+        waited.append(time.monotonic() - began)
+    assert min(waited) < 0.2, "who asks for a lock that is taken waits for all of the lock_timeout"
     working.rollback()
 
 
