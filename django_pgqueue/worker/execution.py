@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import logging
+import math
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -294,7 +295,7 @@ class Execution:
         backoff = getattr(self.task, "backoff", None) or retry.DEFAULT
         try:
             wait_seconds = backoff(exception, self.result)
-            return None if wait_seconds is None else max(0.0, float(wait_seconds))
+            return None if wait_seconds is None else _number_of_seconds(wait_seconds)
         except Exception:
             logger.exception("The backoff of task=%s failed; the default is used.", self.message.task)
             return retry.DEFAULT.seconds(attempt=self.message.attempt)
@@ -335,6 +336,14 @@ class Execution:
 
     def _ended(self, outcome: Outcome) -> Ended:
         return Ended(self.message, outcome, self.started_at, self.finished_at)
+
+
+def _number_of_seconds(value: Any) -> float:
+    seconds = float(value)
+    if math.isnan(seconds):
+        message = f"{value!r} is no number of seconds."
+        raise ValueError(message)
+    return max(0.0, seconds)
 
 
 def _is_ctrl_c(exception: BaseException) -> bool:

@@ -26,6 +26,7 @@ class Idleness:
         if found:
             self._dry_since = None
         if found >= wanted:
+            self.wants_to_sleep = False
             self.next_look = now
             return
         self._dry_since = now if self._dry_since is None else self._dry_since

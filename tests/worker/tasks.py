@@ -233,3 +233,37 @@ async def launch_exit() -> None:
 
 
 background: list[asyncio.Task[None]] = []
+
+
+backoff_calls: list[tuple[BaseException, Any]] = []
+
+
+def backoff_by_argument(exception: BaseException, task_result: Any) -> Any:
+    """Does what the task's first argument says."""
+    backoff_calls.append((exception, task_result))
+    match task_result.args[0]:
+        case "raise":
+            raise RuntimeError
+        case "exit":
+            raise SystemExit(7)
+        case "text":
+            return "soon"
+        case "give up":
+            return None
+        case "nan" | "inf" | "-inf" as number:
+            return float(number)
+        case seconds:
+            return seconds
+
+
+@task(max_attempts=4, backoff=backoff_by_argument)
+def fail_with_backoff(seconds: Any) -> None:
+    raise ValueError(seconds)
+
+
+@task(max_attempts=3, takes_context=True)
+def succeed_at(context: TaskContext[Any, Any], attempt: int) -> list[str]:
+    """Fails before that attempt, each time with another error."""
+    if context.attempt < attempt:
+        raise [KeyError, IndexError, OSError][context.attempt - 1](context.attempt)
+    return [error.exception_class_path for error in context.task_result.errors]

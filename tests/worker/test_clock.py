@@ -1,0 +1,54 @@
+"""DatabaseClock: the database's time without asking it."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from django_pgqueue.worker import clock
+from django_pgqueue.worker.clock import DatabaseClock
+
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+class Machine:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(clock, "time", machine)
+    return machine
+
+
+def seconds(value: float) -> dt.timedelta:
+    return dt.timedelta(seconds=value)
+
+
+def test_it_goes_on_with_the_machine(machine: Machine) -> None:
+    now = DatabaseClock(NOON)
+    assert now() == NOON
+    machine.seconds += 2.5
+    assert now() == NOON + seconds(2.5)
+
+
+def test_a_later_time_is_believed(machine: Machine) -> None:
+    now = DatabaseClock(NOON)
+    now.correct(NOON + seconds(3))
+    machine.seconds += 1
+    assert now() == NOON + seconds(4)
+
+
+def test_an_earlier_time_is_old_news_and_it_never_goes_back(machine: Machine) -> None:
+    now = DatabaseClock(NOON)
+    machine.seconds += 1
+    now.correct(NOON + seconds(0.9))
+    assert now() == NOON + seconds(1)
+    now.correct(NOON - seconds(100))
+    assert now() == NOON + seconds(1)

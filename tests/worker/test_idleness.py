@@ -1,0 +1,102 @@
+"""Idleness: when to look again."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.worker.idleness import (
+    AWAKE_SECONDS,
+    LONGEST_LOOK_SECONDS,
+    POLL_SECONDS,
+    SHORTEST_DUE_SECONDS,
+    SHORTEST_LOOK_SECONDS,
+    Idleness,
+)
+
+
+@pytest.fixture
+def idleness() -> Idleness:
+    return Idleness(listen=True)
+
+
+def looked_in_vain(idleness: Idleness, *times: float) -> None:
+    for now in times:
+        idleness.looked(found=0, wanted=4, now=now)
+
+
+def test_who_found_all_he_wanted_looks_again_at_once(idleness: Idleness) -> None:
+    idleness.looked(found=4, wanted=4, now=10.0)
+    assert idleness.next_look == 10.0
+
+
+def test_who_found_less_looks_again_in_a_moment_and_then_less_and_less_often(idleness: Idleness) -> None:
+    idleness.looked(found=1, wanted=4, now=10.0)
+    assert idleness.next_look == 10.0 + SHORTEST_LOOK_SECONDS
+    looked_in_vain(idleness, 10.04)
+    assert idleness.next_look == pytest.approx(10.045)
+    looked_in_vain(idleness, 10.4)
+    assert idleness.next_look == pytest.approx(10.4 + LONGEST_LOOK_SECONDS)
+    assert not idleness.wants_to_sleep
+
+
+def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_he_does(idleness: Idleness) -> None:
+    looked_in_vain(idleness, 10.0, 10.1 + AWAKE_SECONDS)
+    assert idleness.wants_to_sleep
+    idleness.fell_asleep()
+    assert idleness.asleep
+    assert not idleness.wants_to_sleep
+    assert idleness.next_look <= 10.1 + AWAKE_SECONDS
+
+
+def test_a_sleeper_polls(idleness: Idleness) -> None:
+    looked_in_vain(idleness, 10.0, 11.0)
+    idleness.fell_asleep()
+    looked_in_vain(idleness, 11.0)
+    assert 11.0 + 0.8 * POLL_SECONDS <= idleness.next_look <= 11.0 + 1.2 * POLL_SECONDS
+    assert not idleness.wants_to_sleep
+
+
+def test_sleepers_do_not_all_poll_at_the_same_time(idleness: Idleness) -> None:
+    looked_in_vain(idleness, 10.0, 11.0)
+    polls = set()
+    for _ in range(10):
+        looked_in_vain(idleness, 11.0)
+        polls.add(idleness.next_look)
+    assert len(polls) > 5
+
+
+def test_a_notification_makes_it_look_at_once(idleness: Idleness) -> None:
+    looked_in_vain(idleness, 10.0, 11.0)
+    idleness.notified()
+    assert idleness.next_look <= 11.0
+
+
+def test_a_scheduled_message_shortens_the_sleep_and_a_later_one_does_not_lengthen_it(idleness: Idleness) -> None:
+    looked_in_vain(idleness, 10.0, 11.0)
+    idleness.due_in(0.3, now=11.0)
+    assert idleness.next_look == 11.3
+    idleness.due_in(30.0, now=11.0)
+    assert idleness.next_look == 11.3
+    idleness.due_in(0.0, now=11.0)
+    assert idleness.next_look == 11.0 + SHORTEST_DUE_SECONDS, "what is due and not to be had is no reason to hurry"
+
+
+def test_after_an_error_it_waits(idleness: Idleness) -> None:
+    idleness.looked(found=4, wanted=4, now=10.0)
+    idleness.pause(2.0, now=10.0)
+    assert idleness.next_look == 12.0
+
+
+def test_who_does_not_listen_does_not_sleep_but_looks_as_seldom(idleness: Idleness) -> None:
+    deaf = Idleness(listen=False)
+    looked_in_vain(deaf, 10.0, 11.0)
+    assert not deaf.wants_to_sleep
+    assert deaf.next_look >= 11.0 + 0.8 * POLL_SECONDS
+
+
+def test_who_found_something_stays_awake(idleness: Idleness) -> None:
+    looked_in_vain(idleness, 10.0, 11.0)
+    idleness.looked(found=4, wanted=4, now=11.1)
+    assert not idleness.wants_to_sleep
+    looked_in_vain(idleness, 11.2)
+    assert idleness.next_look == 11.2 + SHORTEST_LOOK_SECONDS
