@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
 
 from django.core import checks
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.module_loading import import_string
 
 from django_pgqueue import content, retry
+from django_pgqueue.apps import PgQueueConfig
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
@@ -133,3 +135,97 @@ def _check_database(alias: str, database: Any) -> Iterator[checks.CheckMessage]:
             hint="The queue is made of PostgreSQL's own features: point DATABASE in OPTIONS at a PostgreSQL database.",
             id="pgqueue.E004",
         )
+
+
+@checks.register(checks.Tags.compatibility)
+def check_sharing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Looks at backends whose messages the same workers take."""
+    return [
+        problem
+        for one, other in combinations(ours().values(), 2)
+        if one.settings.database == other.settings.database
+        for problem in _contradictions(one, other)
+    ]
+
+
+def _contradictions(one: PgQueueBackend, other: PgQueueBackend) -> Iterator[checks.CheckMessage]:
+    shared = _shared_queues(one, other)
+    names = ["history_days", *(["lock_seconds", "grace_seconds", "listen"] if shared else [])]
+    for name in names:
+        values = getattr(one.settings, name), getattr(other.settings, name)
+        if values[0] != values[1]:
+            what = "the history" if name == "history_days" else shared
+            yield checks.Warning(
+                f"TASKS[{one.alias!r}] and TASKS[{other.alias!r}] share {what} in the database "
+                f"{one.settings.database!r}, but {name.upper()} is {values[0]!r} there and {values[1]!r} here.",
+                hint="Which one counts depends on the worker's --backend. Say the same in both"
+                + ("." if name == "history_days" else ", or give them different QUEUES."),
+                id="pgqueue.W001",
+            )
+
+
+def _shared_queues(one: PgQueueBackend, other: PgQueueBackend) -> str:
+    """In words; empty when there are none.  No queues means all of them."""
+    if not one.queues or not other.queues:
+        return "queues" if not one.queues and not other.queues else f"the queues {_listed(one.queues or other.queues)}"
+    both = one.queues & other.queues
+    return f"the queues {_listed(both)}" if both else ""
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(map(repr, sorted(names)))
+
+
+@checks.register(checks.Tags.compatibility)
+def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Looks at where migrations would make the tables."""
+    wanted = _databases()
+    found: list[checks.CheckMessage] = [
+        checks.Error(
+            f"The queue is in the database {database!r}, but DATABASE_ROUTERS let no migration of "
+            f"{PgQueueConfig.label!r} run there.",
+            hint='Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
+            id="pgqueue.E005",
+        )
+        for database in sorted(wanted)
+        if not router.allow_migrate(database, PgQueueConfig.label)
+    ]
+    if wanted and DEFAULT_DB_ALIAS not in wanted and router.allow_migrate(DEFAULT_DB_ALIAS, PgQueueConfig.label):
+        found.append(
+            checks.Warning(
+                f"The queue is in the database {', '.join(map(repr, sorted(wanted)))}, but its migrations would also "
+                f"make tables in {DEFAULT_DB_ALIAS!r}, which nobody would use.",
+                hint='Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
+                id="pgqueue.W002",
+            )
+        )
+    return found
+
+
+@checks.register(checks.Tags.database)
+def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Looks for the tables, where a command may ask the database.
+
+    A warning: as an error it would keep ``manage.py migrate`` from making them.
+    """
+    return [
+        checks.Warning(
+            f"The database {database!r} has no tables of the queue.",
+            hint=f"Run manage.py migrate --database {database}.",
+            id="pgqueue.W003",
+        )
+        for database in sorted(_databases() & set(databases or ()))
+        if connections[database].vendor == "postgresql" and not _has_tables(database)
+    ]
+
+
+def _databases() -> set[str]:
+    """Those that hold a queue; what is no database is another check's."""
+    known = list(connections.settings)
+    return {backend.settings.database for backend in ours().values() if backend.settings.database in known}
+
+
+def _has_tables(database: str) -> bool:
+    with connections[database].cursor() as cursor:
+        cursor.execute("select to_regclass('pgqueue_message') is not null")
+        return bool(cursor.fetchone()[0])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 
 from django_pgqueue import functions
-from django_pgqueue.fields import EpochDateTime
+from django_pgqueue.fields import EpochDateTime, to_epoch_ms
 from django_pgqueue.models import QueueState
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # The first of each lane and of the locked ones: index probes, however many messages there are.
 OTHERS = """
-select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task
+select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null
 from unnest(array(select pgqueue_message_queues())) as q (queue)
 cross join unnest(array[true, false]) as raw (raw)
 cross join lateral (
@@ -29,7 +29,7 @@ cross join lateral (
 ) as m
 union all
 (
-    select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task
+    select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null
     from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit %(limit)s
 )
 """
@@ -44,6 +44,7 @@ class Other:
     unlock_at: int | None
     worker: str | None
     task: str | None
+    waits_for_others: bool
 
 
 def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[str]:
@@ -112,25 +113,23 @@ def _not_now(
 
 
 def _why(other: Other, settings: WorkerSettings, paused: dict[str, QueueState], now: dt.datetime) -> str:
-    due = EpochDateTime.from_ms(other.dequeue_at)
-    if other.unlock_at is not None:
-        until = EpochDateTime.from_ms(other.unlock_at)
-        held = f"it is locked by {other.worker}"
-        return f"{held} until {_time(other.unlock_at)}" if until > now else f"{held}, but that lock has run out"
-    if other.task is None:
-        return "it is a raw message: Queue.receive takes it"
-    if other.queue in settings.exclude_queues or (settings.queues is not None and other.queue not in settings.queues):
-        return "this worker does not serve its queue"
-    if (state := paused.get(other.queue)) is not None:
-        return "its queue is paused" + (f" by {state.paused_by}" if state.paused_by else "")
-    if due > now:
-        return f"it is scheduled for {_time(other.dequeue_at)}, in {_rounded(due - now)}"
-    return "others come first"
+    queue, until = other.queue, other.unlock_at
+    state, wait_ms = paused.get(queue), other.dequeue_at - to_epoch_ms(now)
+    is_served = queue not in settings.exclude_queues and (settings.queues is None or queue in settings.queues)
+    reasons = (
+        (until is not None, f"it is locked by {other.worker} until {_time(until or 0)}"),
+        (other.task is None, "it is a raw message: Queue.receive takes it"),
+        (not is_served, "this worker does not serve its queue"),
+        (state is not None, "its queue is paused" + (f" by {state.paused_by}" if state and state.paused_by else "")),
+        (other.waits_for_others, "it waits for other jobs"),
+        (wait_ms > 0, f"it is scheduled for {_time(other.dequeue_at)}, in {_rounded(wait_ms)}"),
+    )
+    return next((words for applies, words in reasons if applies), "others come first")
 
 
 def _time(epoch_ms: int) -> str:
     return EpochDateTime.from_ms(epoch_ms).isoformat(" ", "seconds")
 
 
-def _rounded(wait: dt.timedelta) -> dt.timedelta:
-    return dt.timedelta(seconds=round(wait.total_seconds()))
+def _rounded(wait_ms: int) -> dt.timedelta:
+    return dt.timedelta(seconds=round(min(wait_ms / 1000, 1e12)))
