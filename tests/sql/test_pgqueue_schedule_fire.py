@@ -112,6 +112,13 @@ def test_slots_of_long_ago_are_forgotten(session: Session) -> None:
     assert [slot for slot, _ in used(session)] == [NOON, NOON + HOUR, later, later + 1], "one is the other's"
 
 
+@pytest.mark.parametrize("extreme", [-(2**63), 2**63 - 1])
+def test_the_smallest_and_the_largest_time_are_times_like_others(session: Session, extreme: int) -> None:
+    make(session, next_at=extreme)
+    assert len(fire(session, extreme, expected=extreme)) == 1
+    assert (len(used(session)), next_at(session)) == (1, NOON + HOUR)
+
+
 # At the same time
 
 
