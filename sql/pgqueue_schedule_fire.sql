@@ -42,6 +42,6 @@ begin
     update pgqueue_schedule s set next_at = p_next_at where s.name = p_name;
     -- Slots that long before are not asked for again.  Not by the clock: catching up may itself be about old slots.
     delete from pgqueue_schedule_slot l
-    where l.name = p_name and l.slot_at < greatest(p_expected_at, -9000000000000000000) - 90 * 86400000::bigint;
+    where l.name = p_name and l.slot_at < greatest(p_expected_at, -9223372029078775808) - 90 * 86400000::bigint;
 end
 $$;
