@@ -185,7 +185,7 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
             f"The queue is in the database {database!r}, but DATABASE_ROUTERS let no migration of "
             f"{PgQueueConfig.label!r} run there.",
             hint='Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
-            id="pgqueue.E005",
+            id="pgqueue.E007",
         )
         for database in sorted(wanted)
         if not router.allow_migrate(database, PgQueueConfig.label)

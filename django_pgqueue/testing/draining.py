@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
@@ -92,6 +92,8 @@ class InsideTheTest(Execution):
             if connection.in_atomic_block and (savepoint := connection.savepoint())
         ]
         try:
+            if registry.is_async(self.message.task or ""):
+                return async_to_sync(self._acall)()  # with its timeout
             return super()._call()
         finally:
             for connection, savepoint in opened:

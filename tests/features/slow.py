@@ -69,6 +69,11 @@ async def stay_async(word: str) -> None:
         raise
 
 
+@task(timeout=0.05)
+async def nap() -> None:
+    await asyncio.sleep(LONGEST_WAIT_SECONDS)
+
+
 @task(takes_context=True, timeout=TIMEOUT_SECONDS, max_attempts=2, backoff=at_once)
 async def stay_async_at_first(context: TaskContext[Any, Any]) -> int:
     if context.attempt == 1:

@@ -12,10 +12,10 @@ from django.test import TestCase, TransactionTestCase
 
 from django_pgqueue import bulk
 from django_pgqueue.compat import TaskResultStatus
-from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.exceptions import PgQueueError, TaskTimeout
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, drain, inline
-from tests.features import shelf
+from tests.features import shelf, slow
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import Settings
@@ -43,6 +43,11 @@ class TestInline:
         with inline():
             result = shelf.fail_three_times.enqueue()
         assert (result.status, result.attempts) == (FAILED, 3)
+
+    def test_an_async_task_ends_on_time(self) -> None:
+        with inline():
+            result = slow.nap.enqueue()
+        assert result.errors[0].exception_class is TaskTimeout
 
     def test_what_is_scheduled_stays(self) -> None:
         with inline():
