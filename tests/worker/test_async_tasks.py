@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.worker.tasks import (
     fail_on,
     fail_once_on,
@@ -50,13 +48,22 @@ def test_a_coroutine_is_tried_again_and_knows_what_was_before(start: Start) -> N
     assert statuses(result) == ["retried", "succeeded"]
 
 
-@pytest.mark.parametrize("how", ["exception", "exit", "interrupt", "cancelled", "base"])
-def test_a_coroutine_that_fails_takes_nobody_with_it(start: Start, how: str) -> None:
-    start("-v", "0", "--threads", "1", ready=False)
-    failed = ended(fail_on.enqueue(how))
-    assert failed.status == "FAILED"
-    assert len(failed.errors) == 1
+def test_a_coroutine_that_fails_takes_nobody_with_it(start: Start) -> None:
+    worker = start("-v", "0", "--threads", "1", ready=False)
+    errors = {
+        "exception": "builtins.ValueError",
+        "exit": "builtins.SystemExit",
+        "interrupt": "builtins.KeyboardInterrupt",
+        "cancelled": "asyncio.exceptions.CancelledError",
+        "base": "builtins.GeneratorExit",
+    }
+    for how, path in errors.items():
+        failed = ended(fail_on.enqueue(how))
+        assert failed.status == "FAILED"
+        assert [error.exception_class_path for error in failed.errors] == [path]
     assert ended(fail_on.enqueue("not")).return_value == "not"
+    assert "crashed" not in worker.output
+    assert worker.stop() == 0
 
 
 def test_something_that_a_coroutine_has_started_can_not_end_the_loop(start: Start, diary: Diary) -> None:

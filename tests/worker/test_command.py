@@ -145,22 +145,20 @@ def test_an_unreachable_database_is_told(start: Start, environment: dict[str, st
 
 
 def test_it_says_one_line_a_job(start: Start) -> None:
-    failing = (fail.using(max_attempts=2).enqueue("twice"), fail.enqueue("two\nlines"))
-    results: list[AnyTaskResult] = [write.enqueue("x"), *failing]
+    done: AnyTaskResult = write.enqueue("x")
+    retried, failed = fail.using(max_attempts=2).enqueue("twice"), fail.enqueue("two\nlines")
     worker = start("--threads", "1", "--burst", ready=False)
     assert worker.ends() == 0
     lines = [line for line in worker.output.splitlines() if " id=" in line and "Task id" not in line]
     assert [re.sub(r"^[-\d]+ [:,\d]+ ", "", line) for line in lines if "in_seconds" not in line] == [
-        RegEx(rf"INFO    succeeded id={results[0].id} task=tests\.worker\.tasks\.write attempt=1 ms=\d+\.\d"),
+        RegEx(rf"INFO    succeeded id={done.id} task=tests\.worker\.tasks\.write attempt=1 ms=\d+\.\d"),
         RegEx(
-            rf"ERROR   failed id={results[2].id} task=tests\.worker\.tasks\.fail attempt=1 ms=\d+\.\d "
+            rf"ERROR   failed id={failed.id} task=tests\.worker\.tasks\.fail attempt=1 ms=\d+\.\d "
             r"error=builtins\.ValueError: two lines"
         ),
     ]
     assert [line for line in lines if "in_seconds" in line] == [
-        RegEx(
-            rf".* WARNING retried id={results[1].id} .* attempt=1 .* in_seconds=\d\.\d error=builtins.ValueError: twice"
-        )
+        RegEx(rf".* WARNING retried id={retried.id} .* attempt=1 .* in_seconds=\d\.\d error=builtins.ValueError: twice")
     ]
 
 
