@@ -11,7 +11,7 @@ from django.db import connections
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from tests.sql.sessions import Session
+from tests.sql.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,9 @@ class Sessions:
 
     def _new(self) -> Session:
         # A test that goes wrong may wait for a lock that nobody gives back: it should say so, and not hang.
-        return Session(psycopg.connect(self.conninfo, options="-c statement_timeout=45s"))
+        return Session(
+            psycopg.connect(self.conninfo, options="-c statement_timeout=45s", application_name=IDLE_SESSIONS)
+        )
 
     def close(self) -> None:
         for session in self.idle:

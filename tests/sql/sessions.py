@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import psycopg
 
 T = TypeVar("T")
+IDLE_SESSIONS = "pgqueue tests, kept for the next one"
+"""Their application_name, for tests that look for sessions which somebody has left behind."""
 SECONDS = 30.0
 NOON = 1_700_000_000_000
 """A time for clocks that are set by hand, in epoch ms: 2023-11-14 22:13:20 UTC."""

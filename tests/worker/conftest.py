@@ -13,6 +13,7 @@ from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 from example_project.database import database_url
+from tests.sql.sessions import IDLE_SESSIONS
 from tests.waiting import wait_until
 from tests.worker.diary import FOLDER, Diary
 from tests.worker.processes import QWorker
@@ -98,7 +99,10 @@ class Session:
     def strangers(self) -> list[int]:
         """The server processes of those sessions on this database that are not this process's: the workers'."""
         found = self.rows(
-            "select pid from pg_stat_activity where datname = current_database() and pid <> all (%s)", self.ours
+            "select pid from pg_stat_activity where datname = current_database() and pid <> all (%s) "
+            "and application_name <> %s",
+            self.ours,
+            IDLE_SESSIONS,
         )
         return [pid for [pid] in found]
 
