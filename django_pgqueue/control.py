@@ -1,23 +1,27 @@
 """What people do to jobs, queues and schedules: cancel, pause, resume, run now.
 
-Each works on Django's connection and so is part of the caller's transaction.
+Each works on Django's connection and so is part of the caller's transaction.  ``database``: alias of the one that has
+the queue (default: that of the default backend; of a result: that of its backend).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
 from django_pgqueue import content, functions, schedule
+from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.compat import task_backends
 from django_pgqueue.exceptions import InvalidMessage, InvalidSchedule
 from django_pgqueue.recurrence import Rule
+from django_pgqueue.routers import default_database
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
 
 
-def cancel(result: AnyTaskResult | str | int, *, database: str = "default") -> str | None:
+def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) -> str | None:
     """Cancels a job, given its result or its id.
 
     Answers "cancelled" where it had not begun, "requested" where it runs (the task sees ``context.cancelled`` within
@@ -31,50 +35,58 @@ def cancel(result: AnyTaskResult | str | int, *, database: str = "default") -> s
     message_id = results.message_id_of(result if isinstance(result, (str, int)) else result.id)
     if message_id is None:
         return None
+    connection = _connection(database, result)
     for _ in range(2):  # it may come back into the queue, or leave it, between one look and the other
-        if functions.message_cancel(connections[database], [message_id]):
+        if functions.message_cancel(connection, [message_id]):
             return "cancelled"
-        if functions.message_request_cancel(connections[database], [message_id]):
+        if functions.message_request_cancel(connection, [message_id]):
             return "requested"
     return None
 
 
-def pause(queue: str, *, by: str | None = None, database: str = "default") -> None:
+def pause(queue: str, *, by: str | None = None, database: str | None = None) -> None:
     """Pauses a queue: what runs goes on, what comes waits.  ``by``: who did it, shown to those who wonder."""
-    functions.queue_pause(connections[database], _checked(queue), by)
+    functions.queue_pause(_connection(database), _checked(queue), by)
 
 
-def resume(queue: str, *, database: str = "default") -> bool:
+def resume(queue: str, *, database: str | None = None) -> bool:
     """Resumes a queue.  False: it was not paused."""
-    return functions.queue_resume(connections[database], _checked(queue))
+    return functions.queue_resume(_connection(database), _checked(queue))
 
 
-def pause_schedule(name: str, *, database: str = "default") -> bool:
+def pause_schedule(name: str, *, database: str | None = None) -> bool:
     """Pauses a schedule: nothing is enqueued until it is resumed.  False: it was paused already."""
-    return functions.schedule_pause(connections[database], _known(name, database).name)
+    return functions.schedule_pause(_connection(database), _known(name, database).name)
 
 
-def resume_schedule(name: str, *, database: str = "default") -> bool:
+def resume_schedule(name: str, *, database: str | None = None) -> bool:
     """Resumes a schedule with its next slot: those that passed meanwhile were not missed.  False: it was not paused."""
-    known, connection = _known(name, database), connections[database]
+    known, connection = _known(name, database), _connection(database)
     rule = Rule(cron=known.cron, interval_ms=known.interval_ms, timezone=known.timezone)
     next_at = schedule.not_before(rule.first_after(functions.now(connection)))
     return functions.schedule_resume(connection, name, next_at=next_at)
 
 
-def run_schedule(name: str, *, database: str = "default") -> int:
+def run_schedule(name: str, *, database: str | None = None) -> int:
     """Enqueues the job of a schedule now, beside its slots, and answers the id of its message."""
-    message_id = functions.schedule_run(connections[database], _known(name, database).name)
+    message_id = functions.schedule_run(_connection(database), _known(name, database).name)
     assert message_id is not None  # noqa: S101 -- it is known
     return message_id
 
 
-def _known(name: str, database: str) -> functions.KnownSchedule:
-    found, _ = functions.schedules(connections[database], [name])
+def _known(name: str, database: str | None) -> functions.KnownSchedule:
+    found, _ = functions.schedules(_connection(database), [name])
     if not found:
         message = f"There is no schedule {name!r}. Workers make those of the project's code when they start."
         raise InvalidSchedule(message)
     return found[0]
+
+
+def _connection(database: str | None, result: AnyTaskResult | str | int | None = None) -> Any:
+    if database is None and result is not None and not isinstance(result, (str, int)):
+        backend = task_backends[result.backend]
+        database = backend.settings.database if isinstance(backend, PgQueueBackend) else None
+    return connections[database or default_database()]
 
 
 def _checked(queue: str) -> str:

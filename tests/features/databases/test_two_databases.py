@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.db import connections, transaction
 
-from django_pgqueue import bulk
+from django_pgqueue import bulk, control
 from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, clock, drain, inline
@@ -71,6 +71,22 @@ def test_drain_and_its_friends_go_there() -> None:
 def test_bulk_goes_there() -> None:
     bulk.enqueue_many(note, range(3))
     assert (len(ids("jobs")), len(ids("default"))) == (3, 0)
+
+
+def test_control_goes_there() -> None:
+    there, here = note.enqueue(), note.using(backend="here").enqueue()
+    assert control.cancel(here) == "cancelled"
+    assert (ids("jobs"), ids("default")) == ([there.id], [])
+    assert control.cancel(there.id) == "cancelled"
+    assert ids("jobs") == []
+    control.pause("default")
+    note.enqueue()
+    note.using(backend="here").enqueue()
+    assert drain() == []
+    assert len(drain(backend="here")) == 1
+    assert not control.resume("default", database="default")
+    assert control.resume("default")
+    assert len(drain()) == 1
 
 
 def test_a_job_writes_in_the_project_s_database() -> None:
