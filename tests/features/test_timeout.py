@@ -90,10 +90,14 @@ class TestThreads:
         started(diary, "x")
         assert len(effects.writers()) == 1
         consume()
-        assert ended(result).return_value == 2
+        started(diary, "x", attempt=2)
+        assert len(effects.writers()) == 2
         diary.allow("x-1")
-        wait_until(lambda: "x, late" in diary.words() and not effects.writers(), "the thread has tried to commit")
-        assert effects() == ["x, attempt 2"]
+        wait_until(lambda: "x, late" in diary.words() and len(effects.writers()) == 1, "the thread has tried to commit")
+        assert effects() == []
+        diary.allow("x-2")
+        assert ended(result).return_value == 2
+        assert effects() == ["x, attempt 2", "x, early 2"]
         assert statuses(result) == ["retried", "succeeded"]
 
     def test_the_time_counts_from_the_start_of_the_job(self, consume: Consume) -> None:
@@ -135,6 +139,15 @@ class TestReplacement:
         assert ended(other).return_value != ended(behind[0]).return_value
         assert [(ended(result).attempts, statuses(result)) for result in behind] == [(1, ["succeeded"])] * 5
         assert statuses(other) == ["succeeded"]
+
+    def test_what_was_claimed_ahead_is_run_by_the_fresh_process_as_its_first_attempt(self, start: Start) -> None:
+        for _ in range(30):  # so short that the worker claims many at a time
+            slow.whoami.enqueue()
+        slow.stay.enqueue("x")
+        behind = [slow.whoami.enqueue() for _ in range(30)]
+        start("--threads", "1", "--lock-seconds", "600", "-v", "0", ready=False)
+        assert {(ended(result).attempts, *statuses(result)) for result in behind} == {(1, "succeeded")}
+        assert len({result.return_value for result in behind}) == 1
 
     def test_who_does_not_end_within_grace_is_run_again(self, start: Start, diary: Diary) -> None:
         slow.stay.enqueue("x")
