@@ -41,8 +41,9 @@ def test_who_found_less_looks_again_in_a_moment_and_then_less_and_less_often(idl
 
 def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_he_does(idleness: Idleness) -> None:
     looked_in_vain(idleness, 10.0, 10.1 + AWAKE_SECONDS)
-    assert idleness.wants_to_sleep
+    wanted_to_sleep = idleness.wants_to_sleep
     idleness.fell_asleep()
+    assert wanted_to_sleep
     assert idleness.asleep
     assert not idleness.wants_to_sleep
     assert idleness.next_look <= 10.1 + AWAKE_SECONDS
