@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -34,11 +35,44 @@ def everything() -> "dict[str, bool]":
     if oldest == newest:
         say("NOTE: there is only one Python here, so the oldest and the newest pair can not both be tested.")
     results = {"lint": run(pythons[newest], "tests/ci.py", LINT)}
-    for version in sorted({oldest, newest}):
-        title = "tests on Python {}.{}".format(*version)
-        say("\n=== " + title)
-        results[title] = run(command(version, pythons[version]), "tests")
+    commands = {
+        "tests on Python {}.{}".format(*version): [command(version, pythons[version]), "tests"]
+        for version in sorted({oldest, newest})
+    }
+    results.update(side_by_side(commands) if "DATABASE_URL" not in os.environ else one_by_one(commands))
     return results
+
+
+def one_by_one(commands: "dict[str, list[str]]") -> "dict[str, bool]":
+    results = {}
+    for title, words in commands.items():
+        say("\n=== " + title)
+        results[title] = run(*words)
+    return results
+
+
+def side_by_side(commands: "dict[str, list[str]]") -> "dict[str, bool]":
+    """Each with a server of its own: the tests wait more than they compute. What they say is shown in turn."""
+    with tempfile.TemporaryDirectory(prefix="pgqueue-ci-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        started = []
+        for number, (title, words) in enumerate(commands.items()):
+            say("\n$ {}  (its output comes when it has ended)".format(" ".join(words)))
+            output = folder / "output-{}".format(number)
+            environment = dict(os.environ, PGQUEUE_POSTGRES_HOME=str(folder / "postgres-{}".format(number)))
+            with output.open("wb") as file:
+                process = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=environment
+                )
+            started.append((title, process, output))
+        return {title: told(title, process, output) for title, process, output in started}
+
+
+def told(title: str, process: "subprocess.Popen[bytes]", output: Path) -> bool:
+    passed = process.wait() == 0
+    say("\n=== {}\n{}\n({})".format(title, output.read_text(errors="replace"), "passed" if passed else "FAILED"))
+    return passed
 
 
 def command(version: "tuple[int, int]", path: str) -> str:
