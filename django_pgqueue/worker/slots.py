@@ -237,7 +237,7 @@ class Coroutines:
         # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
         # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.
         if getattr(SyncToAsync.single_thread_executor, "_threads", True):
-            cleaning = asyncio.create_task(sync_to_async(leave_connections_clean)(message))
+            cleaning = asyncio.create_task(sync_to_async(leave_connections_clean)(message, shared=bool(self._begun)))
             self._cleaning.add(cleaning)
             cleaning.add_done_callback(self._cleaning.discard)
 
@@ -260,8 +260,11 @@ def timeout_seconds(message: Received) -> float | None:
         return None
 
 
-def leave_connections_clean(message: Received) -> None:
-    """What a task did to this thread's connections must not reach the next one."""
+def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
+    """What a task did to this thread's connections must not reach the next one.
+
+    ``shared``: other tasks use them just now, and may be reading from a cursor.
+    """
     for connection in connections.all(initialized_only=True):
         if connection.connection is not None and (connection.in_atomic_block or not connection.get_autocommit()):
             logger.error(
@@ -274,7 +277,8 @@ def leave_connections_clean(message: Received) -> None:
             connection.close()
         if getattr(connection.connection, "closed", False):
             connection.close()  # below Django, which would go on with it
-        connection.close_if_unusable_or_obsolete()
+        if not shared or (connection.errors_occurred and connection.connection and not connection.is_usable()):
+            connection.close_if_unusable_or_obsolete()
         if django_settings.DEBUG:
             connection.queries_log.clear()
 

@@ -298,12 +298,16 @@ def cancel_yourself(context: Context) -> None:
     context.raise_if_cancelled()
 
 
-@task
-async def wait_until_allowed(word: str) -> None:
+async def allowed(word: str) -> None:
     diary = Diary.of_this_process()
     diary.write(word)
     while not diary.is_allowed(word):  # noqa: ASYNC110 -- what it waits for is outside
         await asyncio.sleep(0.01)
+
+
+@task
+async def wait_until_allowed(word: str) -> None:
+    await allowed(word)
 
 
 @task
@@ -415,3 +419,19 @@ def say_and_fail(context: Context) -> None:
         raise OSError("no network")
     diary.write("again")
     diary.wait_for("end")
+
+
+# Coroutines
+
+
+@task
+async def read_slowly(word: str) -> int:
+    """Stands still in the middle of what it reads from the server, until the test allows it to go on."""
+    from django_pgqueue.models import Worker
+
+    number = 0
+    async for _ in Worker.objects.order_by("id").aiterator(chunk_size=10):
+        number += 1
+        if number == 1:
+            await allowed(word)
+    return number
