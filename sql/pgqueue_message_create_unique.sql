@@ -65,8 +65,8 @@ begin
             update pgqueue_message m
             set content = p_content, queue = p_queue, task = p_task, priority = p_priority,
                 dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
-                max_attempts = p_max_attempts, unique_until_started = p_until_started, state = null, last_error = null,
-                progress = null
+                max_attempts = m.attempt + p_max_attempts,  -- all of them, whatever the earlier call has had
+                unique_until_started = p_until_started, state = null, last_error = null, progress = null
             where m.unique_key = p_unique_key and m.worker is null
             returning m.id, m.queue into p_id, v_queue;
         end if;

@@ -74,6 +74,20 @@ def test_replace_forgets_what_earlier_attempts_left(session: Session) -> None:
     assert (message.content, message.unique_until_started) == ("second", True)
 
 
+@pytest.mark.parametrize("error", [ERROR, None], ids=["retried", "deferred"])
+def test_what_replaces_has_all_its_attempts_before_it(session: Session, error: Any) -> None:
+    create(session, "first", max_attempts=4)
+    for _ in range(3):
+        session.value("pgqueue_message_defer", **token(session.take()), error=error)
+    create(session, "second", on_conflict="replace", max_attempts=2)
+    assert session.value("pgqueue_message_defer", **token(session.take()), error=ERROR) == "retried"
+    assert session.value("pgqueue_message_defer", **token(session.take()), error=ERROR) == "failed"
+    create(session, "third", max_attempts=4)
+    session.value("pgqueue_message_defer", **token(session.take()))
+    create(session, "fourth", on_conflict="replace", max_attempts=None)
+    assert session.take().max_attempts is None
+
+
 # Who waits for whom
 
 
