@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -207,12 +206,10 @@ class TestInAWorker:
             functions.message_create(session.connection, '{"args": [], "kwargs": {}}', task=nothing.module_path)
         with session.connection.transaction():
             assert functions.message_dequeue(session.connection, tasks=True) == []
-            threading.Thread(target=pause_once_more).start()
-            wait_until(lambda: bool(paused()), "it is paused")
-            resume("default")
+            with connection.cursor() as cursor:
+                cursor.execute("set lock_timeout = '2s'")
+            try:
+                resume("default")
+            finally:
+                connection.close()
         assert len(functions.message_dequeue(session.connection, limit=50, tasks=True)) == 16
-
-
-def pause_once_more() -> None:
-    pause("default")
-    connection.close()
