@@ -119,7 +119,7 @@ class TestInAWorker:
         for n in range(2):
             tasks.say.enqueue([n / 10, f"number {n}"])
         consume()
-        progress = Message.objects.exclude(progress=None).order_by("id")
+        progress = Message.objects.exclude(progress__isnull=True).order_by("id")
         wait_until(lambda: progress.count() == 2, "both are written")
         assert [message.progress for message in progress] == [
             {"fraction": 0.0, "text": "number 0"},
@@ -169,7 +169,7 @@ class TestInAWorker:
         """An atomic one's own transaction is not committed yet."""
         results = [tasks.say_in_a_transaction.enqueue(), tasks.say_in_a_coroutine.enqueue()]
         consume()
-        progress = Message.objects.exclude(progress=None).order_by("id")
+        progress = Message.objects.exclude(progress__isnull=True).order_by("id")
         wait_until(lambda: progress.count() == 2, "both are written")
         texts = {progress["text"] for progress in progress.values_list("progress", flat=True) if progress}
         assert texts == {"in a transaction", "in a coroutine"}
