@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import connection
 
+from django_pgqueue import functions
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import Retry
 from django_pgqueue.models import Attempt, Message
@@ -224,6 +226,15 @@ class TestDefer:
             message.defer(error=error)
         assert queue.receive() is None
         assert Attempt.objects.filter(status="failed", final=True).count() == 1
+
+    def test_what_has_no_number_of_its_own_has_the_caller_s_less_those_that_were_deferred(self) -> None:
+        """In SQL, where a consumer in another language counts on it."""
+        functions.message_create(connection, "{}", max_attempts=None)
+        answers = []
+        for error in [None] * 4 + [functions.Error(message="no network")] * 3:
+            [held] = functions.message_dequeue(connection)
+            answers.append(functions.message_defer(connection, held, error=error, max_attempts=3))
+        assert answers == ["deferred"] * 4 + ["retried", "retried", "failed"]
 
 
 class TestWhichErrors:
