@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING
 from tests.waiting import SECONDS, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
+MANAGE = """
+import ctypes, signal, sys
+from django.core.management import execute_from_command_line
+if prctl := getattr(ctypes.CDLL(None), "prctl", None):
+    prctl(1, signal.SIGTERM)  # when the tests are killed, nobody else tells it to stop
+execute_from_command_line(["manage.py", *sys.argv[1:]])
+"""
+"""What every project's manage.py does, and no more."""
 
 
 class QWorker:
@@ -25,7 +33,7 @@ class QWorker:
         self._output = output
         with output.open("w") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "django", "qworker", *arguments],
+                [sys.executable, "-c", MANAGE, "qworker", *arguments],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -95,9 +103,9 @@ class QWorker:
         self.process.wait()
         wait_until(lambda: not self.alive, "the processes are gone")
 
-    def _wait(self, condition: object, what: str, seconds: float = SECONDS) -> None:
+    def _wait(self, condition: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
         try:
-            wait_until(condition, what, seconds)  # type: ignore[arg-type]
+            wait_until(condition, what, seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}, but it said:\n{self.output}") from None
 

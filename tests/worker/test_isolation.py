@@ -47,5 +47,5 @@ def test_context_variables_are_each_jobs_own(start: Start) -> None:
 
 
 def test_debug_does_not_keep_the_queries_of_all_jobs(start: Start) -> None:
-    start("--threads", "1", PGQUEUE_TEST_DEBUG="1")
+    start("--threads", "1", "--noreload", PGQUEUE_TEST_DEBUG="1")
     assert [ended(count_queries.enqueue()).return_value for _ in range(3)] == [0, 0, 0]
