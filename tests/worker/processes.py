@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
-MANAGE = """
-import ctypes, signal, sys
-from django.core.management import execute_from_command_line
-if prctl := getattr(ctypes.CDLL(None), "prctl", None):
-    prctl(1, signal.SIGTERM)  # when the tests are killed, nobody else tells it to stop
-execute_from_command_line(["manage.py", *sys.argv[1:]])
-"""
-"""What every project's manage.py does, and no more."""
 
 
 class QWorker:
@@ -33,7 +25,7 @@ class QWorker:
         self._output = output
         with output.open("w") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", MANAGE, "qworker", *arguments],
+                [sys.executable, "-m", "tests.worker.manage", "qworker", *arguments],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
