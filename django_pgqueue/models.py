@@ -9,7 +9,7 @@ from django_pgqueue.fields import EpochField, IdsField, NamesField
 
 
 class Message(models.Model):
-    """Work that waits or runs.  Change it through the SQL functions (``functions.py``), which know the locks."""
+    """Work that waits or runs.  Change it through the SQL functions (``functions``), which know the locks."""
 
     id = models.BigAutoField(primary_key=True)
     dequeue_at = EpochField()

@@ -1,0 +1,249 @@
+"""Takes messages, keeps them, and ends their attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_pgqueue.functions.connection import answered_ids
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Sequence
+
+    from django_pgqueue.functions.connection import Connection
+    from django_pgqueue.functions.error import Error
+
+
+@dataclass(slots=True)
+class Received:
+    """A message as its consumer holds it: ``(id, attempt, worker)`` is the token that ends the attempt."""
+
+    id: int
+    attempt: int
+    max_attempts: int | None
+    priority: int
+    queue: str
+    channel: str | None
+    task: str | None
+    worker: str
+    dequeue_at: int
+    created_at: dt.datetime
+    locked_at: dt.datetime
+    content: str
+    headers: str | None
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Where the last dequeue of one priority of a queue stopped: the next one may begin there."""
+
+    queue: str
+    priority: int
+    dequeue_at: int
+    id: int
+
+
+DEQUEUE = """
+select id, attempt, max_attempts, priority, queue, channel, task, worker, dequeue_at, created_at, locked_at,
+       content::text, headers::text, state::text
+from pgqueue_message_dequeue(
+    %s::text[], %s, %s, %s, %s::text[], %s, %s::text[], %s::integer[], %s::bigint[], %s::bigint[])
+"""
+
+# A claim that a crash of the server undoes has simply not happened: it need not wait for the disk.  The setting ends
+# with the transaction, so the statement must be a transaction of its own.
+DEQUEUE_UNFLUSHED = (
+    "with setting as materialized (select set_config('synchronous_commit', 'off', true))"
+    + DEQUEUE.replace("from pgqueue_message_dequeue", "from setting cross join lateral pgqueue_message_dequeue")
+)
+
+
+def message_dequeue(
+    connection: Connection,
+    *,
+    queues: Sequence[str] | None = None,
+    exclude_queues: Sequence[str] = (),
+    limit: int = 1,
+    lock_ms: int = 60_000,
+    worker: str | None = None,
+    tasks: bool = False,
+    floors: Sequence[Floor] | None = None,
+    flush: bool = True,
+) -> list[Received]:
+    """Takes and locks ready messages.  ``flush=False``: the claim's own transaction does not wait for the disk."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            DEQUEUE if flush else DEQUEUE_UNFLUSHED,
+            (
+                None if queues is None else list(queues),
+                limit,
+                lock_ms,
+                worker,
+                list(exclude_queues),
+                tasks,
+                None if floors is None else [floor.queue for floor in floors],
+                None if floors is None else [floor.priority for floor in floors],
+                None if floors is None else [floor.dequeue_at for floor in floors],
+                None if floors is None else [floor.id for floor in floors],
+            ),
+        )
+        return [Received(*row) for row in cursor.fetchall()]
+
+
+@dataclass(slots=True)
+class Success:
+    """An attempt that succeeded, to be completed: ``result`` is JSON text or None."""
+
+    id: int
+    attempt: int
+    result: str | None = None
+    started_at: dt.datetime | None = None
+    finished_at: dt.datetime | None = None
+
+
+COMPLETE = """
+select pgqueue_message_complete(%s::bigint[], %s::integer[], %s, %s::jsonb[], %s::timestamptz[], %s::timestamptz[])
+"""
+
+
+def message_complete(connection: Connection, successes: Iterable[Success], *, worker: str) -> set[int]:
+    """Completes attempts and answers the ids of those that were ours; the others were lost."""
+    # Of two attempts at one message only the later one can be ours, and the SQL takes the first that it meets.
+    ends = sorted(successes, key=lambda success: (success.id, -success.attempt))
+    results = [end.result for end in ends]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            COMPLETE,
+            (
+                _array(end.id for end in ends),
+                _array(end.attempt for end in ends),
+                worker,
+                results if any(result is not None for result in results) else None,
+                _array(_timestamp(end.started_at) for end in ends),
+                _array(_timestamp(end.finished_at) for end in ends),
+            ),
+        )
+        return {row[0] for row in cursor.fetchall()}
+
+
+def _array(items: Iterable[object]) -> str:
+    """An array's text, of items without commas or quotes: psycopg's general way costs ten times as much."""
+    return f"{{{','.join(map(str, items))}}}"
+
+
+def _timestamp(moment: dt.datetime | None) -> str:
+    return "null" if moment is None else moment.isoformat()
+
+
+DEFER = """
+select pgqueue_message_defer(
+    %s::bigint, %s::integer, %s, coalesce(cast(%s as bigint), pgqueue_now() + %s::bigint), %s::jsonb, %s::jsonb,
+    %s::timestamptz, %s::timestamptz, %s)
+"""
+
+
+def message_defer(
+    connection: Connection,
+    message: Received,
+    *,
+    delay_ms: int = 0,
+    dequeue_at: int | None = None,
+    state: str | None = None,
+    error: Error | None = None,
+    started_at: dt.datetime | None = None,
+    finished_at: dt.datetime | None = None,
+    max_attempts: int = 1,
+) -> str | None:
+    """Puts a message back.  Answers "deferred", "retried", "failed" or "cancelled"; None: the attempt was lost.
+
+    ``max_attempts`` is for messages that have none of their own.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            DEFER,
+            (
+                message.id,
+                message.attempt,
+                message.worker,
+                dequeue_at,
+                delay_ms,
+                state,
+                None if error is None else error.as_json(),
+                started_at,
+                finished_at,
+                max_attempts,
+            ),
+        )
+        status: str | None = cursor.fetchone()[0]
+        return status
+
+
+FAIL = "select pgqueue_message_fail(%s::bigint, %s::integer, %s, %s::jsonb, %s::timestamptz, %s::timestamptz)"
+
+
+def message_fail(
+    connection: Connection,
+    message: Received,
+    *,
+    error: Error,
+    started_at: dt.datetime | None = None,
+    finished_at: dt.datetime | None = None,
+) -> bool:
+    """Gives a message up.  False: the attempt was lost."""
+    with connection.cursor() as cursor:
+        cursor.execute(FAIL, (message.id, message.attempt, message.worker, error.as_json(), started_at, finished_at))
+        return bool(cursor.fetchone()[0])
+
+
+CANCEL = "select pgqueue_message_cancel(%s::bigint, %s::integer, %s, %s::jsonb, %s::timestamptz, %s::timestamptz)"
+
+
+def message_cancelled(
+    connection: Connection,
+    message: Received,
+    *,
+    error: Error,
+    started_at: dt.datetime | None = None,
+    finished_at: dt.datetime | None = None,
+) -> bool:
+    """Ends an attempt that was asked to stop.  False: the attempt was lost."""
+    with connection.cursor() as cursor:
+        cursor.execute(CANCEL, (message.id, message.attempt, message.worker, error.as_json(), started_at, finished_at))
+        return bool(cursor.fetchone()[0])
+
+
+def message_release(connection: Connection, messages: Iterable[Received], *, worker: str) -> set[int]:
+    """Gives back messages that were not started, without counting the attempt."""
+    held = sorted((message.id, message.attempt) for message in messages)
+    return answered_ids(
+        connection,
+        "select pgqueue_message_release(%s::bigint[], %s::integer[], %s)",
+        ([id_ for id_, _ in held], [attempt for _, attempt in held], worker),
+    )
+
+
+def message_heartbeat(connection: Connection, messages: Iterable[Received], *, worker: str, lock_ms: int) -> set[int]:
+    """Lengthens locks and answers the ids of those that were ours; the others were lost."""
+    held = sorted((message.id, message.attempt) for message in messages)
+    return answered_ids(
+        connection,
+        "select pgqueue_message_heartbeat(%s::bigint[], %s::integer[], %s, %s)",
+        ([id_ for id_, _ in held], [attempt for _, attempt in held], worker, lock_ms),
+    )
+
+
+def message_progress(connection: Connection, message: Received, progress: str) -> bool:
+    """Says how far a message is.  False: the attempt was lost."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_message_progress(%s::bigint, %s::integer, %s, %s::jsonb)",
+            (message.id, message.attempt, message.worker, progress),
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def message_cancellations(connection: Connection, ids: Iterable[int], *, worker: str) -> set[int]:
+    """Which of the messages that a worker holds it was asked to stop."""
+    return answered_ids(connection, "select pgqueue_message_cancellations(%s::bigint[], %s)", (sorted(ids), worker))

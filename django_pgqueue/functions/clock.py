@@ -1,0 +1,18 @@
+"""What time it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from django_pgqueue.functions.connection import Connection
+
+
+def now(connection: Connection) -> dt.datetime:
+    """What time it is for the queue."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_clock()")
+        moment: dt.datetime = cursor.fetchone()[0]
+        return moment

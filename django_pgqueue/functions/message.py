@@ -1,0 +1,51 @@
+"""What can be asked of messages, and done to them, by those who do not hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_pgqueue.functions.connection import answered_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from django_pgqueue.functions.connection import Connection
+
+
+def message_cancel(connection: Connection, ids: Iterable[int]) -> set[int]:
+    """Withdraws messages that wait and answers their ids."""
+    return answered_ids(connection, "select pgqueue_message_cancel(%s::bigint[])", (sorted(ids),))
+
+
+def message_request_cancel(connection: Connection, ids: Iterable[int]) -> set[int]:
+    """Asks the consumers of messages that run to stop, and answers which."""
+    return answered_ids(connection, "select pgqueue_message_request_cancel(%s::bigint[])", (sorted(ids),))
+
+
+def message_reschedule(connection: Connection, ids: Iterable[int], *, delay_ms: int = 0) -> set[int]:
+    """Makes messages that wait ready ``delay_ms`` from now and answers their ids."""
+    return answered_ids(
+        connection,
+        "select pgqueue_message_reschedule(%s::bigint[], pgqueue_now() + %s::bigint)",
+        (sorted(ids), delay_ms),
+    )
+
+
+def message_settle(connection: Connection, *, force: bool = False) -> int:
+    """Looks at messages that wait for others and answers how many need not wait any more."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_message_settle(p_force => %s)", (force,))
+        return int(cursor.fetchone()[0])
+
+
+def message_next_at(
+    connection: Connection, *, queues: Sequence[str] | None, exclude_queues: Sequence[str] = (), tasks: bool = False
+) -> tuple[int | None, int]:
+    """The earliest ``dequeue_at`` that waits in the queues, and what time it is: both in epoch ms."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_message_next_at(%s::text[], %s::text[], %s), pgqueue_now()",
+            (None if queues is None else list(queues), list(exclude_queues), tasks),
+        )
+        next_at, now = cursor.fetchone()
+        return next_at, now

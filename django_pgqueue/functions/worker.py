@@ -1,0 +1,50 @@
+"""Workers: that they are there, and whether they sleep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_pgqueue.functions.connection import Connection
+
+
+def worker_seen(
+    connection: Connection,
+    *,
+    worker: str,
+    queues: Sequence[str] | None,
+    exclude_queues: Sequence[str],
+    hostname: str,
+    pid: int,
+    slots: int,
+    asleep_ms: int | None,
+) -> None:
+    """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "with setting as materialized (select set_config('synchronous_commit', 'off', true)) "
+            "select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint) from setting",
+            (
+                worker,
+                None if queues is None else list(queues),
+                list(exclude_queues),
+                hostname,
+                pid,
+                slots,
+                asleep_ms,
+            ),
+        )
+
+
+def worker_wake(connection: Connection, queue: str) -> None:
+    """Wakes one sleeping worker of ``queue``, if there is one."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_wake(%s)", (queue,))
+
+
+def worker_gone(connection: Connection, worker: str) -> None:
+    """Signs a worker off."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_gone(%s)", (worker,))
