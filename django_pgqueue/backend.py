@@ -91,12 +91,9 @@ class PgQueueBackend(BaseTaskBackend):
         key = unique.key_of(task, call)
         if key is None:
             return functions.message_create(connection, text, **columns), True
-        on_conflict, until_started = (
-            getattr(task, "on_conflict", "keep"),
-            getattr(task, "unique_until", "finished") == "started",
-        )
+        until_started = getattr(task, "unique_until", "finished") == "started"
         return functions.message_create_unique(
-            connection, key, text, on_conflict=on_conflict, until_started=until_started, **columns
+            connection, key, text, on_conflict=unique.policy_of(task), until_started=until_started, **columns
         )
 
     def _holder(self, task: AnyTask, message_id: int) -> AnyTaskResult:

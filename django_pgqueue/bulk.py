@@ -156,7 +156,7 @@ class Bulk:
         key = unique.key_of(self.task, arguments)
         if key is not None:
             until_started = getattr(self.task, "unique_until", "finished") == "started"
-            columns |= {"unique_key": key, "on_conflict": getattr(self.task, "on_conflict", "keep")}
+            columns |= {"unique_key": key, "on_conflict": unique.policy_of(self.task)}
             columns |= {"until_started": until_started}
         return columns
 

@@ -33,6 +33,12 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> str | None:
     return f"{task.module_path}:{key}"
 
 
+def policy_of(task: AnyTask) -> str:
+    """What the SQL is told: it keeps what is there, and Python raises."""
+    on_conflict: str = getattr(task, "on_conflict", "keep")
+    return "keep" if on_conflict == "raise" else on_conflict
+
+
 def _own_key(declared: Any, call: dict[str, Any]) -> Any:
     if declared is True:
         return hashlib.sha256(json.dumps(call, sort_keys=True).encode()).hexdigest()

@@ -6,8 +6,9 @@
 --   ready       unlock_at is null and dequeue_at <= now
 --   running     unlock_at >  now
 --   expired     unlock_at <= now: its consumer went away, pgqueue_message_dequeue takes it over
--- unique_key is held by one message at a time, until it leaves the queue or, with unique_until_started, until its first
--- attempt begins.  cancel_requested_at asks the consumer that runs the message to stop.  progress is what it last said.
+-- unique_key is held by one message at a time: until it leaves the queue, or is asked to stop, or, with
+-- unique_until_started, until its first attempt begins.  pgqueue_message_unique_key_ix says who holds one.
+-- cancel_requested_at asks the consumer that runs the message to stop.  progress is what it last said.
 -- after_ids are messages that must have ended first: until then dequeue_at is out of reach, and pgqueue_message_settle
 -- looks at it at check_at, for the next time after checks looks.
 -- Times of the queue are milliseconds since 1970 (pgqueue_to_epoch), because dequeue_at may also be
@@ -59,6 +60,9 @@ create index pgqueue_message_ready_ix on pgqueue_message
 
 create index pgqueue_message_locked_ix on pgqueue_message (unlock_at) where unlock_at is not null;
 
-create unique index pgqueue_message_unique_key_ix on pgqueue_message (unique_key) where unique_key is not null;
+-- Computed, as a status is: nobody has to take the key from a message that begins or is asked to stop, and the history
+-- has it all the same.
+create unique index pgqueue_message_unique_key_ix on pgqueue_message (unique_key)
+    where unique_key is not null and cancel_requested_at is null and (attempt = 0 or not unique_until_started);
 
 create index pgqueue_message_check_ix on pgqueue_message (check_at) where check_at is not null;

@@ -21,11 +21,13 @@ set jit = off
 as $$
 -- Enqueues one message unless another one holds p_unique_key, and answers the id of the message that now does and
 -- whether it was created by this call.  The key is held until the message leaves the queue or, with p_until_started,
--- until its first attempt begins.  What happens to a message that holds the key and waits:
+-- until its first attempt begins; one that was asked to stop (pgqueue_message_request_cancel) has given it up, so that
+-- what is enqueued after that will run.  What happens to a message that holds the key and waits:
 --   keep       nothing
 --   replace    it gets everything that was given here
 --   debounce   it gets the dequeue_at that was given here: it runs when nobody has asked for a while
--- A message that runs is left alone, whatever p_on_conflict says.  Nothing here breaks the caller's transaction.
+-- A message that runs is left alone, whatever p_on_conflict says.  No conflict breaks the caller's transaction; only
+-- another p_on_conflict is an error.
 -- Waits for a transaction that is about to enqueue the same key: whether there is a conflict depends on its end.
 -- Writes pgqueue_message; a message that is ready by this call wakes a sleeping worker.
 declare
@@ -33,13 +35,19 @@ declare
     v_running boolean;
     v_queue text;
 begin
+    if p_on_conflict in ('keep', 'replace', 'debounce') is not true then
+        raise 'p_on_conflict is %', quote_nullable(p_on_conflict)
+            using errcode = 'invalid_parameter_value', hint = 'It must be keep, replace or debounce.';
+    end if;
     loop
         insert into pgqueue_message as m (
             content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, unique_key,
             unique_until_started)
         values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers,
                 p_max_attempts, pgqueue_clock(now()), p_unique_key, p_until_started)
-        on conflict (unique_key) where unique_key is not null do nothing
+        on conflict (unique_key)
+            where unique_key is not null and cancel_requested_at is null and (attempt = 0 or not unique_until_started)
+            do nothing
         returning m.id into p_id;
         if found then
             p_created := true;
@@ -51,15 +59,18 @@ begin
 
         p_created := false;
         select m.id, m.worker is not null into p_id, v_running
-        from pgqueue_message m where m.unique_key = p_unique_key;
-        -- It may have ended, or begun and let go of the key, since the insert met it: then the key is free.
+        from pgqueue_message m
+        where m.unique_key = p_unique_key and m.cancel_requested_at is null
+          and (m.attempt = 0 or not m.unique_until_started);
+        -- It may have ended, or let go of the key, since the insert met it: then the key is free.
         continue when not found;
-        exit when v_running or p_on_conflict in ('replace', 'debounce') is not true;
+        exit when v_running or p_on_conflict = 'keep';
 
         -- What runs must not be locked, not even to look: its worker would wait for the end of the caller's transaction.
         if p_on_conflict = 'debounce' then
             update pgqueue_message m set dequeue_at = coalesce(p_dequeue_at, v_now)
-            where m.unique_key = p_unique_key and m.worker is null
+            where m.unique_key = p_unique_key and m.cancel_requested_at is null
+              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
             returning m.id, m.queue into p_id, v_queue;
         else
             update pgqueue_message m
@@ -67,7 +78,8 @@ begin
                 dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
                 max_attempts = m.attempt + p_max_attempts,  -- all of them, whatever the earlier call has had
                 unique_until_started = p_until_started, state = null, last_error = null, progress = null
-            where m.unique_key = p_unique_key and m.worker is null
+            where m.unique_key = p_unique_key and m.cancel_requested_at is null
+              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
             returning m.id, m.queue into p_id, v_queue;
         end if;
         continue when not found;  -- it began or ended since

@@ -110,8 +110,7 @@ begin
                 return query
                 with taken as (
                     update pgqueue_message u
-                    set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = v_worker, attempt = u.attempt + 1,
-                        unique_key = case when not u.unique_until_started then u.unique_key end
+                    set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = v_worker, attempt = u.attempt + 1
                     where u.ctid = any (array(
                         select m.ctid
                         from pgqueue_message m

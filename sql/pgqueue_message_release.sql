@@ -7,15 +7,26 @@ set jit = off
 as $$
 -- Gives back messages that the caller holds and has not started: they are ready again where they were in the queue,
 -- and the attempt does not count.  Answers the ids that were given back.  One that somebody asked to cancel meanwhile
--- (pgqueue_message_request_cancel) is among them, but leaves the queue as cancelled.
+-- (pgqueue_message_request_cancel) is among them, but leaves the queue as cancelled.  One whose unique key was to be
+-- held until it started has it back, unless another message holds it now, or is just about to.
 -- Locks rows of pgqueue_message in the order of ids.  Nothing else goes to the history: there was no attempt.
 declare
     v_message record;
     v_cancelled bigint[] := '{}';
+    v_keyed bigint[];
+    v_keys text[];
+    v_lock_timeout text := current_setting('lock_timeout');
 begin
+    select array_agg(m.id order by m.id), array_agg(m.unique_key order by m.id) into v_keyed, v_keys
+    from pgqueue_message m
+    where m.id = any (p_ids) and m.worker = p_worker and m.unique_key is not null
+      and m.unique_until_started and m.attempt = 1;
+
     for v_message in
         update pgqueue_message m
-        set unlock_at = null, locked_at = null, worker = null, progress = null, attempt = m.attempt - 1
+        set unlock_at = null, locked_at = null, worker = null, progress = null, attempt = m.attempt - 1,
+            -- Where it begins to hold its key again somebody else may be in the way, and that must stop none of these.
+            unique_key = case when not m.unique_until_started or m.attempt > 1 then m.unique_key end
         where m.id = any (p_ids)
           and m.worker = p_worker
           and m.attempt = p_attempts[array_position(p_ids, m.id)]
@@ -26,6 +37,21 @@ begin
         end if;
         return next v_message.id;
     end loop;
+
+    -- Who waits for the end of a transaction that takes the same key may wait for long: a worker has no time for that.
+    perform set_config('lock_timeout', '10ms', true) where v_keyed is not null;
+    for v_message in
+        select k.id, k.unique_key from unnest(v_keyed, v_keys) as k (id, unique_key)
+    loop
+        begin
+            update pgqueue_message m set unique_key = v_message.unique_key
+            where m.id = v_message.id and m.attempt = 0 and m.worker is null and m.unique_key is null;
+        exception
+            when unique_violation or lock_not_available then null;
+        end;
+    end loop;
+    perform set_config('lock_timeout', v_lock_timeout, true) where v_keyed is not null;
+
     if v_cancelled <> '{}' then
         perform pgqueue_message_cancel(v_cancelled);
     end if;

@@ -223,6 +223,19 @@ class TestUntil:
         diary.allow("third")
         assert ended(tasks.hold_the_key.enqueue("third")).id != first.id
 
+    def test_one_that_was_asked_to_stop_does_not_stand_in_for_a_new_call(self, consume: Consume, diary: Diary) -> None:
+        first = tasks.hold_the_key.enqueue("first")
+        consume()
+        wait_until(diary.words, "it runs")
+        assert cancel(first) == "requested"
+        second = tasks.hold_the_key.using(on_conflict="raise").enqueue("second")
+        assert enqueue_many(tasks.hold_the_key, ["third"]) == 1
+        assert Message.objects.count() == 2, "what came third is the second"
+        diary.allow("first")
+        diary.allow("second")
+        assert ended(second).id != ended(first).id
+        assert diary.words() == ["first", "second"]
+
 
 @pytest.mark.django_db(transaction=True)
 class TestRaces:

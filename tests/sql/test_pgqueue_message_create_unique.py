@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from tests.sql.sessions import NOON, Listener, concurrently, eventually, token, tokens
@@ -65,13 +66,40 @@ def test_until_started_it_is_held_until_the_first_attempt_begins(session: Sessio
     session.take()
     second, created = create(session, until_started=True)
     assert created
-    assert {message.id: message.unique_key for message in session.messages()} == {first: None, second: "invoice 7"}
+    assert create(session, until_started=True) == (second, False)
 
 
 def test_the_key_stands_in_the_history(session: Session) -> None:
     create(session)
     session.value("pgqueue_message_complete", **token(session.take()))
     assert session.history()[0].unique_key == "invoice 7"
+
+
+@pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
+def test_one_that_was_asked_to_stop_has_given_it_up(session: Session, on_conflict: str) -> None:
+    first, _ = create(session, "first")
+    held = session.take()
+    session.ids("pgqueue_message_request_cancel", ids=[first])
+    second, created = create(session, "second", on_conflict=on_conflict)
+    assert created
+    assert create(session, "third") == (second, False)
+    assert session.message(first).content == "first"
+    session.value("pgqueue_message_cancel", **token(held))
+    assert create(session, "fourth") == (second, False)
+    assert session.history()[0].unique_key == "invoice 7"
+
+
+@pytest.mark.parametrize("wrong", ["ignore", "raise", "Keep", "", None])
+@pytest.mark.parametrize("taken", [False, True])
+def test_another_word_for_what_shall_happen_is_an_error_that_names_it(
+    session: Session, wrong: str | None, *, taken: bool
+) -> None:
+    if taken:
+        create(session)
+    said = "NULL" if wrong is None else f"'{wrong}'"
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"p_on_conflict is {said}") as refused:
+        create(session, on_conflict=wrong)
+    assert refused.value.diag.message_hint == "It must be keep, replace or debounce."
 
 
 # What happens to the one that waits

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.sql.sessions import NOON, tokens
+import pytest
+
+from tests.sql.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
     from tests.sql.sessions import Session
+
+
+def create_unique(session: Session, content: Any = "tea", **parameters: Any) -> int:
+    """The id of the message that now holds the key: until it starts."""
+    [row] = session.call(
+        "pgqueue_message_create_unique", unique_key="k", content=content, until_started=True, **parameters
+    )
+    message_id: int = row.p_id
+    return message_id
 
 
 def test_they_are_ready_where_they_were_in_the_queue(session: Session) -> None:
@@ -45,3 +57,63 @@ def test_the_answer_misses_exactly_those_that_were_not_ours(session: Session) ->
     waiting = [message for message in session.messages() if message.worker is None]
     assert session.ids("pgqueue_message_release", **tokens([*ours, *theirs, *waiting])) == [ours[0].id]
     assert session.messages()[1:] == [*theirs, *waiting]
+
+
+def test_a_key_that_was_to_be_held_until_the_start_is_held_again(session: Session) -> None:
+    first = create_unique(session)
+    session.ids("pgqueue_message_release", **tokens([session.take(worker="w1")]))
+    assert create_unique(session) == first
+    session.take(worker="w1")
+    assert create_unique(session) != first
+
+
+def test_where_another_message_holds_the_key_now_it_stays_without(session: Session) -> None:
+    first = create_unique(session, "first")
+    held = session.take(worker="w1")
+    second = create_unique(session, "second")
+    assert session.ids("pgqueue_message_release", **tokens([held])) == [first]
+    assert create_unique(session) == second
+    assert [(message.content, message.attempt) for message in session.dequeue(5)] == [("first", 1), ("second", 1)]
+
+
+def test_of_two_with_the_same_key_the_first_has_it_back(session: Session) -> None:
+    first = create_unique(session)
+    held = [session.take(worker="w1")]
+    create_unique(session)
+    held.append(session.take(worker="w1"))
+    assert len(session.ids("pgqueue_message_release", **tokens(held))) == 2
+    assert create_unique(session) == first
+
+
+def test_what_began_before_has_no_key_to_take_back(session: Session) -> None:
+    first = create_unique(session)
+    session.value("pgqueue_message_defer", **token(session.take(worker="w1")))
+    session.ids("pgqueue_message_release", **tokens([session.take(worker="w1")]))
+    assert create_unique(session) != first
+
+
+def test_what_was_asked_to_stop_does_not_take_it_back(session: Session) -> None:
+    first = create_unique(session)
+    held = session.take(worker="w1")
+    session.ids("pgqueue_message_request_cancel", ids=[first])
+    second = create_unique(session)
+    assert session.ids("pgqueue_message_release", **tokens([held])) == [first]
+    assert [message.id for message in session.messages()] == [second]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_whoever_is_about_to_take_the_key_has_it_and_is_not_waited_for(connect: Connect, commits: bool) -> None:
+    worker, producer = connect(), connect(autocommit=False)
+    first = create_unique(worker, "first")
+    worker.create("without a key")
+    held = worker.dequeue(2, worker="w1")
+    second = create_unique(producer, "second")
+    worker.rows("set statement_timeout = '5s'")
+    assert len(worker.ids("pgqueue_message_release", **tokens(held))) == 2
+    assert worker.one("show lock_timeout") == "0"
+    producer.commit() if commits else producer.rollback()
+    third = create_unique(worker, "third")
+    assert third not in {first, second} if not commits else third == second
+    assert {message.content for message in worker.dequeue(5)} == (
+        {"first", "without a key", "second" if commits else "third"}
+    )

@@ -65,6 +65,27 @@ def test_a_retry_of_what_has_let_go_of_its_key_does_not_meet_the_next_message(se
     assert {message.content for message in session.dequeue(5)} == {"first", "second"}
 
 
+@every_policy
+@pytest.mark.parametrize("commits", [True, False])
+def test_whoever_meets_a_request_to_stop_that_is_open_waits_for_its_end(
+    connect: Connect, on_conflict: str, *, commits: bool
+) -> None:
+    asking, producer, witness = connect(autocommit=False), connect(), connect()
+    first, _ = create(producer, "first")
+    producer.take(worker="w1")
+    asking.ids("pgqueue_message_request_cancel", ids=[first])
+
+    def end_it() -> tuple[int, bool]:
+        eventually(lambda: witness.waits_for_a_lock(producer))
+        asking.commit() if commits else asking.rollback()
+        return 0, False
+
+    (holder, created), _ = concurrently([partial(create, producer, "second", on_conflict=on_conflict), end_it])
+    assert created is commits
+    assert (holder == first) is not commits
+    assert create(witness, "third") == (holder, False)
+
+
 def test_replace_forgets_what_earlier_attempts_left(session: Session) -> None:
     message_id, _ = create(session, "first", max_attempts=9)
     session.value("pgqueue_message_defer", **token(session.take()), state={"page": 3}, error=ERROR)
