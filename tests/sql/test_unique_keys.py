@@ -80,7 +80,11 @@ def test_whoever_meets_a_request_to_stop_that_is_open_waits_for_its_end(
         asking.commit() if commits else asking.rollback()
         return 0, False
 
-    (holder, created), _ = concurrently([partial(create, producer, "second", on_conflict=on_conflict), end_it])
+    actions: list[Callable[[], tuple[int, bool]]] = [
+        partial(create, producer, "second", on_conflict=on_conflict),
+        end_it,
+    ]
+    (holder, created), _ = concurrently(actions)
     assert created is commits
     assert (holder == first) is not commits
     assert create(witness, "third") == (holder, False)
