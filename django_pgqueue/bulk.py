@@ -79,16 +79,18 @@ class Bulk:
         self.limit = backend.settings.max_content_bytes
         self.columns = self._columns(task)
         self.known: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self.alike = getattr(task, "unique_key", None) is None
-        self.raises = not self.alike and getattr(task, "on_conflict", "keep") == "raise"
+        self.keyed = getattr(task, "unique_key", None) is not None
+        self.locked = False
+        self.alike = not self.keyed
+        self.raises = self.keyed and getattr(task, "on_conflict", "keep") == "raise"
 
     def enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:
         batch: list[Encoded] = []
         size = done = 0
 
-        def send() -> None:
+        def send(*, last: bool = False) -> None:
             nonlocal batch, size, done
-            self._send(batch)
+            self._send(batch, last=last)
             done += len(batch)
             batch, size = [], 0
             if on_progress is not None:
@@ -105,10 +107,14 @@ class Bulk:
             if len(batch) >= MESSAGES_A_STATEMENT or size >= CHARACTERS_A_STATEMENT:
                 send()
         if batch:
-            send()
+            send(last=True)
         return done
 
-    def _send(self, batch: list[Encoded]) -> None:
+    def _send(self, batch: list[Encoded], *, last: bool) -> None:
+        if self.keyed and not self.locked:
+            # A statement puts its keys in order; of several statements the order is that of the calls.
+            functions.message_lock_keys(self.connection, self.task.module_path, alone=not last)
+            self.locked = True
         if self.raises:
             self._send_each(batch)
         elif batch[0].columns is None:

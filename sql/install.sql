@@ -23,6 +23,7 @@ begin;
 \ir pgqueue_message_create_unique.sql
 \ir pgqueue_message_create_item.sql
 \ir pgqueue_message_create_after.sql
+\ir pgqueue_message_lock_keys.sql
 \ir pgqueue_message_create_many.sql
 \ir pgqueue_message_queues.sql
 \ir pgqueue_message_next_at.sql

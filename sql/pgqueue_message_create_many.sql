@@ -8,7 +8,7 @@ as $$
 -- Absent keys have the defaults of pgqueue_message_create; "max_attempts": null stands, as there, for "never again
 -- after an error".  Objects may also have "unique_key", "on_conflict" and "until_started", as in
 -- pgqueue_message_create_unique: these are enqueued one by one, in the order of their keys, so that two calls with the
--- same keys never deadlock.
+-- same keys never deadlock.  Where one transaction makes several such calls: see pgqueue_message_lock_keys.
 -- Writes pgqueue_message; wakes one sleeping worker for each queue that got a ready message.
 declare
     v_now bigint := pgqueue_now(now());
@@ -18,6 +18,8 @@ declare
     v_ids bigint[];
 begin
     if jsonb_path_exists(p_messages, '$[*].unique_key ? (@ != null)') then
+        perform pgqueue_message_lock_keys(t.task)
+        from (select distinct m.item ->> 'task' as task from jsonb_array_elements(p_messages) as m (item) order by 1) as t;
         for v_item in
             select m.item, m.position::integer
             from jsonb_array_elements(p_messages) with ordinality as m (item, position)

@@ -25,6 +25,7 @@ drop function if exists pgqueue_message_next_at(text[], text[], boolean);
 drop function if exists pgqueue_message_queues();
 drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, bigint, text, jsonb, integer);
 drop function if exists pgqueue_message_create_many(jsonb);
+drop function if exists pgqueue_message_lock_keys(text, boolean);
 drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text, integer, bigint, text, jsonb, integer, text);
 drop function if exists pgqueue_message_create_item(jsonb);
 drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean);

@@ -27,6 +27,7 @@ from django_pgqueue.functions.creation import (
     message_create_alike,
     message_create_many,
     message_create_unique,
+    message_lock_keys,
 )
 from django_pgqueue.functions.error import Error, storable
 from django_pgqueue.functions.history import attempt_enqueue, attempt_maintain
@@ -72,6 +73,7 @@ __all__ = [
     "message_dequeue",
     "message_fail",
     "message_heartbeat",
+    "message_lock_keys",
     "message_next_at",
     "message_progress",
     "message_queues",

@@ -131,3 +131,9 @@ def message_create_unique(
         cursor.execute(CREATE_UNIQUE, (unique_key, content, *what, on_conflict, until_started))
         message_id, created_at, created = cursor.fetchone()
         return Created(message_id, created_at), created
+
+
+def message_lock_keys(connection: Connection, task: str, *, alone: bool) -> None:
+    """Before many messages with unique keys are enqueued, ``alone`` with several statements: see the SQL."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_message_lock_keys(%s, %s)", (task, alone))

@@ -199,6 +199,7 @@ class Migration(migrations.Migration):
         run("pgqueue_message_create_unique"),
         run("pgqueue_message_create_item"),
         run("pgqueue_message_create_after"),
+        run("pgqueue_message_lock_keys"),
         run("pgqueue_message_create_many"),
         run("pgqueue_message_queues"),
         run("pgqueue_message_next_at"),

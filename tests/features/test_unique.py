@@ -13,6 +13,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
+from django_pgqueue import bulk
 from django_pgqueue.bulk import Call, enqueue_many
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.control import cancel
@@ -49,6 +50,16 @@ def enqueue(job: Any, *arguments: Any) -> AnyTaskResult:
     finally:
         connection.close()
     return result
+
+
+def waiting(session: Session) -> bool:
+    """Whether a transaction waits for another one."""
+    return bool(
+        session.rows("""
+            select pid from pg_stat_activity
+            where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0
+        """)
+    )
 
 
 class TestKey:
@@ -265,12 +276,9 @@ class TestRaces:
         def first() -> None:
             with transaction.atomic():
                 ids.append(tasks.once.enqueue("first").id)
-                wait_until(waits, "the other one waits")
+                wait_until(lambda: waiting(session), "the other one waits")
                 transaction.set_rollback(not commits)
             connection.close()
-
-        def waits() -> bool:
-            return bool(session.rows("select pid from pg_stat_activity where cardinality(pg_blocking_pids(pid)) > 0"))
 
         def second() -> None:
             wait_until(lambda: ids, "the first one has enqueued")
@@ -307,6 +315,60 @@ class TestRaces:
         actions: list[Callable[[], int]] = [partial(enqueue_all, seed) for seed in range(4)]
         assert concurrently(actions) == [200] * 4
         assert Message.objects.count() == 40
+
+    @pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce", "raise"])
+    def test_bulks_of_several_statements_in_opposite_orders_do_not_deadlock(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch, on_conflict: str
+    ) -> None:
+        monkeypatch.setattr(bulk, "MESSAGES_A_STATEMENT", 5)
+        begun = set()
+
+        def enqueue_all(numbers: range) -> int:
+            def meet(_: int) -> None:
+                begun.add(numbers[0])
+                wait_until(lambda: len(begun) == 2 or waiting(session), "the other one holds keys too, or waits")
+
+            try:
+                return enqueue_many(tasks.once_an_order.using(on_conflict=on_conflict), numbers, on_progress=meet)
+            except DuplicateMessage:
+                return 0
+            finally:
+                connection.close()
+
+        numbers = range(10, 30)
+        counts = concurrently([partial(enqueue_all, numbers), partial(enqueue_all, numbers[::-1])])
+        assert sorted(counts) == ([0, 20] if on_conflict == "raise" else [20, 20])
+        assert Message.objects.count() == 20
+
+    @pytest.mark.parametrize("on_conflict", ["keep", "raise"])
+    def test_nor_does_one_of_a_single_statement_with_one_of_several(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch, on_conflict: str
+    ) -> None:
+        monkeypatch.setattr(bulk, "MESSAGES_A_STATEMENT", 5)
+        large, done = range(10, 30)[::-1], []
+        once = tasks.once_an_order.using(on_conflict=on_conflict)
+
+        def enqueue_large() -> int:
+            def meet(number: int) -> None:
+                done.append(number)
+                wait_until(lambda: waiting(session), "the small one waits")
+
+            try:
+                return enqueue_many(once, large, on_progress=meet)
+            finally:
+                connection.close()
+
+        def enqueue_small() -> int:
+            wait_until(lambda: done, "the large one holds keys")
+            try:
+                return enqueue_many(once, [large[-1], large[0]])
+            except DuplicateMessage:
+                return 0
+            finally:
+                connection.close()
+
+        assert concurrently([enqueue_large, enqueue_small]) == [20, 0 if on_conflict == "raise" else 2]
+        assert Message.objects.count() == 20
 
 
 class TestMany:
