@@ -57,6 +57,7 @@ class Attempt(models.Model):
     id = models.BigAutoField(primary_key=True)
     message_id = models.BigIntegerField()
     dequeue_at = EpochField()
+    transaction_id = models.BigIntegerField()
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField()

@@ -11,31 +11,36 @@
 --   lost        its lock ran out and was taken over
 -- final says that the message left the queue with this attempt.  content stands only in final rows: until then
 -- the message itself has it.
+-- transaction_id is the transaction that wrote the row.  Who follows the history cuts it there, at the oldest transaction
+-- that still runs (pg_snapshot_xmin(pg_current_snapshot())): behind the cut nothing can appear any more.  An id or a
+-- time has no such place: rows appear when they are committed, in another order.
 create sequence pgqueue_attempt_id_seq as bigint;
 
 create table pgqueue_attempt (
-    id            bigint not null default nextval('pgqueue_attempt_id_seq'),
-    message_id    bigint not null,
-    dequeue_at    bigint not null,
-    created_at    timestamptz not null,
-    started_at    timestamptz,
-    finished_at   timestamptz not null,
-    attempt       integer not null,
-    max_attempts  integer,
-    priority      smallint not null,
-    final         boolean not null,
-    status        text not null,
-    queue         text not null,
-    channel       text,
-    task          text,
-    unique_key    text,
-    worker        text,
-    error_class   text,
-    error_message text,
-    traceback     text,
-    result        jsonb,
-    content       jsonb,
-    headers       jsonb,
+    id             bigint not null default nextval('pgqueue_attempt_id_seq'),
+    message_id     bigint not null,
+    dequeue_at     bigint not null,
+    -- bigint and not xid8, for which there is no block range index; nor is there a cast that is not by text.
+    transaction_id bigint not null default pg_current_xact_id()::text::bigint,
+    created_at     timestamptz not null,
+    started_at     timestamptz,
+    finished_at    timestamptz not null,
+    attempt        integer not null,
+    max_attempts   integer,
+    priority       smallint not null,
+    final          boolean not null,
+    status         text not null,
+    queue          text not null,
+    channel        text,
+    task           text,
+    unique_key     text,
+    worker         text,
+    error_class    text,
+    error_message  text,
+    traceback      text,
+    result         jsonb,
+    content        jsonb,
+    headers        jsonb,
     constraint pgqueue_attempt_status_known
         check (status in ('succeeded', 'deferred', 'retried', 'failed', 'cancelled', 'lost'))
 ) partition by range (finished_at);
@@ -46,7 +51,8 @@ create index pgqueue_attempt_id_ix on pgqueue_attempt (id);
 
 create index pgqueue_attempt_message_ix on pgqueue_attempt (message_id);
 
--- Rows arrive in the order of this column, so a block range index is as good as a tree and costs next to nothing.
-create index pgqueue_attempt_finished_ix on pgqueue_attempt using brin (finished_at) with (pages_per_range = 32, autosummarize = on);
+-- Rows arrive in the order of these columns, so a block range index is as good as a tree and costs next to nothing.
+create index pgqueue_attempt_finished_ix on pgqueue_attempt using brin (finished_at, transaction_id)
+    with (pages_per_range = 32, autosummarize = on);
 
 create table pgqueue_attempt_default partition of pgqueue_attempt default;

@@ -16,7 +16,8 @@ from example_project import bootstrap  # noqa: E402
 
 
 def main(arguments: "list[str]") -> int:
-    bootstrap.enter("demo", "test")  # a test starts the demo as the README does: it must find its environment ready
+    # A test starts the demo as the README does: it must find its environment ready.
+    bootstrap.enter("demo", "test", *([] if "--no-spark" in arguments else ["spark"]))
     import pytest
 
     os.chdir(str(ROOT))

@@ -70,6 +70,7 @@ class Migration(migrations.Migration):
                         ("id", models.BigAutoField(primary_key=True, serialize=False)),
                         ("message_id", models.BigIntegerField()),
                         ("dequeue_at", django_pgqueue.fields.EpochField()),
+                        ("transaction_id", models.BigIntegerField()),
                         ("created_at", models.DateTimeField()),
                         ("started_at", models.DateTimeField(blank=True, null=True)),
                         ("finished_at", models.DateTimeField()),

@@ -1,0 +1,101 @@
+"""Where the database is: from the environment or from a function of yours, on the driver and on each executor.
+
+Options travel in plans, logs and Spark's web pages, so none of them may have a password.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from django_pgqueue.spark.errors import DatabaseUnavailable, InvalidOption
+
+if TYPE_CHECKING:
+    from django_pgqueue.spark.options import Options
+
+SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
+SESSION: dict[str, str | int | None] = {
+    "application_name": "pgqueue-spark",
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+}
+
+
+def check(options: Options) -> None:
+    """Refuses a URL with a password, and never repeats it."""
+    if options.url is None:
+        return
+    if found := sorted(SECRETS & _parsed(options.url, "Option url").keys()):
+        message = (
+            f"Option url has a {found[0]}, which Spark would show in plans and logs. Put the URL into an environment "
+            "variable and name it (urlVariable), or name a function that answers it (credentials)."
+        )
+        raise InvalidOption(message)
+
+
+def reading(options: Options) -> str:
+    """Connection string for what is read: the replica's, where there is one."""
+    if options.replica_variable is not None:
+        return _prepared(_variable(options.replica_variable, "replicaVariable"), options.replica_variable)
+    return writing(options)
+
+
+def writing(options: Options) -> str:
+    """Connection string for what is written.  Resolved where it is used, so it is never sent to an executor."""
+    if options.credentials is not None:
+        return _prepared(_provided(options.credentials), options.credentials)
+    if options.url is not None:
+        return _prepared(options.url, "Option url")
+    return _prepared(_variable(options.url_variable, "urlVariable"), options.url_variable)
+
+
+def connect(conninfo: str) -> psycopg.Connection:
+    try:
+        return psycopg.connect(conninfo, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise DatabaseUnavailable(unavailable(error)) from None
+
+
+def unavailable(error: Exception) -> str:
+    """libpq's words name host, port and user, and never the password."""
+    return f"PostgreSQL can not be reached: {str(error).strip()}"
+
+
+def _prepared(conninfo: str, where: str) -> str:
+    return make_conninfo("", **{**SESSION, **_parsed(conninfo, where)})
+
+
+def _parsed(conninfo: str, where: str) -> dict[str, str | int | None]:
+    try:
+        return conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError:  # its words may repeat the password
+        message = f"{where} is not a URL that libpq understands: postgresql://user@host:5432/database"
+        raise InvalidOption(message) from None
+
+
+def _variable(name: str, option: str) -> str:
+    if value := os.environ.get(name):
+        return value
+    message = (
+        f"The environment variable {name} is not set in this process (option {option}). Executors have an environment "
+        "of their own: set it on their machines, or name a function that answers the URL (option credentials)."
+    )
+    raise InvalidOption(message)
+
+
+def _provided(path: str) -> str:
+    module, _, name = path.rpartition(".")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        message = f"Option credentials: {path!r} can not be imported here: {error}"
+        raise InvalidOption(message) from error
+    url = function()
+    if not isinstance(url, str):
+        message = f"Option credentials: {path} must answer the URL as text, and answered a {type(url).__name__}."
+        raise InvalidOption(message)
+    return url

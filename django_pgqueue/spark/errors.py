@@ -1,0 +1,34 @@
+"""What can go wrong between Spark and the queue.  Nothing here imports Django: executors raise these too."""
+
+from __future__ import annotations
+
+
+class SparkQueueError(Exception):
+    """Something is wrong between Spark and the queue."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message if message is not None else type(self).__doc__)
+
+
+class InvalidOption(SparkQueueError, ValueError):
+    """An option of the data source can not be used."""
+
+
+class InvalidColumns(SparkQueueError, ValueError):
+    """A DataFrame or a schema has a column that the queue does not have, or another type."""
+
+
+class InvalidRow(SparkQueueError, ValueError):
+    """A row can not become a message."""
+
+
+class DatabaseUnavailable(SparkQueueError):
+    """PostgreSQL can not be reached, or broke off."""
+
+
+class HistoryReplaced(SparkQueueError):
+    """The offset is ahead of the server: its history is another one than the stream has followed."""
+
+
+class NoJava(SparkQueueError):
+    """Spark needs Java 17 or 21, and none was found."""

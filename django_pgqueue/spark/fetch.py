@@ -1,0 +1,38 @@
+"""Rows of PostgreSQL as Arrow record batches: a stream, never all of them in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import adbc_driver_manager
+import adbc_driver_postgresql.dbapi
+import pyarrow as pa
+
+from django_pgqueue.spark.errors import DatabaseUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What the statement answers.  The connection is opened and closed here, in the task that reads."""
+    try:
+        with (
+            adbc_driver_postgresql.dbapi.connect(conninfo) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+            for batch in cursor.fetch_record_batch():
+                yield shaped(batch, schema)
+    except adbc_driver_manager.Error as error:
+        message = f"PostgreSQL could not be read: {str(error).strip()}"
+        raise DatabaseUnavailable(message) from None
+
+
+def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """With exactly the types that Spark was told."""
+    arrays = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,143 @@
+"""The options of the data source: text from Spark, turned once into values that are checked."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
+from django_pgqueue.spark.schema import TABLES, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
+
+
+def text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("some text")
+    return value.strip()
+
+
+def names(value: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+def whole(least: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"\d{1,18}", value.strip()) or int(value) < least:
+            raise ValueError(f"a whole number from {least} on")
+        return int(value)
+
+    return parse
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.strip().lower() not in words:
+            raise ValueError(" or ".join(words))
+        return value.strip().lower()
+
+    return parse
+
+
+def option(default: Any, parse: Callable[[str], Any]) -> Any:
+    return field(default=default, metadata={"parse": parse})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a read or a write was asked for.
+
+    >>> Options.of({"maxConnections": "4"}).max_connections
+    4
+    """
+
+    url_variable: str = option("DATABASE_URL", text)
+    """Environment variable with the URL of the database, on the driver and on executors."""
+    credentials: str | None = option(None, text)
+    """Dotted path of a function without arguments that answers the URL.  It goes before urlVariable."""
+    url: str | None = option(None, text)
+    """A URL without a password (the password then comes from PGPASSWORD, PGPASSFILE or a service file)."""
+    replica_variable: str | None = option(None, text)
+    """Environment variable with the URL of a read replica: what is read is read there."""
+    max_connections: int = option(8, whole(1))
+    """Most connections at a time: there are never more partitions than this."""
+    table: str = option("attempts", one_of(*TABLES))
+    """Read: the history (attempts), or what waits and runs (messages)."""
+    columns: tuple[str, ...] = option((), names)
+    """Read: only these columns, in this order."""
+    num_partitions: int | None = option(None, whole(1))
+    """Read: into how many tasks.  By default as many as the amount of data is worth."""
+    from_transaction: int | None = option(None, whole(0))
+    """Read attempts: only what this transaction or later ones have written."""
+    to_transaction: int | None = option(None, whole(0))
+    """Read attempts: only what earlier transactions than this have written."""
+    starting_offset: str = option("earliest", one_of("earliest", "latest"))
+    """Stream: where a new stream begins."""
+    max_rows_per_batch: int = option(1_000_000, whole(1))
+    """Stream: about how many rows one micro-batch may have; a transaction is never cut in two."""
+    run_id: str | None = option(None, text)
+    """Write: a name for this piece of work.  A second run with the same name writes nothing."""
+    tasks: tuple[str, ...] = option((), names)
+    """Write: the tasks that the column task may name; * allows all."""
+    dead_letter_path: str | None = option(None, text)
+    """Write: a folder for the rows that can not become messages; without it such a row fails the job."""
+    max_content_bytes: int = option(1_048_576, whole(1))
+    """Write: the largest content or headers, as JSON in bytes."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        known = {field.name.replace("_", ""): field for field in fields(cls)}
+        values = {}
+        for key, value in given.items():
+            if (found := known.get(key.lower())) is not None:
+                values[found.name] = _parsed(found.name, found.metadata["parse"], value)
+            elif key.lower() not in SPARKS_OWN:
+                raise InvalidOption(_unknown(key))
+        options = cls(**values)
+        try:
+            chosen(options.table, options.columns)
+        except InvalidColumns as error:
+            message = f"Option columns: {error}"
+            raise InvalidOption(message) from None
+        return options
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [camel_case(field.name) for field in fields(cls)]
+
+    @property
+    def partitions_at_most(self) -> int:
+        return min(self.max_connections, self.num_partitions or self.max_connections)
+
+
+def camel_case(name: str) -> str:
+    """As Spark writes its options.
+
+    >>> camel_case("max_connections")
+    'maxConnections'
+    """
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _parsed(name: str, parse: Callable[[str], Any], value: str) -> Any:
+    try:
+        return parse(value)
+    except ValueError as error:
+        # Not the value of a URL: it may be a secret that somebody put there.
+        shown = "" if name in ("url", "credentials") else f" is {value!r}, and"
+        message = f"Option {camel_case(name)}{shown} must be {error}."
+        raise InvalidOption(message) from None
+
+
+def _unknown(key: str) -> str:
+    """Never the value: it may be a password."""
+    lowered = {name.lower(): name for name in Options.names()}
+    near = difflib.get_close_matches(key.lower(), lowered, n=1)
+    hint = f" Did you mean {lowered[near[0]]}?" if near else ""
+    return f"Unknown option {key!r}.{hint} There are {', '.join(Options.names())}."

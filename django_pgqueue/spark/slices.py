@@ -1,0 +1,205 @@
+"""What each task reads: parts of a table that have no row in common and miss none, whatever happens in between.
+
+The history is cut by the days of its partitions, and large days by id.  The cuts are conditions on the rows themselves,
+so a partition that is made or dropped between planning and reading changes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+from pyspark.sql.datasource import InputPartition
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from django_pgqueue.spark.snapshot import Snapshot
+
+BYTES_A_TASK = 64 * 2**20
+ROWS_A_TASK = 50_000
+DAY = dt.timedelta(days=1)
+DAYS = """
+    select c.relname, pg_relation_size(c.oid)
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'pgqueue_attempt'::regclass
+"""
+ENDS = "select min(id), max(id) from pgqueue_attempt where finished_at >= %s and finished_at < %s"
+COUNT = """
+    select count(*)
+    from (select from pgqueue_attempt where transaction_id >= %s and transaction_id < %s limit %s) as a
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Rows between two times and between two ids; the ends are left out, None is open."""
+
+    time_from: dt.datetime | None = None
+    time_to: dt.datetime | None = None
+    id_from: int | None = None
+    id_to: int | None = None
+
+    def condition(self) -> sql.Composable:
+        parts = [
+            sql.SQL(text).format(value)
+            for text, value in (
+                ("finished_at >= {}", self.time_from),
+                ("finished_at < {}", self.time_to),
+                ("id >= {}", self.id_from),
+                ("id < {}", self.id_to),
+            )
+            if value is not None
+        ]
+        return sql.SQL(" and ").join(parts) if parts else sql.SQL("true")
+
+
+EVERYTHING = Range()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One of several equal parts, by the remainder of the id."""
+
+    number: int
+    of: int
+
+    def condition(self) -> sql.Composable:
+        return sql.SQL("id % {} = {}").format(self.of, self.number) if self.of > 1 else sql.SQL("true")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice(InputPartition):
+    """What one task reads: one statement for each of its ranges."""
+
+    ranges: tuple[Range | Part, ...]
+    snapshot: Snapshot | None = None
+    transactions: tuple[int | None, int | None] = (None, None)
+
+    def conditions(self) -> list[list[sql.Composable]]:
+        common: list[sql.Composable] = []
+        first, end = self.transactions
+        if first:
+            common.append(sql.SQL("transaction_id >= {}").format(first))
+        if end is not None:
+            common.append(sql.SQL("transaction_id < {}").format(end))
+        if self.snapshot is not None:
+            common.append(self.snapshot.condition())
+        return [[range_.condition(), *common] for range_ in self.ranges]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """The partition of one day."""
+
+    begin: dt.datetime
+    size: int
+
+    @property
+    def end(self) -> dt.datetime:
+        return self.begin + DAY
+
+    def overlaps(self, earliest: dt.datetime | None, latest: dt.datetime | None) -> bool:
+        return (earliest is None or self.end > earliest) and (latest is None or self.begin <= latest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Where one slice ends and the next begins: an id in a day."""
+
+    day: Day
+    id: int
+
+
+def of_messages(connection: psycopg.Connection, wanted: int) -> list[tuple[Range, ...]]:
+    """By id.  One statement sees one moment, so there is one part unless more were asked for."""
+    first, last = connection.execute("select min(id), max(id) from pgqueue_message").fetchone() or (None, None)
+    if first is None or wanted == 1:
+        return [(EVERYTHING,)]
+    cuts = sorted({first + (last - first + 1) * part // wanted for part in range(1, wanted)})
+    return [(Range(id_from=low, id_to=high),) for low, high in pairwise([None, *cuts, None])]
+
+
+def of_transactions(
+    connection: psycopg.Connection, first: int, end: int, *, at_most: int
+) -> list[tuple[Part, ...]] | None:
+    """What some transactions wrote, by remainder: each task looks at all of it.  None when that would be too much."""
+    limit = ROWS_A_TASK * at_most
+    rows = count(connection, first, end, limit=limit)
+    return None if rows > limit else parts(rows, at_most=at_most)
+
+
+def parts(rows: int, *, at_most: int) -> list[tuple[Part, ...]]:
+    number = max(1, min(at_most, math.ceil(rows / ROWS_A_TASK)))
+    return [(Part(number=each, of=number),) for each in range(number)]
+
+
+def count(connection: psycopg.Connection, first: int, end: int, *, limit: int) -> int:
+    """How many rows some transactions wrote; what is beyond the limit is not counted."""
+    row = connection.execute(COUNT, [first, end, limit + 1]).fetchone()
+    return int(row[0]) if row else 0
+
+
+def of_days(
+    connection: psycopg.Connection,
+    *,
+    at_most: int,
+    exactly: int | None = None,
+    earliest: dt.datetime | None = None,
+    latest: dt.datetime | None = None,
+) -> list[tuple[Range, ...]]:
+    """The whole history, in slices of about the same size; only days between the two times count for the size."""
+    days = [day for day in _days(connection) if day.overlaps(earliest, latest)]
+    wanted = exactly or max(1, min(at_most, math.ceil(sum(day.size for day in days) / BYTES_A_TASK)))
+    # What lies before the first day and after the last, or between them, belongs to one of the slices too.
+    return [_between(low, high) for low, high in pairwise([None, *_cuts(connection, days, wanted), None])]
+
+
+def _days(connection: psycopg.Connection) -> list[Day]:
+    found = []
+    for name, size in connection.execute(DAYS):
+        if date := re.fullmatch(r"pgqueue_attempt_(\d{8})", name):
+            found.append(Day(begin=dt.datetime.strptime(date[1] + "+0000", "%Y%m%d%z"), size=size))
+    return sorted(found, key=lambda day: day.begin)
+
+
+def _cuts(connection: psycopg.Connection, days: list[Day], wanted: int) -> list[Cut]:
+    share = sum(day.size for day in days) / wanted
+    cuts: list[Cut] = []
+    passed = 0.0
+    for day in days:
+        ends = [share * number for number in range(1, wanted) if passed < share * number <= passed + day.size]
+        cuts += [Cut(day=day, id=id_) for id_ in _ids(connection, day, [(end - passed) / day.size for end in ends])]
+        passed += day.size
+    return cuts
+
+
+def _ids(connection: psycopg.Connection, day: Day, fractions: list[float]) -> list[int]:
+    """The ids at some fractions of a day."""
+    if not fractions:
+        return []
+    first, last = connection.execute(ENDS, [day.begin, day.end]).fetchone() or (None, None)
+    if first is None:
+        return []
+    return sorted({first + math.floor((last - first + 1) * fraction) for fraction in fractions})
+
+
+def _between(low: Cut | None, high: Cut | None) -> tuple[Range, ...]:
+    """From a cut to the next: the end of one day, whole days, the beginning of another."""
+    if low is not None and high is not None and low.day == high.day:
+        return (Range(time_from=low.day.begin, time_to=low.day.end, id_from=low.id, id_to=high.id),)
+    ranges = []
+    if low is not None:
+        ranges.append(Range(time_from=low.day.begin, time_to=low.day.end, id_from=low.id))
+    if low is None or high is None or low.day.end < high.day.begin:
+        ranges.append(
+            Range(time_from=None if low is None else low.day.end, time_to=None if high is None else high.day.begin)
+        )
+    if high is not None:
+        ranges.append(Range(time_from=high.day.begin, time_to=high.day.end, id_to=high.id))
+    return tuple(ranges)

@@ -1,0 +1,60 @@
+"""Which rows of the history a read sees: those of transactions that had ended when it was planned.
+
+Every row has the id of the transaction that wrote it.  All tasks of a read, whenever they run and however often, cut
+the history at the same transactions: so they see one moment, and no transaction has to be held open between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from psycopg import sql
+
+from django_pgqueue.spark.errors import HistoryReplaced
+
+if TYPE_CHECKING:
+    import psycopg
+
+TAKEN = """
+    select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint,
+           array(select x::text::bigint from pg_snapshot_xip(s) as x), pg_is_in_recovery(),
+           exists (select from pgqueue_attempt where transaction_id >= pg_snapshot_xmax(s)::text::bigint)
+    from pg_current_snapshot() as s
+"""
+RESTORED = (
+    "The history has rows of transactions that this server has not had yet (it is at {end}): it was restored from a "
+    "dump. Say once that they are old:  update pgqueue_attempt set transaction_id = 0 where transaction_id >= {end};"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What had ended: everything before ``horizon``, and everything before ``end`` but the ``running``."""
+
+    horizon: int
+    end: int
+    running: tuple[int, ...] = ()
+
+    @classmethod
+    def taken(cls, connection: psycopg.Connection) -> Self:
+        row = connection.execute(TAKEN).fetchone()
+        assert row is not None  # noqa: S101 -- for the type checker: it is one row
+        horizon, end, running, replica, restored = row
+        if restored:
+            # A row that can be seen is of an earlier transaction than the end, on the server that wrote it.
+            raise HistoryReplaced(RESTORED.format(end=end))
+        # A replica does not tell which transactions run, only the oldest.
+        return cls(horizon=horizon, end=horizon) if replica else cls(horizon=horizon, end=end, running=tuple(running))
+
+    def condition(self) -> sql.Composable:
+        if not self.running:
+            return sql.SQL("transaction_id < {}").format(self.end)
+        return sql.SQL(
+            "(transaction_id < {horizon} or transaction_id < {end} and transaction_id <> all({running}::bigint[]))"
+        ).format(horizon=self.horizon, end=self.end, running=list(self.running))
+
+
+def horizon(connection: psycopg.Connection) -> int:
+    """The oldest transaction that still runs, in any database of the server: behind it nothing can appear any more."""
+    return Snapshot.taken(connection).horizon
