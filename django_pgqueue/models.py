@@ -95,6 +95,7 @@ class Worker(models.Model):
     seen_at = models.DateTimeField(db_default=Now())
     pid = models.IntegerField()
     slots = models.IntegerField()
+    tasks = models.BooleanField(db_default=True)
     hostname = models.TextField()
     queues = NamesField(null=True, blank=True)
     exclude_queues = NamesField(blank=True)
@@ -148,3 +149,42 @@ class Schedule(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Exchange(models.Model):
+    """What messages are published to."""
+
+    name = models.TextField(primary_key=True)
+    declared = models.BooleanField(db_default=False)
+
+    class Meta:
+        db_table = "pgqueue_exchange"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Binding(models.Model):
+    """A queue that gets what is published with a routing key that matches its pattern."""
+
+    class Kind(models.TextChoices):
+        TOPIC = "topic", "topic"
+        REGEX = "regex", "regular expression"
+
+    id = models.BigAutoField(primary_key=True)
+    max_attempts = models.IntegerField(null=True, blank=True)
+    priority = models.SmallIntegerField(db_default=0)
+    declared = models.BooleanField(db_default=False)
+    exchange = models.TextField()  # in the table it refers to one, and goes with it
+    kind = models.TextField(choices=Kind.choices, db_default="topic")
+    pattern = models.TextField(blank=True)
+    queue = models.TextField()
+    task = models.TextField(null=True, blank=True)  # noqa: DJ001
+    likeness = models.TextField(editable=False)
+    regex = models.TextField(null=True, editable=False)  # noqa: DJ001
+
+    class Meta:
+        db_table = "pgqueue_binding"
+
+    def __str__(self) -> str:
+        return f"{self.exchange} {self.pattern!r} to {self.task or self.queue}"

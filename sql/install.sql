@@ -8,6 +8,7 @@ begin;
 \ir pgqueue_worker.sql
 \ir pgqueue_queue.sql
 \ir pgqueue_schedule.sql
+\ir pgqueue_exchange.sql
 \ir pgqueue_to_epoch.sql
 \ir pgqueue_from_epoch.sql
 \ir pgqueue_clock.sql
@@ -45,5 +46,12 @@ begin;
 \ir pgqueue_attempt_enqueue.sql
 \ir pgqueue_schedule_declare.sql
 \ir pgqueue_schedule_fire.sql
+\ir pgqueue_exchange_declare.sql
+\ir pgqueue_exchange_delete.sql
+\ir pgqueue_exchange_route.sql
+\ir pgqueue_binding_compile.sql
+\ir pgqueue_binding_declare.sql
+\ir pgqueue_binding_delete.sql
+\ir pgqueue_message_publish.sql
 select pgqueue_attempt_maintain();
 commit;

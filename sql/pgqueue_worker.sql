@@ -1,5 +1,5 @@
 -- A worker process that is alive, and whether it sleeps.  One small row a process; pgqueue_worker_wake reads the
--- sleepers at every enqueue, without a row lock.
+-- sleepers at every enqueue, without a row lock.  A consumer that listens for raw messages is a worker with tasks false.
 --
 -- queues null means every queue; exclude_queues are never served.  asleep_until (epoch ms) is set while the worker
 -- waits for a notification on the notification channel 'pgqueue_' || id, and is renewed at each poll: a worker that
@@ -11,6 +11,7 @@ create table pgqueue_worker (
     seen_at        timestamptz not null default now(),
     pid            integer not null,
     slots          integer not null,
+    tasks          boolean not null default true,
     hostname       text not null,
     queues         text[],
     exclude_queues text[] not null default '{}'

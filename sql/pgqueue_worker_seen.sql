@@ -5,16 +5,19 @@ create or replace function pgqueue_worker_seen(
     p_hostname text,
     p_pid integer,
     p_slots integer,
-    p_asleep_ms bigint default null
+    p_asleep_ms bigint default null,
+    p_tasks boolean default true
 ) returns void
 language sql
 set search_path from current
 as $$
     -- Says that a worker is alive, and registers it on the first call.  p_asleep_ms: it now waits for a notification on
     -- the notification channel 'pgqueue_' || p_id, and will say so again within that time; null: it is awake.
+    -- p_tasks: it runs tasks; false: it takes raw messages.
     -- A worker that goes to sleep must look once more after this has been committed: an enqueue that read the sleepers
     -- before has notified nobody.
-    insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, seen_at, asleep_until)
-    values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, pgqueue_clock(), pgqueue_now() + p_asleep_ms)
+    insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, tasks, seen_at, asleep_until)
+    values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, p_tasks, pgqueue_clock(),
+            pgqueue_now() + p_asleep_ms)
     on conflict (id) do update set seen_at = excluded.seen_at, asleep_until = excluded.asleep_until, slots = excluded.slots
 $$;

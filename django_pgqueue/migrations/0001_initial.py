@@ -122,6 +122,7 @@ class Migration(migrations.Migration):
                         ("seen_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                         ("pid", models.IntegerField()),
                         ("slots", models.IntegerField()),
+                        ("tasks", models.BooleanField(db_default=True)),
                         ("hostname", models.TextField()),
                         ("queues", django_pgqueue.fields.NamesField(blank=True, null=True)),
                         ("exclude_queues", django_pgqueue.fields.NamesField(blank=True)),
@@ -185,6 +186,45 @@ class Migration(migrations.Migration):
                 )
             ],
         ),
+        run(
+            "pgqueue_exchange",
+            [
+                migrations.CreateModel(
+                    name="Exchange",
+                    fields=[
+                        ("name", models.TextField(primary_key=True, serialize=False)),
+                        ("declared", models.BooleanField(db_default=False)),
+                    ],
+                    options={
+                        "db_table": "pgqueue_exchange",
+                    },
+                ),
+                migrations.CreateModel(
+                    name="Binding",
+                    fields=[
+                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                        ("max_attempts", models.IntegerField(blank=True, null=True)),
+                        ("priority", models.SmallIntegerField(db_default=0)),
+                        ("declared", models.BooleanField(db_default=False)),
+                        ("exchange", models.TextField()),
+                        (
+                            "kind",
+                            models.TextField(
+                                choices=[("topic", "topic"), ("regex", "regular expression")], db_default="topic"
+                            ),
+                        ),
+                        ("pattern", models.TextField(blank=True)),
+                        ("queue", models.TextField()),
+                        ("task", models.TextField(blank=True, null=True)),
+                        ("likeness", models.TextField(editable=False)),
+                        ("regex", models.TextField(editable=False, null=True)),
+                    ],
+                    options={
+                        "db_table": "pgqueue_binding",
+                    },
+                ),
+            ],
+        ),
         run("pgqueue_to_epoch"),
         run("pgqueue_from_epoch"),
         run("pgqueue_clock"),
@@ -222,5 +262,12 @@ class Migration(migrations.Migration):
         run("pgqueue_attempt_enqueue"),
         run("pgqueue_schedule_declare"),
         run("pgqueue_schedule_fire"),
+        run("pgqueue_exchange_declare"),
+        run("pgqueue_exchange_delete"),
+        run("pgqueue_exchange_route"),
+        run("pgqueue_binding_compile"),
+        run("pgqueue_binding_declare"),
+        run("pgqueue_binding_delete"),
+        run("pgqueue_message_publish"),
         migrations.RunSQL("select pgqueue_attempt_maintain()", reverse_sql=migrations.RunSQL.noop),
     ]

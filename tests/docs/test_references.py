@@ -55,7 +55,9 @@ def test_the_sql_page_has_every_function_of_the_database() -> None:
     assert re.findall(r"^### (.+)$", text_of("sql"), re.MULTILINE) == re.findall(r"<!-- sql: (\w+) -->", text_of("sql"))
 
 
-@pytest.mark.parametrize("model", ["message", "attempt", "worker", "queue", "schedule", "schedule_slot"])
+@pytest.mark.parametrize(
+    "model", ["message", "attempt", "worker", "queue", "schedule", "schedule_slot", "exchange", "binding"]
+)
 @pytest.mark.django_db
 def test_the_tables_page_has_every_column_with_its_type(model: str) -> None:
     with connection.cursor() as cursor:

@@ -70,6 +70,7 @@ class Consumer:
             pid=self.session.pid,
             slots=1,
             asleep_ms=asleep_ms,
+            tasks=False,
         )
 
 

@@ -16,7 +16,14 @@ from tests.sql.sessions import IDLE_SESSIONS, Session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TABLES = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker", "pgqueue_queue", "pgqueue_schedule")
+TABLES = (
+    "pgqueue_message",
+    "pgqueue_attempt",
+    "pgqueue_worker",
+    "pgqueue_queue",
+    "pgqueue_schedule",
+    "pgqueue_exchange",
+)
 
 
 class Connect(Protocol):

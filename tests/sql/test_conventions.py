@@ -13,7 +13,14 @@ from tests.sql.databases import install_order, sql_files
 if TYPE_CHECKING:
     from tests.sql.sessions import Session
 
-TABLES = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker", "pgqueue_queue", "pgqueue_schedule")
+TABLES = (
+    "pgqueue_message",
+    "pgqueue_attempt",
+    "pgqueue_worker",
+    "pgqueue_queue",
+    "pgqueue_schedule",
+    "pgqueue_exchange",
+)
 FUNCTIONS = [name for name in install_order() if name not in TABLES]
 WITH_DYNAMIC_SQL = {"pgqueue_attempt_partition", "pgqueue_attempt_maintain"}
 SPOKEN_KEYWORDS = r"\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|RETURNS|LANGUAGE|CREATE|FUNCTION|BEGIN|END|NULL|AND|OR)\b"

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import connection, models
 
 from django_pgqueue import schema
-from django_pgqueue.models import Attempt, Message, Worker
+from django_pgqueue.models import Attempt, Binding, Exchange, Message, Worker
 from tests.sql.databases import described, empty_database, install_order, migrate, session_in, sql_files
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_there_is_nothing_left_for_makemigrations(db: None) -> None:
         pytest.fail(f"the models have changes that no migration has:\n{out.getvalue()}")
 
 
-@pytest.mark.parametrize("model", [Message, Attempt, Worker])
+@pytest.mark.parametrize("model", [Message, Attempt, Worker, Exchange, Binding])
 def test_the_models_have_the_columns_of_the_tables(session: Session, model: type[models.Model]) -> None:
     columns = session.rows(
         """

@@ -50,6 +50,12 @@ def test_it_sleeps_for_the_time_it_says_and_is_awake_when_it_says_none(session: 
     assert worker(session).asleep_until is None
 
 
+def test_it_runs_tasks_unless_it_says_otherwise(session: Session) -> None:
+    see(session, "a")
+    see(session, "b", tasks=False)
+    assert (worker(session, "a").tasks, worker(session, "b").tasks) == (True, False)
+
+
 def test_a_worker_without_a_name_is_refused(session: Session) -> None:
     with pytest.raises(psycopg.errors.NotNullViolation):
         session.call(

@@ -68,6 +68,27 @@ def test_workers_of_the_queue_are_woken(producer: Session, listener: Listener, q
     assert listener.heard(producer) == [("pgqueue_a", "mail")]
 
 
+@pytest.mark.parametrize(
+    ("tasks", "woken"), [(True, ["pgqueue_a"]), (False, ["pgqueue_b"]), (None, ["pgqueue_a", "pgqueue_b"])]
+)
+def test_who_runs_tasks_and_who_takes_raw_messages_are_told_apart(
+    producer: Session, listener: Listener, tasks: bool | None, woken: list[str]
+) -> None:
+    see(producer, "a", asleep_ms=MINUTE)
+    see(producer, "b", asleep_ms=MINUTE, tasks=False)
+    producer.call("pgqueue_worker_wake", queue="mail", tasks=tasks)
+    assert sorted(channel for channel, _ in listener.heard(producer)) == woken
+
+
+def test_a_consumer_of_raw_messages_is_woken_beside_a_worker_of_all_queues(
+    producer: Session, listener: Listener
+) -> None:
+    see(producer, "a", asleep_ms=MINUTE)
+    see(producer, "b", queues=["mail"], asleep_ms=MINUTE, tasks=False)
+    producer.create(queue="mail")
+    assert ("pgqueue_b", "mail") in listener.heard(producer)
+
+
 def test_nobody_is_woken_for_what_is_scheduled(producer: Session, listener: Listener) -> None:
     see(producer, "a", asleep_ms=MINUTE)
     producer.create(dequeue_at=producer.one("select pgqueue_now() + 60000"))

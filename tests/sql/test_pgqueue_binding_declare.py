@@ -1,0 +1,122 @@
+"""A binding is made once and changed by declaring it again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.sql.routing import bind, publish
+from tests.sql.sessions import concurrently
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+
+def binding(session: Session) -> Any:
+    [found] = session.rows("select * from pgqueue_binding")
+    return found
+
+
+def test_it_is_a_row_with_all_that_was_said(session: Session) -> None:
+    said: dict[str, Any] = {
+        "task": "shop.tasks.audit",
+        "kind": "regex",
+        "priority": 7,
+        "max_attempts": None,
+        "declared": True,
+    }
+    answer = bind(session, "^a", queue="audit", **said)
+    row = binding(session)
+    assert {name: getattr(row, name) for name in said} == said
+    assert (row.id, row.exchange, row.pattern, row.queue) == (answer.p_id, "orders", "^a", "audit")
+    assert answer.p_changed
+
+
+def test_the_defaults_are_those_of_a_raw_message(session: Session) -> None:
+    bind(session, "order.#")
+    row = binding(session)
+    assert (row.kind, row.priority, row.max_attempts, row.task, row.declared) == ("topic", 0, 5, None, False)
+
+
+def test_the_same_again_changes_nothing(session: Session) -> None:
+    first = bind(session, "order.#")
+    again = bind(session, "order.#")
+    assert (again.p_id, again.p_changed) == (first.p_id, False)
+
+
+def test_other_values_bring_it_up_to_date(session: Session) -> None:
+    first = bind(session, "order.#")
+    again = bind(session, "order.#", priority=5, max_attempts=None)
+    assert (again.p_id, again.p_changed) == (first.p_id, True)
+    assert (binding(session).priority, binding(session).max_attempts) == (5, None)
+
+
+def test_one_that_stands_in_the_code_stays_so(session: Session) -> None:
+    bind(session, "order.#", declared=True)
+    assert bind(session, "order.#").p_changed is False
+    assert binding(session).declared
+
+
+def test_a_task_that_has_another_queue_now_moves_there(session: Session) -> None:
+    first = bind(session, "#", queue="default", task="shop.tasks.audit")
+    again = bind(session, "#", queue="mail", task="shop.tasks.audit")
+    assert (again.p_id, again.p_changed) == (first.p_id, True)
+    assert binding(session).queue == "mail"
+
+
+def test_queues_patterns_kinds_and_exchanges_are_bindings_of_their_own(session: Session) -> None:
+    made = [
+        bind(session, "a"),
+        bind(session, "a", queue="maps"),
+        bind(session, "b"),
+        bind(session, "a", kind="regex"),
+        bind(session, "a", exchange="other"),
+        bind(session, "a", task="shop.tasks.audit"),
+    ]
+    assert len({each.p_id for each in made}) == 6
+
+
+def test_an_unknown_exchange_is_an_error_that_says_how_to_make_it(session: Session) -> None:
+    with pytest.raises(psycopg.errors.UndefinedObject, match='"nowhere"') as refused:
+        session.call("pgqueue_binding_declare", exchange="nowhere", pattern="#", queue="mail")
+    assert "pgqueue_exchange_declare('nowhere')" in str(refused.value.diag.message_hint)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"priority": 101}, {"queue": ""}, {"pattern": "a*"}, {"pattern": "(", "kind": "regex"}]
+)
+def test_what_can_not_be_is_refused(session: Session, wrong: dict[str, Any]) -> None:
+    with pytest.raises(psycopg.errors.DataError if "pattern" in wrong else psycopg.errors.CheckViolation):
+        bind(session, **{"pattern": "#", **wrong})
+
+
+def test_many_at_once_make_one(connect: Connect) -> None:
+    sessions = [connect() for _ in range(4)]
+    sessions[0].value("pgqueue_exchange_declare", name="orders")
+    answers = concurrently([partial(bind, each, "#") for each in sessions])
+    assert len({answer.p_id for answer in answers}) == 1
+    assert [answer.p_changed for answer in answers].count(True) == 1
+
+
+def test_binding_and_publishing_do_not_wait_for_each_other(connect: Connect) -> None:
+    publisher, binder, other = connect(autocommit=False), connect(autocommit=False), connect()
+    bind(other, "#")
+    for session in (publisher, binder, other):
+        session.rows("set lock_timeout = '200ms'")
+    publisher.commit()
+    publish(publisher)  # is not committed
+    bind(binder, "#", priority=9)
+    bind(binder, "order.*", queue="maps")
+    binder.value("pgqueue_exchange_declare", name="orders", declared=True)
+    binder.value("pgqueue_binding_delete", exchange="orders", pattern="#", queue="mail")
+    assert [row.p_queue for row in publish(other)] == ["mail"]  # what is not committed is not there yet
+    binder.commit()
+    assert [row.p_queue for row in publish(other)] == ["maps"]
+    binder.value("pgqueue_exchange_delete", name="orders")
+    assert [row.p_queue for row in publish(other)] == ["maps"]
+    binder.commit()
+    publisher.commit()

@@ -1,0 +1,25 @@
+"""An exchange goes with its bindings; what it has enqueued stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sql.routing import bind, publish
+
+if TYPE_CHECKING:
+    from tests.sql.sessions import Session
+
+
+def test_its_bindings_go_with_it_and_others_stay(session: Session) -> None:
+    bind(session, "#")
+    bind(session, "#", exchange="other")
+    assert session.value("pgqueue_exchange_delete", name="orders") is True
+    assert session.column("select exchange from pgqueue_binding") == ["other"]
+    assert session.value("pgqueue_exchange_delete", name="orders") is False
+
+
+def test_messages_that_it_has_put_into_queues_stay(session: Session) -> None:
+    bind(session, "#")
+    publish(session)
+    session.value("pgqueue_exchange_delete", name="orders")
+    assert session.take(queues=["mail"]).content == "tea"
