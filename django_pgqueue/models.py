@@ -38,6 +38,11 @@ class Message(models.Model):
 
     class Meta:
         db_table = "pgqueue_message"
+        permissions = (
+            ("run_message", "Can run messages now and enqueue them again"),
+            ("cancel_message", "Can cancel messages"),
+            ("see_content", "Can see content, headers, state and results"),
+        )
 
     def __str__(self) -> str:
         return f"{self.pk} {self.task or 'raw message'}"

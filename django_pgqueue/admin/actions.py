@@ -10,6 +10,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import connections
 
 from django_pgqueue import functions
+from django_pgqueue.admin import log
 from django_pgqueue.admin.display import number
 from django_pgqueue.admin.paginator import CappedPaginator
 from django_pgqueue.admin.readonly import is_id
@@ -65,17 +66,22 @@ class Outcome:
 
     def __init__(self, chosen: Chosen) -> None:
         self.done: list[int] = []
+        self.asked: list[int] = []
+        """Running ones that were asked to stop."""
         self.passed: dict[str, list[int]] = defaultdict(list)
         if chosen.gone:
             self.passed[GONE] += chosen.gone
 
     def tell(self, model_admin: ModelAdmin[Any], request: HttpRequest, said: str) -> None:
-        if self.done:
-            model_admin.message_user(request, f"{count(self.done)} {said}.", messages.SUCCESS)
+        """Says it to the person who asked for it, and to Django's admin log."""
+        for ids, what in ((self.done, said), (self.asked, "asked to stop")):
+            if ids:
+                model_admin.message_user(request, f"{count(ids)} {what}.", messages.SUCCESS)
+                log.written(request, model_admin.model, ids, f"{what[0].upper()}{what[1:]}.")
         if self.passed:
             reasons = "; ".join(f"{number(len(ids))} {reason} ({listed(ids)})" for reason, ids in self.passed.items())
             model_admin.message_user(request, f"Nothing was done to: {reasons}.", messages.WARNING)
-        if len(self.done) + sum(map(len, self.passed.values())) >= MOST:
+        if len(self.done) + len(self.asked) + sum(map(len, self.passed.values())) >= MOST:
             model_admin.message_user(request, f"Only the first {number(MOST)} were looked at.", messages.WARNING)
 
 
@@ -110,13 +116,20 @@ def postpone(chosen: Chosen, delay: dt.timedelta, now: dt.datetime, *, using: st
 
 
 def cancel(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
-    return _each(
+    """Withdraws messages that wait, and asks those that run to stop."""
+    outcome = _each(
         chosen,
         now,
         using=using,
         refuse=lambda status, _: REASONS[status] if status is Status.RUNNING else None,
         change=lambda batch: functions.message_cancel(connections[using], batch),
     )
+    for batch in batches(outcome.passed.pop(REASONS[Status.RUNNING], [])):
+        asked = functions.message_request_cancel(connections[using], batch)
+        outcome.asked += sorted(asked)
+        for pk in sorted(set(batch) - asked):
+            outcome.passed["ended, or given back, at this moment"].append(pk)
+    return outcome
 
 
 def _each(

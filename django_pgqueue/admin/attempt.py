@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Q
-from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from django_pgqueue import functions
-from django_pgqueue.admin import actions, display, filters
+from django_pgqueue.admin import actions, display, filters, log
 from django_pgqueue.admin.changelist import CappedChangeList
-from django_pgqueue.admin.database import alias
+from django_pgqueue.admin.database import alias, url
 from django_pgqueue.admin.expressions import Moment, Pretty, Short, duration
-from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id
+from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see_content
 from django_pgqueue.models import Attempt
 
 if TYPE_CHECKING:
     import datetime as dt
 
     from django.db.models import QuerySet
-    from django.http import HttpRequest
+    from django.http import HttpRequest, HttpResponse
     from django.utils.safestring import SafeString
 
 Status = Attempt.Status
@@ -90,8 +90,8 @@ class HistoryChangeList(CappedChangeList):
 
 @admin.display(description="message")
 def message_link(attempt: Attempt) -> SafeString:
-    url = reverse("admin:pgqueue_message_change", args=[attempt.message_id])
-    return format_html('<a href="{}">{}</a>', url, str(attempt.message_id))
+    address = url("message_change", attempt.message_id)
+    return format_html('<a href="{}">{}</a>', address, str(attempt.message_id))
 
 
 @admin.display(description="task")
@@ -194,6 +194,11 @@ def result(attempt: Attempt) -> SafeString | str:
     return display.block(getattr(attempt, "pretty_result", None))
 
 
+@admin.display(description="content, headers and result")
+def hidden_content(attempt: Attempt) -> SafeString:  # noqa: ARG001
+    return display.hidden()
+
+
 def listed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
     """With what a line about an attempt needs, and without what can be large."""
     return attempts.only(*BRIEF).annotate(
@@ -231,16 +236,19 @@ class AttemptAdmin(ReadOnlyAdmin):
     search_fields = ("id", "message_id", "task")
     search_help_text = "The id of a message or of an attempt, or a part of a task's name."
     actions = ("enqueue_again",)
+    change_form_template = "admin/pgqueue/message/change_form.html"
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
         return HistoryChangeList
 
     def get_fieldsets(self, request: HttpRequest, obj: Attempt | None = None) -> Any:  # noqa: ARG002
+        sees = may_see_content(request)
+        said = [content, headers, "unique_key"] if sees else [hidden_content, "unique_key"]
         return [
             (None, {"fields": [message_link, status, "final", task, queue, channel, "priority", number, worker]}),
             ("Times", {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
-            ("Outcome", {"fields": [whole_error, traceback, result]}),
-            ("What it said", {"fields": [content, headers, "unique_key"]}),
+            ("Outcome", {"fields": [whole_error, traceback, *([result] if sees else [])]}),
+            ("What it said", {"fields": said}),
         ]
 
     def rows(self, request: HttpRequest) -> QuerySet[Attempt]:
@@ -250,21 +258,27 @@ class AttemptAdmin(ReadOnlyAdmin):
         found: QuerySet[Any] = (
             self.get_queryset(request)
             .only(*BRIEF, "unique_key", "error_message", "traceback")
-            .annotate(
-                pretty_content=Pretty("content"),
-                pretty_result=Pretty("result"),
-                pretty_headers=Pretty("headers"),
-                took=duration(),
-                **{name: Moment(column) for name, column in TIMES.items()},
-            )
+            .annotate(took=duration(), **{name: Moment(column) for name, column in TIMES.items()})
         )
+        if may_see_content(request):
+            columns = ("content", "result", "headers")
+            found = found.annotate(**{f"pretty_{column}": Pretty(column) for column in columns})
         return found
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        ended = context["original"].final and self.has_run_permission(request)
+        context |= {
+            "buttons": [{"action": "enqueue_again", "words": "Enqueue again"}] if ended else [],
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "list_url": self.list_url(),
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def matching(self, term: str) -> Q:
         return super().matching(term) | Q(message_id=int(term)) if is_id(term) else super().matching(term)
 
-    @admin.action(description="Enqueue again", permissions=["change"])
-    def enqueue_again(self, request: HttpRequest, queryset: QuerySet[Attempt]) -> None:
+    @admin.action(description="Enqueue again", permissions=["run"])
+    def enqueue_again(self, request: HttpRequest, queryset: QuerySet[Attempt]) -> HttpResponse | None:
         """Makes new messages of ended ones.  Attempts that were not the last of their message are passed over."""
         selected = actions.chosen(self, request, queryset)
         ended = self.get_queryset(request).filter(pk__in=selected.ids, final=True, content__isnull=False)
@@ -278,14 +292,16 @@ class AttemptAdmin(ReadOnlyAdmin):
                 ]
         except DatabaseError as error:
             self.message_user(request, f"Nothing was enqueued again: {error}", messages.ERROR)
-            return
+            return self.back(request)
         if made:
             self.message_user(request, said_of_new(made), messages.SUCCESS)
+            log.written(request, Attempt, ids, "Enqueued again.")
         self._tell_passed(request, sorted({*selected.ids, *selected.gone} - set(ids)))
         if len(selected.ids) >= actions.MOST:
             self.message_user(
                 request, f"Only the first {display.number(actions.MOST)} were looked at.", messages.WARNING
             )
+        return self.back(request)
 
     def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
         if passed:
@@ -302,7 +318,7 @@ def said_of_new(made: list[int]) -> SafeString:
     links = format_html_join(
         ", ",
         '<a href="{}">{}</a>',
-        ((reverse("admin:pgqueue_message_change", args=[pk]), str(pk)) for pk in made[: actions.NAMED]),
+        ((url("message_change", pk), str(pk)) for pk in made[: actions.NAMED]),
     )
     return format_html(
         "{} enqueued again: {}{}", actions.count(made), links, ", …" if len(made) > actions.NAMED else ""

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import django
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import InvalidPage
 
+from django_pgqueue.admin import database
 from django_pgqueue.admin.display import number
 from django_pgqueue.admin.paginator import CappedPaginator
 
@@ -32,6 +34,16 @@ class CappedChangeList(ChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         self.notes = []
         return super().get_queryset(request, exclude_parameters)
+
+    def get_filters_params(self, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Which database it is about is no filter."""
+        found: dict[str, Any] = super().get_filters_params(params)
+        found.pop(database.PARAMETER, None)
+        return found
+
+    def url_for_result(self, result: Any) -> str:
+        name = f"{self.opts.model_name}_change"
+        return database.url(name, quote(getattr(result, self.pk_attname)))
 
     def get_results(self, request: HttpRequest) -> None:
         paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from django.db import connections, transaction
+from django.urls import reverse
 
-from django_pgqueue import checks, functions
-from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
+from django_pgqueue import functions
+from django_pgqueue.routers import databases, default_database
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from django.http import HttpRequest
 
@@ -22,11 +25,57 @@ STATEMENT_TIMEOUT = "5s"
 BOUNDS = {"statement_timeout": STATEMENT_TIMEOUT, "enable_seqscan": "off", "jit": "off"}
 
 
+PARAMETER = "database"
+"""What a URL says when it is about another database than that of the default backend.  Not a matter of the session:
+ids mean something else in each database, and somebody may have a window open for each."""
+
+_chosen: ContextVar[str | None] = ContextVar("pgqueue_admin_database", default=None)
+
+
 def alias() -> str:
-    """The database of the queue: that of the default backend, or else of the first one of ours."""
-    ours = checks.ours()
-    backend = ours.get(DEFAULT_TASK_BACKEND_ALIAS) or next(iter(ours.values()), None)
-    return backend.settings.database if backend else "default"
+    """The database that the page is about: that of the default backend, or else the one that the URL names."""
+    return _chosen.get() or default_database()
+
+
+def asked(request: HttpRequest) -> str:
+    """What the URL says, if there is a queue."""
+    name = request.GET.get(PARAMETER, "")
+    return name if name in databases() else default_database()
+
+
+@contextmanager
+def about(request: HttpRequest) -> Iterator[None]:
+    """Answers a request about the database that its URL names, and keeps it busy for a limited time."""
+    before = _chosen.set(asked(request))
+    try:
+        with bounded(alias()):
+            yield
+    finally:
+        _chosen.reset(before)
+
+
+def url(name: str, *args: object, **query: object) -> str:
+    """The address of a page of the admin, about the same database."""
+    parameters = query | ({PARAMETER: alias()} if alias() != default_database() else {})
+    address = reverse(f"admin:pgqueue_{name}", args=args)
+    return f"{address}?{urlencode(parameters)}" if parameters else address
+
+
+def choices(path: str) -> list[dict[str, Any]]:
+    """Links to the same page about each of the databases; none where there is only one."""
+    found = databases()
+    if len(found) < 2:
+        return []
+    default = default_database()
+    return [
+        {
+            "name": name,
+            "backends": ", ".join(backends),
+            "selected": name == alias(),
+            "url": path if name == default else f"{path}?{urlencode({PARAMETER: name})}",
+        }
+        for name, backends in found.items()
+    ]
 
 
 def now(request: HttpRequest) -> dt.datetime:
@@ -48,19 +97,28 @@ def bounded(using: str) -> Iterator[None]:
     """A transaction in which no statement takes longer than STATEMENT_TIMEOUT or reads a whole table."""
     within = connections[using].in_atomic_block
     with transaction.atomic(using=using):
-        before = _current(using) if within else {}
+        before = _current(using, BOUNDS) if within else {}
         _set(using, BOUNDS)
         yield
         _set(using, before)  # a transaction around this one goes on with its own settings
 
 
-def _current(using: str) -> dict[str, str]:
+@contextmanager
+def set_for(using: str, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings for some queries of a transaction.  After an error they end with the transaction anyway."""
+    before = _current(using, settings)
+    _set(using, settings)
+    yield
+    _set(using, before)
+
+
+def _current(using: str, names: Iterable[str]) -> dict[str, str]:
     with connections[using].cursor() as cursor:
-        cursor.execute("select name, current_setting(name) from unnest(%s::text[]) as s (name)", (list(BOUNDS),))
+        cursor.execute("select name, current_setting(name) from unnest(%s::text[]) as s (name)", (list(names),))
         return dict(cursor.fetchall())
 
 
-def _set(using: str, settings: dict[str, str]) -> None:
+def _set(using: str, settings: Mapping[str, str]) -> None:
     if settings:
         with connections[using].cursor() as cursor:
             cursor.execute(

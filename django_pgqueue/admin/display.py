@@ -35,6 +35,10 @@ def quiet(words: str) -> SafeString:
     return format_html('<span class="pgqueue-quiet">{}</span>', words)
 
 
+def hidden() -> SafeString:
+    return quiet("You have no permission to see this.")
+
+
 def line(words: str) -> SafeString:
     """A second, quieter line of a cell."""
     return format_html(' <span class="pgqueue-quiet pgqueue-line">{}</span>', words)

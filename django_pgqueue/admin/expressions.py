@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import Aggregate, DateTimeField, DurationField, ExpressionWrapper, Func, TextField
 
@@ -36,8 +36,13 @@ class Pretty(Func):
 
 
 class Short(Func):
-    template = f"left(%(expressions)s, {SHORT_LENGTH + 1})"
+    """The beginning of a text, and one character more where there is more."""
+
+    template = "left(%(expressions)s, %(length)s)"
     output_field = TextField()
+
+    def __init__(self, *expressions: Any, length: int = SHORT_LENGTH, **extra: Any) -> None:
+        super().__init__(*expressions, length=length + 1, **extra)
 
 
 class Names(Aggregate):

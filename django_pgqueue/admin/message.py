@@ -8,34 +8,32 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db import connections
 from django.http import HttpResponseRedirect
-from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
-from django.urls import reverse
-from django.utils.html import format_html, format_html_join
 
-from django_pgqueue.admin import actions, attempt, display, filters
-from django_pgqueue.admin.database import alias, now, once
+from django_pgqueue import functions
+from django_pgqueue.admin import actions, filters, message_page
+from django_pgqueue.admin.columns import Columns
+from django_pgqueue.admin.database import alias, now, once, url
 from django_pgqueue.admin.expressions import Moment, Pretty, Short
-from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id
+from django_pgqueue.admin.message_page import Detail, MessageForm
+from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see, may_see_content
+from django_pgqueue.admin.related import parent
 from django_pgqueue.admin.service import Service
 from django_pgqueue.admin.status import Status, order, status_of
-from django_pgqueue.models import Attempt, Message, QueueState
+from django_pgqueue.fields import to_epoch_ms
+from django_pgqueue.models import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.db.models import QuerySet
+    from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponse
-    from django.utils.safestring import SafeString
 
     from django_pgqueue.admin.actions import Chosen
 
-TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber", Status.EXPIRED: "red"}
 # What any page about a message fetches as it is. JSON and times are not among it: rows written by hand may have some
 # that Python can not hold, so PostgreSQL makes texts and moments of them.
 BRIEF = ("id", "dequeue_at", "unlock_at", "attempt", "max_attempts", "priority", "queue", "channel", "task", "worker")
-ATTEMPTS_SHOWN = 50
 LISTED = 20
 DELAYS = {
     "1 minute": dt.timedelta(minutes=1),
@@ -52,143 +50,10 @@ class PostponeForm(forms.Form):
     )
 
 
-class Columns:
-    """How the list shows a message, at one moment and with the workers of that moment."""
-
-    def __init__(self, now: dt.datetime, service: Service) -> None:
-        self.now = now
-        self.service = service
-
-    @admin.display(description="task")
-    def task(self, message: Message) -> SafeString | str:
-        return display.task(message.task)
-
-    @admin.display(description="queue")
-    def queue(self, message: Message) -> SafeString | str:
-        name = display.shortened(message.queue, 40)
-        if not self.service.lacks(message):
-            return name
-        return format_html(
-            '{} <span class="pgqueue-label pgqueue-red" title="{}">no worker</span>', name, no_worker(message)
-        )
-
-    @admin.display(description="channel")
-    def channel(self, message: Message) -> SafeString | str:
-        return display.shortened(message.channel, 40)
-
-    @admin.display(description="status")
-    def status(self, message: Message) -> SafeString:
-        status = status_of(message.dequeue_at, message.unlock_at, self.now)
-        return display.label(status, TONES[status])
-
-    @admin.display(description="dequeue at")
-    def dequeue_at(self, message: Message) -> SafeString | str:
-        far = display.relative(message.dequeue_at, self.now)
-        return format_html("{}{}", display.moment(message.dequeue_at), display.line(far) if far else "")
-
-    @admin.display(description="attempt")
-    def attempts(self, message: Message) -> str:
-        return f"{message.attempt} of {display.NOTHING if message.max_attempts is None else message.max_attempts}"
-
-    @admin.display(description="worker")
-    def worker(self, message: Message) -> SafeString | str:
-        return display.shortened(message.worker, 24)
-
-    @admin.display(description="last error")
-    def error(self, message: Message) -> SafeString | str:
-        return display.sentence(display.shortened(getattr(message, "error", None), 80))
-
-    @admin.display(description="created at")
-    def created_at(self, message: Message) -> SafeString | str:
-        return display.moment(getattr(message, "created", None))
-
-
-class Detail(Columns):
-    """How the page of one message shows it."""
-
-    def __init__(self, now: dt.datetime, service: Service, *, user: Any) -> None:
-        super().__init__(now, service)
-        self.user = user
-
-    def fieldsets(self) -> list[tuple[str | None, dict[str, Any]]]:
-        return [
-            (
-                None,
-                {
-                    "fields": [
-                        self.status,
-                        self.task,
-                        self.served_queue,
-                        "channel",
-                        "priority",
-                        self.dequeue_at,
-                        self.created_at,
-                    ]
-                },
-            ),
-            ("Attempts", {"fields": [self.attempts, self.lock, self.progress, self.last_error, self.finished]}),
-            ("What it says", {"fields": [self.content, self.headers, self.state, "unique_key"]}),
-        ]
-
-    @admin.display(description="queue")
-    def served_queue(self, message: Message) -> SafeString | str:
-        notes = [*paused(message.queue), *([no_worker(message)] if self.service.lacks(message) else [])]
-        if not notes:
-            return message.queue
-        return format_html(
-            "{}{}", message.queue, format_html_join("", '<p class="pgqueue-note">{}</p>', ((note,) for note in notes))
-        )
-
-    @admin.display(description="lock")
-    def lock(self, message: Message) -> SafeString | str:
-        if message.unlock_at is None:
-            return display.NOTHING
-        asked = getattr(message, "cancel_requested", None)
-        return format_html(
-            "held by {} since {}, until {}{}",
-            message.worker,
-            display.moment(getattr(message, "locked", None)),
-            display.moment(message.unlock_at),
-            format_html("; asked to stop at {}", display.moment(asked)) if asked else "",
-        )
-
-    @admin.display(description="progress")
-    def progress(self, message: Message) -> SafeString | str:
-        return display.block(getattr(message, "pretty_progress", None))
-
-    @admin.display(description="last error")
-    def last_error(self, message: Message) -> SafeString | str:
-        return display.block(message.last_error)
-
-    @admin.display(description="finished attempts")
-    def finished(self, message: Message) -> SafeString | str:
-        if not may_see(self.user, "attempt"):
-            return display.quiet("You have no permission to see the history.")
-        found: list[dict[str, Any]] = message.__dict__["finished"]
-        if not found:
-            return "none"
-        context = {
-            "attempts": found[:ATTEMPTS_SHOWN],
-            "more": len(found) > ATTEMPTS_SHOWN,
-            "url": attempts_url(message.pk),
-        }
-        return render_to_string("admin/pgqueue/message/attempts.html", context)
-
-    @admin.display(description="content")
-    def content(self, message: Message) -> SafeString | str:
-        return display.block(getattr(message, "pretty_content", None))
-
-    @admin.display(description="headers")
-    def headers(self, message: Message) -> SafeString | str:
-        return display.block(getattr(message, "pretty_headers", None))
-
-    @admin.display(description="state")
-    def state(self, message: Message) -> SafeString | str:
-        return display.block(getattr(message, "pretty_state", None))
-
-
 @admin.register(Message)
 class MessageAdmin(ReadOnlyAdmin):
+    form = MessageForm
+    change_form_template = "admin/pgqueue/message/change_form.html"
     list_filter = (
         filters.StatusFilter,
         filters.MessageQueueFilter,
@@ -228,10 +93,11 @@ class MessageAdmin(ReadOnlyAdmin):
         )
         return found
 
-    @admin.action(description="Run now", permissions=["change"])
-    def run_now(self, request: HttpRequest, queryset: QuerySet[Message]) -> None:
+    @admin.action(description="Run now", permissions=["run"])
+    def run_now(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
         outcome = actions.run_now(actions.chosen(self, request, queryset), now(request), using=alias())
         outcome.tell(self, request, "made ready to run now")
+        return self.back(request)
 
     @admin.action(description="Postpone…", permissions=["change"])
     def postpone(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
@@ -241,15 +107,15 @@ class MessageAdmin(ReadOnlyAdmin):
         delay = form.cleaned_data["delay"]
         outcome = actions.postpone(self._confirmed(request, queryset), DELAYS[delay], now(request), using=alias())
         outcome.tell(self, request, f"postponed until {delay} from now")
-        return None
+        return self.back(request)
 
-    @admin.action(description="Cancel…", permissions=["change"])
+    @admin.action(description="Cancel…", permissions=["cancel"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
         if "confirmed" not in request.POST:
             return self._ask(request, queryset, action="cancel", title="Cancel")
         outcome = actions.cancel(self._confirmed(request, queryset), now(request), using=alias())
         outcome.tell(self, request, "cancelled")
-        return None
+        return self.back(request)
 
     def _ask(
         self,
@@ -283,7 +149,8 @@ class MessageAdmin(ReadOnlyAdmin):
             "newest": max(ids, default=0),
             "checkbox": ACTION_CHECKBOX_NAME,
             "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
-            "back": request.get_full_path(),
+            "back": self.page_of(request) or request.get_full_path(),
+            "page": request.POST.get("page", ""),
         }
         return TemplateResponse(request, "admin/pgqueue/message/ask.html", context)
 
@@ -292,39 +159,97 @@ class MessageAdmin(ReadOnlyAdmin):
         newest = request.POST.get("newest", "")
         return actions.chosen(self, request, queryset.filter(pk__lte=int(newest)) if is_id(newest) else queryset)
 
-    def get_fieldsets(self, request: HttpRequest, obj: Message | None = None) -> Any:  # noqa: ARG002
-        return self.shown(request).fieldsets()
+    # The page of one
+
+    def get_fieldsets(self, request: HttpRequest, obj: Message | None = None) -> Any:
+        return self.shown(request).fieldsets(**self._how(request, obj))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Message | None = None) -> Any:
+        return self.shown(request).readonly(**self._how(request, obj))
+
+    def _how(self, request: HttpRequest, message: Message | None) -> dict[str, bool]:
+        waits = message is not None and status_of(message.dequeue_at, message.unlock_at, now(request)) != Status.RUNNING
+        return {"editable": self.has_change_permission(request, message), "waits": waits}
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """One that runs, or whose worker went away, is not changed any more."""
+        waits = not isinstance(obj, Message) or obj.unlock_at is None
+        return waits and admin.ModelAdmin.has_change_permission(self, request)
 
     def one(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = (
             self.get_queryset(request)
-            .only(*BRIEF, "unique_key", "last_error")
+            .only(*BRIEF, "unique_key", "last_error", "after_ids")
             .annotate(
-                pretty_content=Pretty("content"),
-                pretty_headers=Pretty("headers"),
-                pretty_state=Pretty("state"),
-                pretty_progress=Pretty("progress"),
                 created=Moment("created_at"),
                 locked=Moment("locked_at"),
                 cancel_requested=Moment("cancel_requested_at"),
+                again_from=parent("enqueued_again_from"),
+                schedule_name=parent("schedule"),
             )
         )
+        if may_see_content(request):
+            columns = ("content", "headers", "state", "progress")
+            found = found.annotate(**{f"pretty_{column}": Pretty(column) for column in columns})
         return found
-
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        message = super().get_object(request, object_id, from_field)
-        if message is not None:
-            # Now, and not when the page is rendered, which is after the bounds of its queries have ended.
-            message.__dict__["finished"] = finished_attempts(message) if may_see(request.user, "attempt") else []
-        return message
 
     def shown(self, request: HttpRequest) -> Detail:
         def look() -> Detail:
             moment = now(request)
-            return Detail(moment, Service.at(moment, using=alias()), user=request.user)
+            return Detail(
+                moment,
+                Service.at(moment, using=alias()),
+                sees_content=may_see_content(request),
+                sees_history=may_see(request.user, "attempt"),
+            )
 
         detail: Detail = once(request, "shown", look)
         return detail
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        allowed = {
+            action
+            for action, may in (
+                ("run_now", self.has_run_permission(request)),
+                ("postpone", admin.ModelAdmin.has_change_permission(self, request)),
+                ("cancel", self.has_cancel_permission(request)),
+            )
+            if may
+        }
+        context |= {
+            "buttons": message_page.buttons(context["original"], now(request), allowed),
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "list_url": self.list_url(),
+            "show_save_and_continue": False,
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:
+        """Somebody saves what a worker has taken meanwhile: that is nobody's fault."""
+        message = self.get_object(request, object_id)
+        if message is None or message.unlock_at is None or not admin.ModelAdmin.has_change_permission(self, request):
+            return None
+        self.message_user(request, TAKEN, messages.WARNING)
+        return HttpResponseRedirect(url("message_change", message.pk))
+
+    def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:  # noqa: ARG002
+        connection, changed = connections[alias()], set(form.changed_data)
+        done = True
+        if "priority" in changed:
+            done = functions.message_prioritise(connection, obj.pk, obj.priority)
+        if "dequeue_at" in changed and done:
+            done = functions.message_move(connection, obj.pk, dequeue_at=to_epoch_ms(obj.dequeue_at))
+        obj.__dict__["taken"] = not done
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        return None if obj.__dict__.get("taken") else super().log_change(request, obj, message)
+
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        if obj.__dict__.get("taken"):
+            self.message_user(request, TAKEN, messages.WARNING)
+        else:
+            self.message_user(request, f"Message {obj.pk} was changed.", messages.SUCCESS)
+        return HttpResponseRedirect(url("message_change", obj.pk))
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
         """A message that has left the queue is not gone: its attempts are in the history."""
@@ -334,45 +259,9 @@ class MessageAdmin(ReadOnlyAdmin):
                 f"Message {object_id} is not in the queue (any more). The history knows this of it:",
                 messages.INFO,
             )
-            return HttpResponseRedirect(attempts_url(int(object_id)))
+            return HttpResponseRedirect(url("attempt_changelist", message_id=int(object_id)))
         answer: HttpResponse = super()._get_obj_does_not_exist_redirect(request, opts, object_id)  # type: ignore[misc]
         return answer
 
 
-def may_see(user: Any, model: str) -> bool:
-    return any(user.has_perm(f"pgqueue.{may}_{model}") for may in ("view", "change"))
-
-
-def attempts_url(message_id: int) -> str:
-    return f"{reverse('admin:pgqueue_attempt_changelist')}?message_id={message_id}"
-
-
-def finished_attempts(message: Message) -> list[dict[str, Any]]:
-    """The newest finished attempts of a message, as its page shows them, and one more where there are more."""
-    found = attempt.listed(Attempt.objects.using(alias()).filter(message_id=message.pk).order_by("-pk"))
-    return [
-        {
-            "url": reverse("admin:pgqueue_attempt_change", args=[row.pk]),
-            "number": row.attempt,
-            "status": attempt.status(row),
-            "finished": attempt.finished_at(row),
-            "took": attempt.took(row),
-            "worker": attempt.worker(row),
-            "error": attempt.error(row),
-        }
-        for row in found[: ATTEMPTS_SHOWN + 1]
-    ]
-
-
-def paused(queue: str) -> Iterator[SafeString]:
-    """Since when and by whom, if the queue is paused."""
-    states = QueueState.objects.using(alias()).filter(pk=queue, paused_at__isnull=False)
-    for since, by in states.values_list(Moment("paused_at"), "paused_by"):
-        yield format_html("{} is paused since {} by {}.", queue, display.moment(since), by or "somebody")
-
-
-def no_worker(message: Message) -> str:
-    return (
-        f"No worker that serves the queue “{message.queue}” has been seen in the last minute. "
-        f"Start one: manage.py qworker --queues {message.queue}"
-    )
+TAKEN = "Nothing was changed: a worker has taken the message meanwhile, or it has ended."

@@ -10,7 +10,7 @@ from django.contrib.admin.widgets import AdminTextInputWidget
 from django.db.models import Q
 
 from django_pgqueue import content, control
-from django_pgqueue.admin import actions, display
+from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias
 from django_pgqueue.admin.expressions import Moment
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
@@ -86,6 +86,7 @@ class QueueAdmin(ReadOnlyAdmin):
         names = [queue.name for queue in queryset.only("name")[: actions.MOST]]
         for name in names:
             control.pause(name, by=request.user.get_username(), database=alias())
+        log.written(request, QueueState, names, "Paused.")
         self.message_user(request, f"Paused: {', '.join(names)}.", messages.SUCCESS)
 
     @admin.action(description="Resume", permissions=["change"])
@@ -95,5 +96,6 @@ class QueueAdmin(ReadOnlyAdmin):
             for queue in queryset.only("name")[: actions.MOST]
             if control.resume(queue.name, database=alias())
         ]
+        log.written(request, QueueState, names, "Resumed.")
         said = f"Resumed: {', '.join(names)}." if names else "None of them was paused."
         self.message_user(request, said, messages.SUCCESS if names else messages.WARNING)

@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
 from django.db import DataError, OperationalError
 from django.db.models import Q
 from django.http import HttpResponseRedirect
-from django.urls import reverse
+from django.template.response import SimpleTemplateResponse
 from psycopg.errors import QueryCanceled
 
+from django_pgqueue.admin import database
 from django_pgqueue.admin.changelist import CappedChangeList
-from django_pgqueue.admin.database import STATEMENT_TIMEOUT, alias, bounded
+from django_pgqueue.admin.database import STATEMENT_TIMEOUT, alias
 from django_pgqueue.admin.paginator import CappedPaginator
+from django_pgqueue.routers import default_database
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponse
 
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Rows are made and ended by the SQL functions, so nothing is added, edited or deleted here.
 
-    The permission to change a model is the permission to use the actions of its list.
+    To view, to change, to run, to cancel and to see content are permissions of their own.
     """
 
     show_full_result_count = False
@@ -39,20 +45,61 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         css = {"all": ("pgqueue/admin.css",)}  # noqa: RUF012 -- Django's way to say it
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        try:
-            with bounded(alias()):
-                return super().changelist_view(request, extra_context)
-        except (OperationalError, DataError) as error:
-            whole = request.method == "GET" and not request.GET
-            return self._stopped(request, error, None if whole else request.path)
+        def answer() -> HttpResponse:
+            choices = {"databases": database.choices(request.path)}
+            return super(ReadOnlyAdmin, self).changelist_view(request, {**choices, **(extra_context or {})})
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        whole = request.method == "GET" and not request.GET
+        return self.answered(request, answer, instead=None if whole else request.path)
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        def answer() -> HttpResponse:
+            elsewhere = {"elsewhere": alias() if alias() != default_database() else None}
+            context = {**elsewhere, **(extra_context or {})}
+            if request.method == "POST" and object_id is not None:
+                refused = self.refused(request, unquote(object_id))
+                if refused is not None:
+                    return refused
+            return super(ReadOnlyAdmin, self).changeform_view(request, object_id, form_url, context)
+
+        return self.answered(request, answer)
+
+    def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:  # noqa: ARG002
+        """The answer to somebody who saves what can not be saved any more."""
+        return None
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
+        return self.answered(
+            request, lambda: super(ReadOnlyAdmin, self).history_view(request, object_id, extra_context)
+        )
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
+        return self.answered(request, lambda: super(ReadOnlyAdmin, self).delete_view(request, object_id, extra_context))
+
+    def answered(
+        self, request: HttpRequest, answer: Callable[[], HttpResponse], *, instead: str | None = ""
+    ) -> HttpResponse:
+        """The answer, from the database that the URL names and within the bounds of time.
+
+        It is rendered within them too, because templates ask for more.  ``instead``: where to go when it took too long.
+        """
         try:
-            with bounded(alias()):
-                return super().changeform_view(request, *args, **kwargs)
-        except OperationalError as error:
-            name = f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
-            return self._stopped(request, error, reverse(name, current_app=self.admin_site.name))
+            with database.about(request):
+                response = answer()
+                return response.render() if isinstance(response, SimpleTemplateResponse) else response
+        except (OperationalError, DataError) as error:
+            with database.about(request):
+                here = self.list_url() if instead == "" else instead
+            return self._stopped(request, error, here)
+
+    def list_url(self) -> str:
+        return database.url(f"{self.opts.model_name}_changelist")
 
     def _stopped(self, request: HttpRequest, error: Exception, instead: str | None) -> HttpResponse:
         """Says what PostgreSQL would not do, on a page that it will do; raises what is another kind of error."""
@@ -69,6 +116,16 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             raise error
         self.message_user(request, said, messages.ERROR)
         return HttpResponseRedirect(instead)
+
+    def page_of(self, request: HttpRequest) -> str | None:
+        """The page whose button was pressed."""
+        pk = request.POST.get("page", "")
+        return database.url(f"{self.opts.model_name}_change", pk) if is_id(pk) else None
+
+    def back(self, request: HttpRequest) -> HttpResponse | None:
+        """To where an action was asked for; None: the list."""
+        page = self.page_of(request)
+        return HttpResponseRedirect(page) if page else None
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(alias())
@@ -93,7 +150,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         per_page: int,
         orphans: int = 0,  # noqa: ARG002
         allow_empty_first_page: bool = True,  # noqa: ARG002, FBT
-    ) -> CappedPaginator:
+    ) -> Paginator[Any]:
+        if queryset.model is not self.model:  # the entries of Django's admin log
+            return Paginator(queryset, per_page)
         return CappedPaginator(queryset, per_page, rows=self.rows(request))
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
@@ -113,6 +172,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """The rows that somebody who searches for ``term`` means: an id, or a part of a task's name."""
         return Q(pk=int(term)) if is_id(term) else Q(task__icontains=term)
 
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("pgqueue.run_message"))
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("pgqueue.cancel_message"))
+
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
         return False
 
@@ -121,6 +186,15 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
         return False
+
+
+def may_see(user: Any, model: str) -> bool:
+    return any(user.has_perm(f"pgqueue.{may}_{model}") for may in ("view", "change"))
+
+
+def may_see_content(request: HttpRequest) -> bool:
+    """Content, headers, state, progress and results: what jobs are about, and not how they are."""
+    return bool(request.user.has_perm("pgqueue.see_content"))
 
 
 LONGEST_ID = 19

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin, messages
 from django.db import connections
 from django.db.models import BigIntegerField, Func, Q
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from django_pgqueue import control, functions, registry
-from django_pgqueue.admin import actions, display
-from django_pgqueue.admin.database import alias, now, once
+from django_pgqueue.admin import actions, display, log
+from django_pgqueue.admin.database import alias, now, once, url
 from django_pgqueue.admin.expressions import Moment, Pretty
-from django_pgqueue.admin.readonly import ReadOnlyAdmin
+from django_pgqueue.admin.readonly import ReadOnlyAdmin, may_see_content
 from django_pgqueue.admin.schedule_form import ScheduleForm
 from django_pgqueue.declarations import declarations
 from django_pgqueue.exceptions import InvalidSchedule
@@ -88,9 +87,10 @@ class DeclaredFilter(admin.SimpleListFilter):
 class Columns:
     """How a schedule looks at one moment, to a site whose code declares the schedules of these names."""
 
-    def __init__(self, now: dt.datetime, declared: set[str]) -> None:
+    def __init__(self, now: dt.datetime, declared: set[str], *, sees_content: bool) -> None:
         self.now = now
         self.declared = declared
+        self.sees_content = sees_content
 
     @admin.display(description="task")
     def task(self, schedule: Schedule) -> SafeString | str:
@@ -127,8 +127,8 @@ class Columns:
             return display.NOTHING
         if message_id is None:
             return display.moment(slot)
-        url = reverse("admin:pgqueue_message_change", args=[message_id])
-        return format_html('<a href="{}" title="message {}">{}</a>', url, str(message_id), display.moment(slot))
+        address = url("message_change", message_id)
+        return format_html('<a href="{}" title="message {}">{}</a>', address, str(message_id), display.moment(slot))
 
     @admin.display(description="declared")
     def origin(self, schedule: Schedule) -> str:
@@ -136,7 +136,7 @@ class Columns:
 
     @admin.display(description="content")
     def content(self, schedule: Schedule) -> SafeString | str:
-        return display.block(getattr(schedule, "pretty_content", None))
+        return display.block(getattr(schedule, "pretty_content", None)) if self.sees_content else display.hidden()
 
     @admin.display(description="missed runs")
     def missed(self, schedule: Schedule) -> str:
@@ -187,7 +187,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def shown(self, request: HttpRequest) -> Columns:
         def look() -> Columns:
             registry.autodiscover()
-            return Columns(now(request), set(declarations(alias())))
+            return Columns(now(request), set(declarations(alias())), sees_content=may_see_content(request))
 
         columns: Columns = once(request, "schedules", look)
         return columns
@@ -213,8 +213,9 @@ class ScheduleAdmin(ReadOnlyAdmin):
         return admin.ModelAdmin.has_add_permission(self, request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """What the code declares is changed there; and the form of the others shows their content."""
         may = admin.ModelAdmin.has_change_permission(self, request)
-        return may and not (isinstance(obj, Schedule) and obj.declared)
+        return may and not (isinstance(obj, Schedule) and (obj.declared or not may_see_content(request)))
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """One by one; what the code declares would come back within a minute."""
@@ -258,17 +259,16 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def resume(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
         self._each(request, queryset, control.resume_schedule, "resumed with the next run", "not paused")
 
-    @admin.action(description="Run now", permissions=["change"])
+    @admin.action(description="Run now", permissions=["run"])
     def run_now(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
         """Beside the slots, which stay as they are."""
-        made = [
-            message_id
-            for name in self._chosen(queryset)
-            if (message_id := functions.schedule_run(connections[alias()], name)) is not None
-        ]
-        links = format_html_join(
-            ", ", '<a href="{}">{}</a>', ((reverse("admin:pgqueue_message_change", args=[pk]), str(pk)) for pk in made)
-        )
+        made: list[int] = []
+        for name in self._chosen(queryset):
+            message_id = functions.schedule_run(connections[alias()], name)
+            if message_id is not None:
+                made.append(message_id)
+                log.written(request, Schedule, [name], f"Run now: message {message_id}.")
+        links = format_html_join(", ", '<a href="{}">{}</a>', ((url("message_change", pk), str(pk)) for pk in made))
         if made:
             self.message_user(request, format_html("Enqueued {}: {}.", actions.count(made), links), messages.SUCCESS)
 
@@ -283,6 +283,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
             except InvalidSchedule as error:
                 self.message_user(request, f"Schedule {name}: {error}", messages.ERROR)
         if done:
+            log.written(request, Schedule, done, f"{said[0].upper()}{said[1:]}.")
             self.message_user(request, f"{counted(done)} {said}.", messages.SUCCESS)
         if passed:
             self.message_user(request, f"Nothing was done to {counted(passed)}: {otherwise}.", messages.WARNING)

@@ -33,7 +33,9 @@ from django_pgqueue.functions.error import Error, storable
 from django_pgqueue.functions.history import attempt_enqueue, attempt_maintain
 from django_pgqueue.functions.message import (
     message_cancel,
+    message_move,
     message_next_at,
+    message_prioritise,
     message_request_cancel,
     message_reschedule,
     message_settle,
@@ -74,7 +76,9 @@ __all__ = [
     "message_fail",
     "message_heartbeat",
     "message_lock_keys",
+    "message_move",
     "message_next_at",
+    "message_prioritise",
     "message_progress",
     "message_queues",
     "message_release",

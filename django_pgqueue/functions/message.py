@@ -31,6 +31,23 @@ def message_reschedule(connection: Connection, ids: Iterable[int], *, delay_ms: 
     )
 
 
+def message_move(connection: Connection, message_id: int, *, dequeue_at: int) -> bool:
+    """Gives a message that waits another ``dequeue_at`` (epoch ms).  False: it runs, or has ended."""
+    moved = answered_ids(
+        connection, "select pgqueue_message_reschedule(%s::bigint[], cast(%s as bigint))", ([message_id], dequeue_at)
+    )
+    return bool(moved)
+
+
+def message_prioritise(connection: Connection, message_id: int, priority: int) -> bool:
+    """Gives a message that waits another priority.  False: it runs, or has ended."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "update pgqueue_message m set priority = %s where m.id = %s and m.worker is null", (priority, message_id)
+        )
+        return bool(cursor.rowcount)
+
+
 def message_settle(connection: Connection, *, force: bool = False) -> int:
     """Looks at messages that wait for others and answers how many need not wait any more."""
     with connection.cursor() as cursor:

@@ -57,6 +57,11 @@ class Migration(migrations.Migration):
                     ],
                     options={
                         "db_table": "pgqueue_message",
+                        "permissions": (
+                            ("run_message", "Can run messages now and enqueue them again"),
+                            ("cancel_message", "Can cancel messages"),
+                            ("see_content", "Can see content, headers, state and results"),
+                        ),
                     },
                 )
             ],

@@ -108,10 +108,27 @@ class Page:
         """The values of a page about one row, by their labels."""
         found = {}
         for row in self.root.all("div", class_="form-row"):
-            value = row.one("div", class_="readonly")
+            [value] = row.all("div", class_="readonly") or row.all("input")[:1]
             label = next(element for element in row.all() if element.tag in {"label", "legend"})
             found[label.text.rstrip(":").lower()] = value
         return found
+
+    @property
+    def form(self) -> dict[str, str]:
+        """The values of what can be edited, by their names."""
+        fields = [field for row in self.root.all("div", class_="form-row") for field in row.all("input")]
+        return {field.attributes["name"]: field.attributes.get("value", "") for field in fields}
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why a message does not run yet."""
+        return [item.text for listed in self.root.all("ul", class_="pgqueue-reasons") for item in listed.all("li")]
+
+    @property
+    def buttons(self) -> list[str]:
+        return [
+            button.text for shown in self.root.all("div", class_="pgqueue-buttons") for button in shown.all("button")
+        ]
 
     @property
     def said(self) -> list[str]:
@@ -156,6 +173,12 @@ class Visitor:
         """Choose an action for some rows of a list, and see what comes."""
         data = {"action": action, "_selected_action": selected, "index": 0, "select_across": 0, **more}
         return Page(self.client.post(url, data, follow=True))
+
+    def press(self, page: Page, words: str) -> Page:
+        """Press one of the buttons of a message's page."""
+        form = next(form for form in page.root.all("form") for b in form.all("button") if b.text == words)
+        data = {field.attributes["name"]: field.attributes.get("value", "") for field in form.all("input")}
+        return Page(self.client.post(form.attributes["action"], data, follow=True))
 
     def confirm(self, page: Page, **changes: object) -> Page:
         """Press the button of a page that asks first."""

@@ -137,6 +137,6 @@ def test_messages_are_selected_and_cancelled(page: shop.Page) -> None:
     page.shows(f"Cancel {selected} messages?")
     looked_at(page, "cancel")
     page.press("Cancel them")
-    page.shows(f"{selected - 1} messages cancelled.", "1 running")
+    page.shows(f"{selected - 1} messages cancelled.", "1 message asked to stop.")
     looked_at(page, "cancelled")
     assert [message.queue for message in Message.objects.all()] == ["mail"]

@@ -126,15 +126,17 @@ class TestCancel:
         question = root.act(f"{MESSAGES}?queue=mail", "cancel", [pk])
         assert question.root.one("a", class_="closelink").attributes["href"] == f"{MESSAGES}?queue=mail"
 
-    def test_what_runs_or_has_ended_is_told(self, root: Visitor) -> None:
+    def test_what_runs_is_asked_to_stop_and_what_has_ended_is_told(self, root: Visitor) -> None:
         running, waiting, ended = send(queue="a"), send(), send(queue="b")
         claim("a")
         question = root.act(MESSAGES, "cancel", [running, waiting, ended])
         complete(claim("b")[0])
         assert root.confirm(question).said == [
             "1 message cancelled.",
-            f"Nothing was done to: 1 left the queue already ({ended}); 1 running ({running}).",
+            "1 message asked to stop.",
+            f"Nothing was done to: 1 left the queue already ({ended}).",
         ]
+        assert Message.objects.get(pk=running).cancel_requested_at is not None
 
     def test_what_expired_is_cancelled(self, root: Visitor) -> None:
         assert root.confirm(root.act(MESSAGES, "cancel", [expired()])).said == ["1 message cancelled."]

@@ -3,11 +3,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
 from django.test import Client
 
 from django_pgqueue.models import Attempt, Message
-from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS, claim, complete, send, sign_in
+from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS, claim, complete, retry, send, sign_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 LISTS = {"message": MESSAGES, "attempt": ATTEMPTS, "worker": WORKERS}
 ACTIONS = [(MESSAGES, "run_now"), (MESSAGES, "postpone"), (MESSAGES, "cancel"), (ATTEMPTS, "enqueue_again")]
+NEEDED = {
+    "run_now": "run_message",
+    "postpone": "change_message",
+    "cancel": "cancel_message",
+    "enqueue_again": "run_message",
+}
+ALL = {*NEEDED.values(), "see_content", "view_message", "view_attempt"}
 
 
 @pytest.fixture
@@ -61,34 +70,112 @@ def test_who_may_not_view_sees_nothing(visitor: LogIn, pages: dict[str, list[str
 
 
 @pytest.mark.parametrize("model", LISTS)
-def test_nobody_adds_edits_or_deletes(root: Visitor, pages: dict[str, list[str]], model: str) -> None:
+def test_nobody_adds_or_deletes(root: Visitor, pages: dict[str, list[str]], model: str) -> None:
     row = pages[model][1].removesuffix("change/")
     assert root.client.get(f"{LISTS[model]}add/").status_code == 403
     assert root.client.post(f"{LISTS[model]}add/", {}).status_code == 403
-    assert root.client.post(f"{row}change/", {}).status_code == 403
     assert root.client.post(f"{row}delete/", {"post": "yes"}).status_code == 403
     assert "delete_selected" not in root.open(LISTS[model]).actions
 
 
+@pytest.mark.parametrize("model", ["attempt", "worker"])
+def test_nobody_edits_what_the_workers_write(root: Visitor, pages: dict[str, list[str]], model: str) -> None:
+    assert root.client.post(pages[model][1], {}).status_code == 403
+
+
 @pytest.mark.parametrize(("url", "action"), ACTIONS)
-def test_an_action_that_is_not_offered_can_not_be_forced(
+def test_an_action_needs_its_own_permission_and_can_not_be_forced(
     visitor: LogIn, pages: dict[str, list[str]], url: str, action: str
 ) -> None:
-    clerk = visitor("view_message", "view_attempt", "add_message", "delete_message")
+    """Every other permission there is does not help."""
+    others = ALL - {NEEDED[action]} | {"add_message", "delete_message", "add_attempt", "change_attempt"}
+    clerk = visitor(*sorted(others))
+    assert action not in clerk.open(url).actions
     before = Message.objects.values_list("pk", "dequeue_at").get()
     for more in ({}, {"confirmed": "yes", "delay": "1 week"}, {"index": 0}, {"select_across": 1}):
         clerk.client.post(url, {"action": action, "_selected_action": [selected(url)], **more})
     assert Message.objects.values_list("pk", "dequeue_at").get() == before
+    assert not LogEntry.objects.exists()
 
 
 @pytest.mark.parametrize(("url", "action"), ACTIONS)
-def test_who_may_change_may_act(visitor: LogIn, pages: dict[str, list[str]], url: str, action: str) -> None:
-    clerk = visitor("change_message", "change_attempt")
+def test_who_has_the_permission_may_act_and_it_is_logged(
+    visitor: LogIn, pages: dict[str, list[str]], url: str, action: str
+) -> None:
+    clerk = visitor("view_message", "view_attempt", NEEDED[action])
     assert action in clerk.open(url).actions
-    page = clerk.act(url, action, [selected(url)])
+    acted_on = selected(url)
+    page = clerk.act(url, action, [acted_on])
     if page.root.all("input", name="confirmed"):
+        assert not LogEntry.objects.exists(), "to ask is not to do"
         page = clerk.confirm(page)
     assert page.said[0].startswith("1 message "), page.said
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.user.get_username()) == (str(acted_on), str(page.response.wsgi_request.user))
+    assert entry.change_message in {
+        "Made ready to run now.", "Postponed until 1 hour from now.", "Cancelled.", "Enqueued again.",
+    }  # fmt: skip
+    assert entry.content_type == ContentType.objects.get(app_label="pgqueue", model=url.split("/")[3])
+
+
+def test_the_history_of_a_message_says_who_did_what(root: Visitor, pages: dict[str, list[str]]) -> None:
+    pk = selected(MESSAGES)
+    root.act(MESSAGES, "run_now", [pk])
+    history = root.open(f"{MESSAGES}{pk}/history/")
+    assert "Made ready to run now." in history.root.one(id="change-history").text
+    assert "root" in history.root.one(id="change-history").text
+
+
+SECRET = "card 4711"
+
+
+@pytest.fixture
+def secrets(db: None) -> list[str]:
+    """Pages that would show it."""
+    content = f'{{"args": ["{SECRET}"], "kwargs": {{}}}}'
+    send(content, queue="other", headers=f'{{"trace": "{SECRET}"}}')
+    complete(claim("other")[0], f'"{SECRET}"')
+    waiting = send(content, headers=f'{{"trace": "{SECRET}"}}')
+    [held] = claim()
+    retry(held, dequeue_at=2**50, state=f'["{SECRET}"]')
+    [ended] = Attempt.objects.filter(final=True)
+    return [f"{MESSAGES}{waiting}/change/", f"{ATTEMPTS}{ended.pk}/change/"]
+
+
+def test_content_is_for_those_who_may_see_it(visitor: LogIn, secrets: list[str]) -> None:
+    clerk = visitor(*sorted(ALL - {"see_content"}))
+    for url in [*secrets, MESSAGES, ATTEMPTS]:
+        assert SECRET not in clerk.client.get(url).content.decode(), url
+    for url in secrets:
+        assert "You have no permission to see this." in clerk.client.get(url).content.decode()
+
+
+def test_who_may_see_content_sees_all_of_it(visitor: LogIn, secrets: list[str]) -> None:
+    clerk = visitor("view_message", "view_attempt", "see_content")
+    message, attempt = (clerk.open(url).fields for url in secrets)
+    for shown, names in ((message, ("content", "headers", "state")), (attempt, ("content", "headers", "result"))):
+        assert [name for name in names if SECRET not in shown[name].text] == []
+
+
+def test_the_buttons_are_those_that_are_allowed(visitor: LogIn, pages: dict[str, list[str]]) -> None:
+    url = f"{MESSAGES}{selected(MESSAGES)}/change/"
+    for permissions, buttons in {
+        (): [],
+        ("run_message",): ["Run now"],
+        ("change_message",): ["Postpone…"],
+        ("cancel_message",): ["Cancel…"],
+        ("change_message", "run_message", "cancel_message"): ["Run now", "Postpone…", "Cancel…"],
+    }.items():
+        assert visitor("view_message", *permissions).open(url).buttons == buttons
+
+
+def test_who_may_not_change_a_message_can_not_save_one(visitor: LogIn, pages: dict[str, list[str]]) -> None:
+    pk = selected(MESSAGES)
+    clerk = visitor(*sorted(ALL - {"change_message"}))
+    assert clerk.open(f"{MESSAGES}{pk}/change/").form == {}
+    answer = clerk.client.post(f"{MESSAGES}{pk}/change/", {"priority": 9, "dequeue_at": "0"})
+    assert answer.status_code == 403
+    assert Message.objects.get().priority == 0
 
 
 @pytest.mark.parametrize(("url", "action"), ACTIONS)

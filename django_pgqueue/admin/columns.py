@@ -1,0 +1,73 @@
+"""How a message looks in a list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.contrib import admin
+from django.utils.html import format_html
+
+from django_pgqueue.admin import display
+from django_pgqueue.admin.status import Status, status_of
+from django_pgqueue.admin.waiting import no_worker
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from django.utils.safestring import SafeString
+
+    from django_pgqueue.admin.service import Service
+    from django_pgqueue.models import Message
+
+TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber", Status.EXPIRED: "red"}
+
+
+class Columns:
+    """How the list shows a message, at one moment and with the workers of that moment."""
+
+    def __init__(self, now: dt.datetime, service: Service) -> None:
+        self.now = now
+        self.service = service
+
+    @admin.display(description="task")
+    def task(self, message: Message) -> SafeString | str:
+        return display.task(message.task)
+
+    @admin.display(description="queue")
+    def queue(self, message: Message) -> SafeString | str:
+        name = display.shortened(message.queue, 40)
+        if not self.service.lacks(message):
+            return name
+        return format_html(
+            '{} <span class="pgqueue-label pgqueue-red" title="{}">no worker</span>', name, no_worker(message)
+        )
+
+    @admin.display(description="channel")
+    def channel(self, message: Message) -> SafeString | str:
+        return display.shortened(message.channel, 40)
+
+    @admin.display(description="status")
+    def status(self, message: Message) -> SafeString:
+        status = status_of(message.dequeue_at, message.unlock_at, self.now)
+        return display.label(status, TONES[status])
+
+    @admin.display(description="dequeue at")
+    def dequeue_at(self, message: Message) -> SafeString | str:
+        far = display.relative(message.dequeue_at, self.now)
+        return format_html("{}{}", display.moment(message.dequeue_at), display.line(far) if far else "")
+
+    @admin.display(description="attempt")
+    def attempts(self, message: Message) -> str:
+        return f"{message.attempt} of {display.NOTHING if message.max_attempts is None else message.max_attempts}"
+
+    @admin.display(description="worker")
+    def worker(self, message: Message) -> SafeString | str:
+        return display.shortened(message.worker, 24)
+
+    @admin.display(description="last error")
+    def error(self, message: Message) -> SafeString | str:
+        return display.sentence(display.shortened(getattr(message, "error", None), 80))
+
+    @admin.display(description="created at")
+    def created_at(self, message: Message) -> SafeString | str:
+        return display.moment(getattr(message, "created", None))

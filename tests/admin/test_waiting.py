@@ -1,0 +1,191 @@
+"""Why a message does not run yet: each reason, where it is one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import doctest
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import control, functions
+from django_pgqueue.admin import waiting
+from django_pgqueue.models import Message
+from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.testing import Clock
+    from tests.admin.page import Visitor
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+HOUR_MS = 3_600_000
+SECOND = dt.timedelta(seconds=1)
+UNKNOWN = "nobody can say how long: nothing of this queue has ended in the last 10 minutes"
+
+
+def why(root: Visitor, pk: int) -> list[str]:
+    return root.open(f"{MESSAGES}{pk}/change/").reasons
+
+
+@pytest.fixture(autouse=True)
+def worker(clock: Clock) -> None:
+    sign_in(queues=["default", "mail", "other"])
+
+
+def test_it_is_scheduled(root: Visitor, clock: Clock) -> None:
+    due = clock.at + dt.timedelta(hours=1)
+    assert why(root, send(delay_ms=HOUR_MS)) == [f"It is scheduled for {due:%Y-%m-%d %H:%M:%S}, in 1 h."]
+
+
+def test_it_waits_for_its_retry(root: Visitor, clock: Clock) -> None:
+    pk = send()
+    retry(claim()[0], delay_ms=HOUR_MS)
+    due = clock.at + dt.timedelta(hours=1)
+    assert why(root, pk) == [
+        (
+            "It waits for its retry: attempt 1 ended with an error. "
+            f"The next one is due at {due:%Y-%m-%d %H:%M:%S}, in 1 h."
+        )
+    ]
+
+
+def test_it_waits_for_other_jobs(root: Visitor) -> None:
+    first, second = send(queue="a"), send(queue="b")
+    pk = functions.message_create_after(connection, [first, second], "{}", task="shop.t").id
+    assert why(root, pk) == [f"It waits for 2 jobs, of which {first}, {second} have not ended yet."]
+    complete(claim("a")[0])
+    assert why(root, pk) == [f"It waits for 2 jobs, of which {second} has not ended yet."]
+    complete(claim("b")[0])
+    assert why(root, pk) == ["All 2 jobs that it waits for have ended. A worker will see that soon."]
+
+
+def test_its_queue_is_paused(root: Visitor, clock: Clock) -> None:
+    pk = send()
+    control.pause("default", by="Ada <b>")
+    assert why(root, pk)[0] == f"Queue default is paused since {clock.at:%Y-%m-%d %H:%M:%S} by Ada <b>."
+
+
+def test_no_worker_listens_on_its_queue(root: Visitor) -> None:
+    assert why(root, send(queue="slow"))[0].startswith("No worker that serves the queue “slow” has been seen")
+    assert len(why(root, send(queue="slow"))) == 2
+    assert len(why(root, send(queue="slow", task=None))) == 1, "raw messages have consumers of their own"
+
+
+def test_its_worker_went_away(root: Visitor) -> None:
+    pk = send()
+    claim(lock_ms=-1)
+    assert why(root, pk) == ["Its worker, worker-1, has gone away. The next worker that looks takes it over."]
+
+
+def test_what_runs_does_not_wait(root: Visitor) -> None:
+    pk = send()
+    claim()
+    page = root.open(f"{MESSAGES}{pk}/change/")
+    assert page.reasons == []
+    assert "why not yet" not in page.fields
+
+
+def test_its_place_counts_those_that_the_workers_take_first(root: Visitor) -> None:
+    """Of a higher priority, or of the same and due earlier: and nobody else."""
+    pk = send(priority=5, dequeue_at=100)
+    before = [
+        send(priority=100, dequeue_at=2_000_000),
+        send(priority=6),
+        send(priority=5, dequeue_at=99),
+        send(priority=5, dequeue_at=-(2**63)),
+    ]
+    send(priority=5, dequeue_at=100)
+    send(priority=4, dequeue_at=0)
+    send(priority=7, delay_ms=HOUR_MS)
+    send(priority=7, task=None)
+    send(priority=7, queue="other")
+    assert why(root, pk) == [f"It is ready: position {len(before) + 1} of queue default, {UNKNOWN}."]
+    taken = [message.id for message in claim(limit=5)]
+    assert set(taken[:-1]) == set(before)
+    assert taken[-1] == pk
+
+
+def test_how_long_it_may_take_follows_from_what_has_ended_lately(root: Visitor, clock: Clock) -> None:
+    for _ in range(10):
+        send()
+        complete(claim()[0])
+        clock.advance(2 * SECOND)
+    sent = [send() for _ in range(5)]
+    assert why(root, sent[4]) == ["It is ready: position 5 of queue default, about 10 s at the present rate."]
+    send(queue="other")
+    assert UNKNOWN in why(root, send(queue="other"))[-1], "other queues do not count"
+    clock.advance(dt.timedelta(minutes=11))
+    assert UNKNOWN in why(root, sent[4])[-1], "what was long ago does not count either"
+
+
+def test_far_behind_nobody_counts(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "FURTHEST", 3)
+    sent = [send() for _ in range(5)]
+    assert why(root, sent[2])[0].startswith("It is ready: position 3 of queue default, ")
+    assert why(root, sent[4]) == ["It is ready: position 3+ of queue default."]
+
+
+def test_the_place_is_found_whatever_is_scheduled_or_in_other_priorities(
+    root: Visitor, django_assert_max_num_queries: Callable[..., object]
+) -> None:
+    sql(
+        "insert into pgqueue_message (dequeue_at, priority, task, content) "
+        "select pgqueue_now() + 1000000, 10 + i %% 50, 't', '{}' from generate_series(1, 5000) i"
+    )
+    pk = send()
+    assert why(root, pk)[0].startswith("It is ready: position 1 of ")
+
+
+class TestRelated:
+    def related(self, root: Visitor, pk: int) -> list[str]:
+        return [item.text for item in root.open(f"{MESSAGES}{pk}/change/").fields["other messages"].all("li")]
+
+    def test_a_batch_names_its_jobs_and_each_job_the_others(self, root: Visitor) -> None:
+        jobs = [send(queue=f"q{number}") for number in range(3)]
+        callback = functions.message_create_after(connection, jobs, "{}", task="shop.t").id
+        complete(claim("q0")[0])
+        fail(claim("q1")[0])
+        assert self.related(root, callback) == [
+            f"waits for {jobs[0]} (succeeded), {jobs[1]} (failed), {jobs[2]} (ready)"
+        ]
+        assert self.related(root, jobs[2]) == [
+            f"is waited for by {callback} (waits for others)",
+            f"is in a batch with {jobs[0]} (succeeded), {jobs[1]} (failed)",
+        ]
+
+    def test_who_may_not_see_the_history_does_not_learn_how_others_ended(self, visitor: Callable[..., Visitor]) -> None:
+        job = send(queue="q0")
+        callback = functions.message_create_after(connection, [job], "{}", task="shop.t").id
+        fail(claim("q0")[0])
+        assert self.related(visitor("view_message"), callback) == [f"waits for {job} (ended)"]
+
+    def test_where_it_was_enqueued_again_from(self, root: Visitor) -> None:
+        first = send()
+        complete(claim()[0])
+        [[attempt]] = sql("select id from pgqueue_attempt")
+        [again] = functions.attempt_enqueue(connection, [attempt])
+        assert self.related(root, again) == [f"was enqueued again from {first}"]
+
+    def test_which_schedule_made_it(self, root: Visitor) -> None:
+        pk = send(headers='{"schedule": "night <b>"}')
+        assert self.related(root, pk) == ["was made by the schedule night <b>"]
+
+    def test_nothing_to_say(self, root: Visitor) -> None:
+        for headers in (None, "[]", "1", '{"schedule": {"a": 1}, "enqueued_again_from": "x"}'):
+            pk = send(headers=headers)
+            assert root.open(f"{MESSAGES}{pk}/change/").response.status_code == 200
+        assert Message.objects.count() == 4
+
+    def test_a_large_batch_is_not_all_named(self, root: Visitor) -> None:
+        jobs = [send() for _ in range(25)]
+        callback = functions.message_create_after(connection, jobs, "{}", task="shop.t").id
+        [line] = self.related(root, callback)
+        assert line.endswith(" and 5 more")
+
+
+def test_what_the_docstrings_show_is_so() -> None:
+    assert doctest.testmod(waiting).failed == 0
