@@ -8,6 +8,7 @@ begin;
 \ir pgqueue_worker.sql
 \ir pgqueue_queue.sql
 \ir pgqueue_schedule.sql
+\ir pgqueue_ledger.sql
 \ir pgqueue_exchange.sql
 \ir pgqueue_to_epoch.sql
 \ir pgqueue_from_epoch.sql
@@ -46,6 +47,8 @@ begin;
 \ir pgqueue_attempt_enqueue.sql
 \ir pgqueue_schedule_declare.sql
 \ir pgqueue_schedule_fire.sql
+\ir pgqueue_staged_enqueue.sql
+\ir pgqueue_staged_discard.sql
 \ir pgqueue_exchange_declare.sql
 \ir pgqueue_exchange_delete.sql
 \ir pgqueue_exchange_route.sql

@@ -191,6 +191,7 @@ class Migration(migrations.Migration):
                 )
             ],
         ),
+        run("pgqueue_ledger"),
         run(
             "pgqueue_exchange",
             [
@@ -267,6 +268,8 @@ class Migration(migrations.Migration):
         run("pgqueue_attempt_enqueue"),
         run("pgqueue_schedule_declare"),
         run("pgqueue_schedule_fire"),
+        run("pgqueue_staged_enqueue"),
+        run("pgqueue_staged_discard"),
         run("pgqueue_exchange_declare"),
         run("pgqueue_exchange_delete"),
         run("pgqueue_exchange_route"),

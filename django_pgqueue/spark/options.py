@@ -7,11 +7,14 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from django_pgqueue.spark import tasks
 from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
 from django_pgqueue.spark.schema import TABLES, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from django_pgqueue.spark.messages import Declared
 
 SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
 
@@ -82,8 +85,8 @@ class Options:
     """Stream: about how many rows one micro-batch may have; a transaction is never cut in two."""
     run_id: str | None = option(None, text)
     """Write: a name for this piece of work.  A second run with the same name writes nothing."""
-    tasks: tuple[str, ...] = option((), names)
-    """Write: the tasks that the column task may name; * allows all."""
+    tasks: Mapping[str, Declared] | None = option(None, tasks.parse)
+    """Write: the tasks that the column task may name: declared(task, ...), or dotted paths; * allows all."""
     dead_letter_path: str | None = option(None, text)
     """Write: a folder for the rows that can not become messages; without it such a row fails the job."""
     max_content_bytes: int = option(1_048_576, whole(1))

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from django_pgqueue.spark import database, schema as schemas
+from django_pgqueue.spark import database, messages, schema as schemas
+from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from django_pgqueue.spark.reader import PgQueueReader
+    from django_pgqueue.spark.stream import PgQueueStreamReader
+    from django_pgqueue.spark.writer import PgQueueStreamWriter, PgQueueWriter
 
 
 class PgQueueDataSource(DataSource):
@@ -37,3 +40,28 @@ class PgQueueDataSource(DataSource):
 
         options = self.checked
         return PgQueueReader(options, schemas.checked(options.table, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> PgQueueWriter:
+        from django_pgqueue.spark.writer import PgQueueWriter  # noqa: PLC0415
+
+        return PgQueueWriter(self._for_writing(schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PgQueueStreamWriter:  # noqa: N802
+        from django_pgqueue.spark.writer import PgQueueStreamWriter  # noqa: PLC0415
+
+        return PgQueueStreamWriter(self._for_writing(schema, overwrite=overwrite))
+
+    def streamReader(self, schema: StructType) -> PgQueueStreamReader:  # noqa: N802
+        from django_pgqueue.spark.stream import PgQueueStreamReader  # noqa: PLC0415
+
+        options = self.checked
+        return PgQueueStreamReader(options, schemas.checked(options.table, schema))
+
+    def _for_writing(self, schema: StructType, *, overwrite: bool) -> Options:
+        """Everything that can be known before a task runs."""
+        options = self.checked
+        if overwrite:
+            message = 'A queue can not be overwritten: messages are added to it. Write with mode("append").'
+            raise InvalidOption(message)
+        messages.check(schema, options.tasks or {})
+        return options

@@ -56,7 +56,8 @@ def test_the_sql_page_has_every_function_of_the_database() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["message", "attempt", "worker", "queue", "schedule", "schedule_slot", "exchange", "binding"]
+    "model",
+    ["message", "attempt", "worker", "queue", "schedule", "schedule_slot", "ledger", "staged", "exchange", "binding"],
 )
 @pytest.mark.django_db
 def test_the_tables_page_has_every_column_with_its_type(model: str) -> None:

@@ -23,6 +23,8 @@ TABLES = (
     "pgqueue_queue",
     "pgqueue_schedule",
     "pgqueue_exchange",
+    "pgqueue_ledger",
+    "pgqueue_staged",
 )
 
 

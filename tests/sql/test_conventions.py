@@ -20,6 +20,7 @@ TABLES = (
     "pgqueue_queue",
     "pgqueue_schedule",
     "pgqueue_exchange",
+    "pgqueue_ledger",
 )
 FUNCTIONS = [name for name in install_order() if name not in TABLES]
 WITH_DYNAMIC_SQL = {"pgqueue_attempt_partition", "pgqueue_attempt_maintain"}

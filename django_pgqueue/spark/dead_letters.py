@@ -1,0 +1,62 @@
+"""Rows that can not become messages, put aside as lines of JSON.
+
+Tasks send them to the driver, which writes one file for each batch or micro-batch, under a name that is the same for
+everybody who tries it: so a replay replaces the file and does not add one.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.spark.errors import InvalidOption, InvalidRow
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Sequence
+
+    from django_pgqueue.spark.rows import Rejected
+
+MOST = 10_000
+"""Of one task: they travel through the driver.  More is no stray row but a wrong DataFrame."""
+
+
+def check(rejected: Sequence[Rejected]) -> None:
+    if len(rejected) > MOST:
+        message = f"More than {MOST:,} rows of one task can not become messages. The first is {rejected[0]}"
+        raise InvalidRow(message)
+
+
+def written_down(rejected: Sequence[Rejected], place: str) -> tuple[str, ...]:
+    return tuple(
+        json.dumps(
+            {"reason": row.reason, "place": f"{place}, row {row.row}", "row": row.values},
+            default=str,
+            ensure_ascii=False,
+        )
+        for row in rejected
+    )
+
+
+def keep(path: str, batch: uuid.UUID, lines: Sequence[str]) -> None:
+    """Writes the file, whole or not at all; none when there are no lines."""
+    if not lines:
+        return
+    files, folder = _folder(path)
+    target = f"{folder}/{batch}.json"
+    temporary = f"{folder}/.{batch}.tmp"
+    files.create_dir(folder, recursive=True)
+    with files.open_output_stream(temporary) as stream:
+        stream.write("".join(f"{line}\n" for line in lines).encode())
+    files.move(temporary, target)
+
+
+def _folder(path: str) -> tuple[Any, str]:
+    from pyarrow import ArrowException, fs  # noqa: PLC0415 -- only where something is put aside
+
+    try:
+        files, folder = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+    except (ArrowException, ValueError) as error:
+        message = f"Option deadLetterPath: {path!r} can not be used: {error}"
+        raise InvalidOption(message) from error
+    return files, folder.rstrip("/")

@@ -1,0 +1,94 @@
+"""What a DataFrame must look like to become messages: known columns, of the types that they have in the queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from django_pgqueue.spark.errors import InvalidColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WHOLE_NUMBERS = (ByteType, ShortType, IntegerType, LongType)
+COLUMNS: dict[str, tuple[type[DataType], ...]] = {
+    "task": (StringType,),
+    "args": (StringType,),
+    "kwargs": (StringType,),
+    "content": (StringType,),
+    "queue": (StringType,),
+    "priority": WHOLE_NUMBERS,
+    "dequeue_at": (LongType, TimestampType),
+    "channel": (StringType,),
+    "unique_key": (StringType,),
+    "headers": (StringType,),
+    "max_attempts": WHOLE_NUMBERS,
+}
+JSON = frozenset({"args", "kwargs", "content", "headers"})
+NAMES = ("queue", "channel", "unique_key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a task says of its messages, where the row says nothing."""
+
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int | None = None
+
+
+def check(schema: StructType, tasks: Mapping[str, Any]) -> None:
+    """Before any task runs: which columns there are, and of which types."""
+    names = set(schema.fieldNames())
+    for field in schema.fields:
+        _check_field(field)
+    if not names & {"task", "content"}:
+        message = f"The DataFrame needs a column task, or content for raw messages. It has {_listed(names)}."
+        raise InvalidColumns(message)
+    if "content" in names and names & {"args", "kwargs"}:
+        message = "content is {args, kwargs} already: give either content, or args and kwargs."
+        raise InvalidColumns(message)
+    if "task" not in names and names & {"args", "kwargs"}:
+        message = "args and kwargs are those of a task: the column task is missing. A raw message has content."
+        raise InvalidColumns(message)
+    if "task" in names and not tasks:
+        message = (
+            "The DataFrame has a column task. Say which tasks it may name, as executors can not look into the project: "
+            'option("tasks", declared(send_receipt, ...)) with django_pgqueue.spark.tasks.declared, or their dotted '
+            'paths with commas between. "*" allows all; what no worker knows then fails when it is run.'
+        )
+        raise InvalidColumns(message)
+
+
+def _check_field(field: StructField) -> None:
+    name, kind = field.name, field.dataType
+    if name not in COLUMNS:
+        message = f"A message has no column {name!r}. Drop it or rename it: there are {_listed(COLUMNS)}."
+        raise InvalidColumns(message)
+    if isinstance(kind, COLUMNS[name]):
+        return
+    if isinstance(kind, TimestampNTZType):
+        step = f"it has no time zone. Give it one: to_utc_timestamp({name}, 'Europe/Berlin'), as a timestamp"
+    elif name in JSON:
+        step = f"write it as JSON: to_json({name})"
+    else:
+        step = f"cast it to {COLUMNS[name][-1]().simpleString()}"
+    message = f"Column {name} is {kind.simpleString()}: {step}."
+    raise InvalidColumns(message)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names) if isinstance(names, dict) else ", ".join(sorted(names)) or "no columns"

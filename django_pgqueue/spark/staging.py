@@ -1,0 +1,117 @@
+"""Rows into the staging table, and from there, once and all together, into the queue."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from pyspark.sql.datasource import WriterCommitMessage
+
+from django_pgqueue.spark import database
+from django_pgqueue.spark.errors import DatabaseUnavailable
+from django_pgqueue.spark.rows import STAGED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+COPY = f"copy pgqueue_staged (batch, token, {', '.join(STAGED)}) from stdin"
+ENQUEUE = "select pgqueue_staged_enqueue(%s, %s, %s, %s, %s)"
+TRIES = 3
+BATCH = -1
+"""Epoch of a run that is no stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """One micro-batch of a stream, or all of a batch: what is enqueued as a whole or not at all."""
+
+    run_id: str
+    number: int = BATCH
+
+    @property
+    def batch(self) -> uuid.UUID:
+        """The same for everybody who tries this epoch."""
+        return uuid.uuid5(uuid.NAMESPACE_OID, f"{self.number} {self.run_id}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged(WriterCommitMessage):
+    """What one task has staged."""
+
+    epoch: Epoch
+    token: uuid.UUID
+    rows: int
+    dead_letters: tuple[str, ...] = ()
+
+
+def stage(conninfo: str, epoch: Epoch, rows: Iterable[tuple[Any, ...]]) -> tuple[uuid.UUID, int]:
+    """Copies rows in one transaction of the task that calls it."""
+    token, number = uuid.uuid4(), 0
+    try:
+        with database.connect(conninfo) as connection, connection.transaction(), connection.cursor() as cursor:
+            prefix = f"{epoch.batch}\t{token}\t".encode()
+            with cursor.copy(COPY.encode()) as copy:
+                for number, chunk in _chunks(rows, prefix):  # noqa: B007 -- the last one counts
+                    copy.write(chunk)
+    except psycopg.OperationalError as error:
+        raise DatabaseUnavailable(database.unavailable(error)) from None
+    return token, number
+
+
+def written(conninfo: str, epoch: Epoch) -> bool:
+    """Whether the ledger says that this epoch has been enqueued."""
+    with database.connect(conninfo) as connection:
+        row = connection.execute(
+            "select true from pgqueue_ledger where run_id = %s and epoch >= %s", [epoch.run_id, epoch.number]
+        ).fetchone()
+    return row is not None
+
+
+def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[Staged]) -> int | None:
+    """Enqueues what tasks have staged; None: it had been enqueued before.
+
+    A connection that breaks while it commits leaves open what has happened: the ledger knows, so it is asked again.
+    """
+    tokens, rows = [one.token for one in staged], sum(one.rows for one in staged)
+    for attempt in range(1, TRIES + 1):
+        try:
+            with database.connect(conninfo) as connection:
+                row = connection.execute(ENQUEUE, [epoch.run_id, epoch.number, epoch.batch, tokens, rows]).fetchone()
+                connection.execute("select pgqueue_staged_discard()")
+                return None if row is None else row[0]
+        except (psycopg.OperationalError, DatabaseUnavailable) as error:
+            if attempt == TRIES:
+                raise DatabaseUnavailable(database.unavailable(error)) from None
+    raise AssertionError
+
+
+def discard(conninfo: str, epoch: Epoch) -> None:
+    with database.connect(conninfo) as connection:
+        connection.execute("select pgqueue_staged_discard(%s)", [epoch.batch])
+
+
+def _chunks(rows: Iterable[tuple[Any, ...]], prefix: bytes) -> Iterator[tuple[int, bytes]]:
+    """Text of COPY in large pieces, each with the number of rows so far."""
+    lines: list[str] = []
+    number = size = 0
+    start = prefix.decode()
+    for number, row in enumerate(rows, start=1):
+        line = start + "\t".join(["\\N" if value is None else _escaped(value) for value in row]) + "\n"
+        lines.append(line)
+        size += len(line)
+        if size >= 1_000_000:
+            yield number, "".join(lines).encode()
+            lines, size = [], 0
+    if lines:
+        yield number, "".join(lines).encode()
+
+
+def _escaped(value: Any) -> str:
+    text = str(value)
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if "\n" in text or "\t" in text or "\r" in text:
+        text = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return text

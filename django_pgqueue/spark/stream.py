@@ -1,0 +1,104 @@
+"""``spark.readStream.format("pgqueue")``: follows the history, and neither skips nor repeats a row.
+
+The offset is a transaction: everything that earlier ones have written was read.  It never goes beyond the oldest
+transaction that still runs, so nothing can be written behind it, whoever commits when.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from django_pgqueue.spark import database, slices
+from django_pgqueue.spark.errors import HistoryReplaced, InvalidOption
+from django_pgqueue.spark.reader import PgQueueReader
+from django_pgqueue.spark.slices import Slice
+from django_pgqueue.spark.snapshot import horizon
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from django_pgqueue.spark.options import Options
+
+Offset = dict[str, Any]
+
+
+class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives on the driver for as long as the stream; only ``read`` runs on executors."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if options.table != "attempts":
+            message = "Only the history can be followed (table attempts): waiting messages change, and leave."
+            raise InvalidOption(message)
+        self.options = options
+        self.reader = PgQueueReader(options, schema)
+        self.target: int | None = None
+        self.step: int | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
+        if self.options.starting_offset == "earliest":
+            return {"transaction": 0}
+        with self._connection() as connection:
+            return {"transaction": horizon(connection)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self.options.max_rows_per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with self._connection() as connection:
+            self.target = horizon(connection)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        first = int(start["transaction"])
+        with self._connection() as connection:
+            end = horizon(connection)
+            if first > end:
+                message = (
+                    f"The stream has followed the history up to transaction {first}, and this server is at {end}: it "
+                    "is another one, or was restored. Begin a new stream, with a new checkpoint."
+                )
+                raise HistoryReplaced(message)
+            if self.target is not None:
+                end = max(first, min(end, self.target))
+            if not slices.count(connection, first, end, limit=0):
+                return start  # transactions that wrote nothing here are no reason for a micro-batch
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            return {"transaction": end if rows is None else self._bounded(connection, first, end, rows)}
+
+    def partitions(self, start: Offset, end: Offset) -> list[Slice]:
+        first, last = int(start["transaction"]), int(end["transaction"])
+        if first == last:
+            return []
+        at_most = self.options.partitions_at_most
+        with self._connection() as connection:
+            rows = slices.count(connection, first, last, limit=slices.ROWS_A_TASK * at_most)
+        return [Slice(ranges=part, transactions=(first, last)) for part in slices.parts(rows, at_most=at_most)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self.reader.read(partition)
+
+    def _connection(self) -> psycopg.Connection:
+        return database.connect(database.reading(self.options))
+
+    def _bounded(self, connection: psycopg.Connection, first: int, end: int, rows: int) -> int:
+        """An end with at most so many rows before it, or with those of a single transaction.
+
+        Transactions are not evenly filled, and the block range index knows no order: so an end is guessed from the last
+        one, and halved until it fits.  Each guess counts no more than one row too many.
+        """
+        begin = first
+        while True:
+            step = min(end - begin, self.step * 2 if self.step else end - begin)
+            while (found := slices.count(connection, begin, begin + step, limit=rows)) > rows and step > 1:
+                step //= 2
+            if found or begin + step >= end:
+                break
+            begin += step  # nothing there
+        self.step = step if begin + step < end else None
+        return begin + step

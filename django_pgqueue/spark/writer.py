@@ -1,0 +1,116 @@
+"""``df.write.format("pgqueue")``: rows become messages, all of them or none, once.
+
+Tasks stage their rows; the driver enqueues what the tasks that Spark counts have staged, in one transaction with a row
+of the ledger.  What other tries of a task have staged, and how the rows are spread over tasks, makes no difference.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from django_pgqueue.spark import database, dead_letters, staging
+from django_pgqueue.spark.errors import InvalidOption, InvalidRow
+from django_pgqueue.spark.rows import Intake, Rejected
+from django_pgqueue.spark.staging import Epoch, Staged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from django_pgqueue.spark.options import Options
+
+SHOWN = 5
+
+
+class PgQueueWriter(DataSourceArrowWriter):
+    """A batch.  Pickled to the executors; what it knows is known to the driver's commit too."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.epoch = Epoch(run_id=options.run_id or f"batch {uuid.uuid4()}")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write(self.options, self.epoch, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        commit(self.options, self.epoch, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 -- Spark's signature
+        staging.discard(database.writing(self.options), self.epoch)
+
+
+class PgQueueStreamWriter(DataSourceStreamArrowWriter):
+    """Micro-batches.  Which stream and which micro-batch it is, Spark tells the tasks and not the writer."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write(self.options, current_epoch(self.options), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        for epoch in {message.epoch for message in messages if isinstance(message, Staged)}:
+            commit(self.options, epoch, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        for epoch in {message.epoch for message in messages if isinstance(message, Staged)}:
+            staging.discard(database.writing(self.options), epoch)
+
+
+def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Staged:
+    """In a task: all its rows in one transaction, or an error that names those that can not become messages."""
+    conninfo = database.writing(options)
+    if staging.written(conninfo, epoch):
+        for _ in batches:  # a replay: Spark wants its rows taken, the queue has them
+            pass
+        return Staged(epoch=epoch, token=uuid.uuid4(), rows=0)
+    intake = Intake(tasks=options.tasks or {}, max_content_bytes=options.max_content_bytes)
+    token, rows = staging.stage(conninfo, epoch, _rows(options, intake, batches))
+    put_aside = dead_letters.written_down(intake.rejected, _place())
+    return Staged(epoch=epoch, token=token, rows=rows, dead_letters=put_aside)
+
+
+def commit(options: Options, epoch: Epoch, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """On the driver, when all tasks have ended well."""
+    conninfo, staged = database.writing(options), [message for message in messages if isinstance(message, Staged)]
+    if options.dead_letter_path is not None and not staging.written(conninfo, epoch):
+        dead_letters.keep(options.dead_letter_path, epoch.batch, [line for one in staged for line in one.dead_letters])
+    staging.enqueue(conninfo, epoch, staged)
+
+
+def current_epoch(options: Options) -> Epoch:
+    """Of the micro-batch that this task belongs to."""
+    context = TaskContext.get()
+    number = context.getLocalProperty("streaming.sql.batchId") if context else None
+    query = context.getLocalProperty("sql.streaming.queryId") if context else None
+    if number is None or (query is None and options.run_id is None):
+        message = "Spark does not say which streaming query this is: give it a name (option runId)."
+        raise InvalidOption(message)
+    return Epoch(run_id=options.run_id or f"stream {query}", number=int(number))
+
+
+def _rows(options: Options, intake: Intake, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:
+    for batch in batches:
+        yield from intake.staged(batch)
+        if intake.rejected and options.dead_letter_path is None:
+            raise InvalidRow(_refusal(intake.rejected))
+        dead_letters.check(intake.rejected)
+
+
+def _refusal(rejected: list[Rejected]) -> str:
+    shown = "; ".join(f"{_place()}, {row}" for row in rejected[:SHOWN])
+    more = f"; and {len(rejected) - SHOWN} more" if len(rejected) > SHOWN else ""
+    return (
+        f"Nothing was enqueued, because not every row can become a message: {shown}{more}. "
+        "With the option deadLetterPath such rows are put aside."
+    )
+
+
+def _place() -> str:
+    context = TaskContext.get()
+    return f"partition {context.partitionId() if context else 0}"

@@ -1,0 +1,152 @@
+"""What Spark's tasks have staged is enqueued whole, and once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from tests.sql.sessions import Listener, concurrently, eventually
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+BATCH = UUID(int=1)
+
+
+def stage(session: Session, rows: int = 3, batch: UUID = BATCH, **columns: object) -> UUID:
+    """What one task has staged: contents 0, 1, 2, …"""
+    token = uuid4()
+    row = {"priority": 0, "queue": "default", **columns}
+    session.rows(
+        f"insert into pgqueue_staged (batch, token, content, {', '.join(row)}) "
+        f"select %s, %s, to_jsonb(n), {', '.join(['%s'] * len(row))} from generate_series(0, %s) as n",
+        [batch, token, *row.values(), rows - 1],
+    )
+    return token
+
+
+def enqueue(session: Session, *tokens: UUID, rows: int = 3, run: str = "run", epoch: int = -1) -> int | None:
+    found: int | None = session.value(
+        "pgqueue_staged_enqueue", run_id=run, epoch=epoch, batch=BATCH, tokens=list(tokens), rows=rows
+    )
+    return found
+
+
+def staged(session: Session) -> int:
+    number: int = session.one("select count(*) from pgqueue_staged")
+    return number
+
+
+def test_rows_become_messages_and_the_ledger_says_so(session: Session) -> None:
+    token = stage(session, queue="mail", task="shop.tasks.send", priority=7, dequeue_at=5, headers='{"a": 1}')
+    assert enqueue(session, token) == 3
+    assert [m.content for m in session.messages()] == [0, 1, 2]
+    message = session.messages()[0]
+    assert (message.queue, message.task, message.priority, message.dequeue_at) == ("mail", "shop.tasks.send", 7, 5)
+    assert (message.headers, message.max_attempts, message.attempt) == ({"a": 1}, None, 0)
+    [entry] = session.rows("select run_id, epoch, rows from pgqueue_ledger")
+    assert tuple(entry) == ("run", -1, 3)
+    assert staged(session) == 0
+
+
+def test_a_run_that_is_in_the_ledger_writes_nothing_and_is_tidied_up(session: Session) -> None:
+    enqueue(session, stage(session))
+    assert enqueue(session, stage(session)) is None
+    assert len(session.messages()) == 3
+    assert staged(session) == 0
+
+
+def test_what_spark_did_not_count_is_forgotten(session: Session) -> None:
+    speculative, counted = stage(session), stage(session)
+    other = stage(session, batch=UUID(int=2))
+    assert enqueue(session, counted) == 3
+    assert len(session.messages()) == 3
+    assert session.column("select distinct token from pgqueue_staged") == [other]
+    assert speculative != counted
+
+
+def test_epochs_of_a_stream_go_on_and_are_one_row_of_the_ledger(session: Session) -> None:
+    assert enqueue(session, stage(session), epoch=0) == 3
+    assert enqueue(session, stage(session), epoch=1) == 3
+    assert enqueue(session, stage(session), epoch=1) is None
+    assert enqueue(session, stage(session), epoch=0) is None
+    [entry] = session.rows("select run_id, epoch, rows from pgqueue_ledger")
+    assert tuple(entry) == ("run", 1, 6)
+
+
+def test_rows_that_are_missing_are_an_error_and_nothing_happens(connect: Connect) -> None:
+    session = connect()
+    token = stage(session, rows=2)
+    with pytest.raises(psycopg.errors.RaiseException, match="run run has staged 3 rows, and 2 are here"):
+        enqueue(session, token)
+    assert session.messages() == []
+    assert session.rows("select from pgqueue_ledger") == []
+
+
+def test_unique_keys_are_kept_and_channels_are_those_of_the_functions(session: Session) -> None:
+    session.call("pgqueue_message_create_unique", unique_key="k", content="first")
+    keyed = stage(session, rows=1, unique_key="k")
+    fresh = stage(session, rows=1, unique_key="l", queue="mail", priority=3)
+    lane = stage(session, rows=1, channel="tenant")
+    assert enqueue(session, keyed, fresh, lane) == 3
+    found = {(m.unique_key, m.channel, m.queue, m.priority) for m in session.messages()}
+    assert found == {
+        ("k", None, "default", 0),
+        ("l", None, "mail", 3),
+        (None, "tenant", "default", 0),
+    }
+    assert session.one("select content from pgqueue_message where unique_key = 'k'") == "first"
+
+
+def test_more_keys_than_one_call_takes(session: Session) -> None:
+    token = stage(session, rows=5001, task="shop.tasks.send")
+    session.rows("update pgqueue_staged set unique_key = 'key ' || (content #>> '{}')")
+    assert enqueue(session, token, rows=5001) == 5001
+    assert session.one("select count(distinct unique_key) from pgqueue_message") == 5001
+
+
+def test_of_two_who_enqueue_the_same_run_at_once_one_does(connect: Connect) -> None:
+    one, other = connect(), connect()
+    first, second = stage(one), stage(other)
+    answers = concurrently([lambda: enqueue(one, first), lambda: enqueue(other, second)])
+    assert sorted(answers, key=str) == [3, None]
+    assert len(one.messages()) == 3
+
+
+def test_a_second_waits_for_the_first_and_goes_on_when_that_rolls_back(connect: Connect) -> None:
+    one, other = connect(autocommit=False), connect()
+    enqueue(one, stage(one))
+    token = stage(other)
+
+    watcher = connect()
+
+    def give_up() -> int | None:
+        eventually(lambda: watcher.waits_for_a_lock(other))
+        one.rollback()
+        return None
+
+    assert concurrently([lambda: enqueue(other, token), give_up]) == [3, None]
+    assert len(other.messages()) == 3
+
+
+def test_a_ready_row_wakes_a_sleeper_and_a_scheduled_one_does_not(connect: Connect) -> None:
+    session = connect()
+    session.value(
+        "pgqueue_worker_seen",
+        id="w1",
+        queues=["mail"],
+        exclude_queues=[],
+        hostname="h",
+        pid=1,
+        slots=1,
+        asleep_ms=60_000,
+    )
+    listener = Listener(connect(), "pgqueue_w1")
+    enqueue(session, stage(session, queue="mail", dequeue_at=2**50), run="later")
+    assert listener.heard(session) == []
+    enqueue(session, stage(session, queue="mail"), run="now")
+    assert listener.heard(session) == [("pgqueue_w1", "mail")]
