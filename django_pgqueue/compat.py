@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import django
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):
-    from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+    from django.tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.backends.dummy import DummyBackend
     from django.tasks.backends.immediate import ImmediateBackend
@@ -35,7 +35,7 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
         AnyTask, AnyTaskResult = Task, TaskResult
     TASKS_LOGGER = "django.tasks"
 else:
-    from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+    from django_tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.backends.dummy import DummyBackend
     from django_tasks.backends.immediate import ImmediateBackend
@@ -53,6 +53,11 @@ else:
     AnyTask, AnyTaskResult = Task, TaskResult
     TASKS_LOGGER = "django_tasks"
 
+LOG_RECEIVERS = tuple(
+    receiver for name in ("log_task_started", "log_task_finished") if (receiver := getattr(signals, name, None))
+)
+"""What Django connects to the signals by itself: they write a line to its log, and nothing else."""
+
 if not TYPE_CHECKING:
 
     class GenericTask:
@@ -64,6 +69,7 @@ if not TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
+    "LOG_RECEIVERS",
     "TASKS_LOGGER",
     "AnyTask",
     "AnyTaskResult",

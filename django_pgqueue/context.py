@@ -48,6 +48,11 @@ class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
     max_bytes: int
 
     @property
+    def attempt(self) -> int:
+        """1 in the first attempt.  Known without looking at the earlier ones."""
+        return self.message.attempt
+
+    @property
     def state(self) -> Any:
         """What the attempt that deferred or retried this message left for this one; None: nothing."""
         return None if self.message.state is None else json.loads(self.message.state)

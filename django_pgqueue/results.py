@@ -19,10 +19,11 @@ from django_pgqueue.compat import (
     TaskResultDoesNotExist,
     TaskResultStatus,
 )
+from django_pgqueue.later import later
 from django_pgqueue.models import Attempt, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.functions import Received
@@ -56,32 +57,71 @@ def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
 
 
 def running(
-    message: Received, task: Any, *, backend: PgQueueBackend, started_at: dt.datetime, earlier: Sequence[Attempt]
+    message: Received,
+    task: Any,
+    *,
+    backend: PgQueueBackend,
+    started_at: dt.datetime,
+    earlier: Callable[[], Sequence[Attempt]],
+    errors: Sequence[TaskError],
 ) -> AnyTaskResult:
-    """The result of a message that is about to run, as its task, its context and the signals see it."""
+    """The result of a message that is about to run, as its task, its context and the signals see it.
+
+    What ``earlier`` attempts did is looked up when somebody wants to know: a task that has been deferred a thousand
+    times has a thousand of them.  ``errors`` are those that the attempt itself has had by then.
+    """
     content = json.loads(message.content)
     args, kwargs = content["args"], content["kwargs"]
     if type(args) is not list or type(kwargs) is not dict:
         raise TypeError
     headers = None if message.headers is None else json.loads(message.headers)
-    return TaskResult(
-        task=_as_enqueued(task, earlier[0] if earlier else message, headers, backend),
+    result: AnyTaskResult = TaskResult(
+        task=_as_enqueued(task, message, message.max_attempts, headers, backend),
         id=str(message.id),
         status=TaskResultStatus.RUNNING,
         enqueued_at=as_django(message.created_at),
-        started_at=_first_start(earlier) or as_django(started_at),
+        started_at=as_django(started_at),
         last_attempted_at=as_django(started_at),
         finished_at=None,
         args=args,
         kwargs=kwargs,
         backend=backend.alias,
-        errors=_errors(earlier),
-        worker_ids=[*_worker_ids(earlier), message.worker],
+        errors=[],
+        worker_ids=[message.worker],
     )
+    if message.attempt == 1:
+        return result
+
+    def of_the_task() -> dict[str, Any]:
+        first = next(iter(earlier()), message)
+        return {"max_attempts": _own_attempts(task, first.max_attempts, backend)}
+
+    def of_the_result() -> dict[str, Any]:
+        attempts = earlier()
+        return {
+            "errors": [*_errors(attempts), *errors],
+            "worker_ids": [*_worker_ids(attempts), message.worker],
+            "started_at": _first_start(attempts) or as_django(started_at),
+        }
+
+    # Each defer has raised the number, so it may not be the one that it was enqueued with.
+    if message.max_attempts is not None and hasattr(task, "max_attempts"):
+        object.__setattr__(result, "task", _replaced(result.task, {}))
+        later(result.task, "max_attempts", look_up=of_the_task)
+    later(result, "errors", "worker_ids", "started_at", look_up=of_the_result)
+    return result
 
 
-def earlier_attempts(message_id: int, *, database: str) -> list[Attempt]:
-    return list(Attempt.objects.using(database).filter(message_id=message_id).order_by("id"))
+def earlier_attempts(message: Received, *, database: str) -> list[Attempt]:
+    """Those before the one that the caller holds, without what may be large and is not asked for."""
+    attempts = Attempt.objects.using(database).filter(message_id=message.id, attempt__lt=message.attempt)
+    return list(attempts.defer("content", "headers", "result").order_by("id"))
+
+
+def has_succeeded(message: Received, *, database: str) -> bool:
+    """Whether the attempt that the caller held is recorded as done."""
+    succeeded = Attempt.objects.using(database).filter(message_id=message.id, status=Attempt.Status.SUCCEEDED)
+    return succeeded.filter(attempt=message.attempt, worker=message.worker).exists()
 
 
 def as_django(moment: dt.datetime) -> dt.datetime:
@@ -95,7 +135,11 @@ def _waiting(message: Message, attempts: Sequence[Attempt], backend: PgQueueBack
     held = message.worker is not None
     return TaskResult(
         task=_as_enqueued(
-            registry.find(message.task or ""), attempts[0] if attempts else message, message.headers, backend
+            registry.find(message.task or ""),
+            message,
+            (attempts[0] if attempts else message).max_attempts,
+            message.headers,
+            backend,
         ),
         id=str(message.pk),
         status=TaskResultStatus.RUNNING if held else TaskResultStatus.READY,
@@ -113,7 +157,7 @@ def _waiting(message: Message, attempts: Sequence[Attempt], backend: PgQueueBack
 def _finished(last: Attempt, attempts: Sequence[Attempt], backend: PgQueueBackend) -> AnyTaskResult:
     succeeded = last.status == Attempt.Status.SUCCEEDED
     result: AnyTaskResult = TaskResult(
-        task=_as_enqueued(registry.find(last.task or ""), attempts[0], last.headers, backend),
+        task=_as_enqueued(registry.find(last.task or ""), last, attempts[0].max_attempts, last.headers, backend),
         id=str(last.message_id),
         status=TaskResultStatus.SUCCESSFUL if succeeded else TaskResultStatus.FAILED,
         enqueued_at=last.created_at,
@@ -139,20 +183,30 @@ def _call(content: Any) -> dict[str, Any]:
 
 
 def _as_enqueued(
-    task: Any, row: Received | Message | Attempt, headers: dict[str, Any] | None, backend: PgQueueBackend
+    task: Any,
+    row: Received | Message | Attempt,
+    max_attempts: int | None,
+    headers: dict[str, Any] | None,
+    backend: PgQueueBackend,
 ) -> Any:
-    """The registered task with the values that it was enqueued with: those of the first row, because a message that was
-    deferred has one more of its ``max_attempts``.
+    """The registered task with the values that it was enqueued with.  ``max_attempts`` is that of the first row: a
+    message that was deferred has one more.
     """
     changes: dict[str, Any] = {"priority": row.priority, "queue_name": row.queue, "backend": backend.alias}
     if headers and "run_after" in headers:
         changes["run_after"] = dt.datetime.fromisoformat(headers["run_after"])
     if headers and "delay_us" in headers:
         changes["delay"] = dt.timedelta(microseconds=headers["delay_us"])
-    if row.max_attempts != backend.max_attempts(task) and hasattr(task, "max_attempts"):
-        changes["max_attempts"] = row.max_attempts
+    if hasattr(task, "max_attempts"):
+        changes["max_attempts"] = _own_attempts(task, max_attempts, backend)
     changes = {name: value for name, value in changes.items() if getattr(task, name, None) != value}
     return _replaced(task, changes) if changes else task
+
+
+def _own_attempts(task: Any, max_attempts: int | None, backend: PgQueueBackend) -> int | None:
+    """What the task says for itself, where the message has no other number than it would have without."""
+    own: int | None = task.max_attempts
+    return own if max_attempts == backend.max_attempts(task) else max_attempts
 
 
 def _replaced(task: Any, changes: dict[str, Any]) -> Any:

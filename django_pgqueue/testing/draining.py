@@ -12,12 +12,15 @@ from django_pgqueue import functions, registry, results
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
 from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.later import know
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.reports import DirectReports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from django.dispatch import Signal
 
 WORKER = "testing.drain"
 
@@ -93,11 +96,15 @@ class InsideTheTest(Execution):
         ]
         try:
             if registry.is_async(self.message.task or ""):
+                know(self.result)  # in this session: an event loop would have to open another one
                 return async_to_sync(self._acall)()  # with its timeout
             return super()._call()
         finally:
             for connection, savepoint in opened:
                 _end(connection, savepoint, atomic=getattr(self.task, "atomic", False))
+
+    def _clean_up_after_receivers(self, signal: Signal) -> None:
+        """The transaction that is open is the test's."""
 
 
 def _end(connection: Any, savepoint: str, *, atomic: bool) -> None:

@@ -136,8 +136,11 @@ class Consumer:
 
     def _finished(self) -> bool:
         if self.stop_by is None:
-            return self.drained and not self.held
-        return self.stop_now or not self.held or time.monotonic() > self.stop_by
+            return self.drained and not self._busy()
+        return self.stop_now or not self._busy() or time.monotonic() > self.stop_by
+
+    def _busy(self) -> bool:
+        return bool(self.held) or self.slots.busy_aside()
 
     # Limits
 
@@ -241,7 +244,7 @@ class Consumer:
         self._record()
 
     def _record(self) -> None:
-        record(self.connection, self.ended, worker=self.id)
+        record(self.connection, self.ended, worker=self.id, announce=self.slots.announce)
         for end in self.ended:
             self._forget(end.message)
         self.ended = []

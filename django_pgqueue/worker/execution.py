@@ -6,32 +6,21 @@ import asyncio
 import copy
 import json
 import logging
-import math
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
-from django_pgqueue import content, functions, registry, results, retry
-from django_pgqueue.compat import (
-    AnyTaskResult,
-    TaskError,
-    TaskResultStatus,
-    normalize_json,
-    task_finished,
-    task_started,
-)
+from django_pgqueue import content, functions, registry, results
+from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.context import Deferral, PgQueueContext
-from django_pgqueue.exceptions import (
-    AttemptLost,
-    InvalidContent,
-    Retry as RetryAsked,
-    TaskCancelled,
-    TaskTimeout,
-    UnknownTask,
-)
+from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as RetryAsked, TaskCancelled, TaskTimeout
 from django_pgqueue.functions import Error
+from django_pgqueue.later import is_known, know
+from django_pgqueue.worker import signals
+from django_pgqueue.worker.cleaning import roll_back_what_is_open
 from django_pgqueue.worker.outcome import (
     Abandoned,
     Cancelled,
@@ -43,16 +32,24 @@ from django_pgqueue.worker.outcome import (
     Retry,
     Succeeded,
 )
+from django_pgqueue.worker.verdict import Verdict, asked_for, was_cancelled
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
 
+    from django.dispatch import Signal
+
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.context import Reports
     from django_pgqueue.functions import Received
+    from django_pgqueue.models import Attempt
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+FEW_ATTEMPTS = 10
+"""An async task that gets its context finds so many earlier attempts read already: reading them when it looks stops its
+event loop for that moment."""
 
 
 class Execution:
@@ -67,7 +64,10 @@ class Execution:
         "backend",
         "clock",
         "earlier",
+        "errors",
         "finished_at",
+        "is_lost",
+        "is_over",
         "message",
         "reports",
         "result",
@@ -85,61 +85,85 @@ class Execution:
         self.reports = reports
         self.started_at = self.finished_at = clock()
         self.task: Any = None
-        self.result: AnyTaskResult
-        self.earlier: list[Any] = []
+        self.result: Any = None
+        self.earlier: list[Attempt] | None = None
+        self.errors: list[TaskError] = []
+        self.is_over = False
+        """Its outcome is known: nothing that happens from now on can change it."""
+        self.is_lost = False
         self.session: Any = None
         """The driver's connection that an atomic task's transaction is in."""
 
     def run(self) -> Ended:
         try:
-            self._look_back()
-            self._start()
-            if getattr(self.task, "atomic", False):
-                return self._ended(self._run_atomically())
-            return self._ended(self._succeeded(self._call()))
+            self._begin()
+            self._send(task_started)
+            if self.is_over:  # its time was up before the task began: nobody waits for this end
+                return self._ended(Failed(Error.of("Its time was up before it began.")))
+            atomic = getattr(self.task, "atomic", False)
+            outcome = self._run_atomically() if atomic else self._succeeded(self._call())
+            self._send_if_finished()
+            return self._ended(outcome)
         except BaseException as exception:  # SystemExit too is the failure of a task
-            if _is_ctrl_c(exception):
+            if signals.is_ctrl_c(exception):
                 raise
-            return self._ended(self._not_succeeded(exception))
+            outcome = self._not_succeeded(exception)
+            self._send_if_finished()
+            return self._ended(outcome, exception)
 
     async def arun(self) -> Ended:
         try:
-            if self.message.attempt > 1:  # Django's ORM is not spoken in an event loop
-                await sync_to_async(self._look_back)()
-            self._start()
-            value = await self._acall()
-            return self._ended(self._succeeded(value))
+            self._begin()
+            if self.task.takes_context and 1 < self.message.attempt <= FEW_ATTEMPTS:
+                await sync_to_async(know)(self.result)
+            await self._asend(task_started)
+            outcome = self._succeeded(await self._acall())
+            await self._asend_if_finished()
+            return self._ended(outcome)
         except BaseException as exception:
-            if _is_ctrl_c(exception):
+            if signals.is_ctrl_c(exception):
                 raise
-            return self._ended(self._not_succeeded(exception))
+            outcome = self._not_succeeded(exception)
+            await self._asend_if_finished()
+            return self._ended(outcome, exception)
+
+    def timed_out(self) -> Ended:
+        """The end of an attempt whose thread goes on: made on a copy, because the thread still has this one."""
+        self.is_over = True
+        return copy.copy(self)._time_out()  # noqa: SLF001
+
+    def _time_out(self) -> Ended:
+        try:
+            if self.result is None:  # the time was up before anything began
+                self._begin()
+            else:
+                self.result = copy.copy(self.result)
+                self._set(errors=list(self.result.errors))
+            raise self._timeout(registry.timeout_seconds(self.message.task or ""))  # noqa: TRY301 -- it gets a traceback
+        except Exception as exception:  # noqa: BLE001
+            outcome = self._not_succeeded(exception)
+            self._send_if_finished()
+            return self._ended(outcome, exception)
 
     def cancelled_before_it_began(self) -> Ended:
         """Nothing of it runs, and so there are no signals."""
         return self._ended(Cancelled(Error.of(TaskCancelled("Somebody asked the task to stop before it began."))))
 
     def broken(self, error: BaseException) -> Ended:
-        """The end when something around the task, a receiver of a signal for one, wants to end the program."""
+        """The end when something around the task wants to end the program."""
         self.finished_at = self.clock()
         return self._ended(Failed(Error.of(error)))
 
-    def _look_back(self) -> None:
-        if self.message.attempt == 1:
-            return
-        try:
-            self.earlier = results.earlier_attempts(self.message.id, database=self.backend.settings.database)
-        except (DatabaseError, InterfaceError):  # what happened before is worth knowing, not worth failing for
-            logger.warning("The earlier attempts of message id=%s can not be read.", self.message.id, exc_info=True)
-
-    def _start(self) -> None:
+    def _begin(self) -> None:
         self.task = registry.find(self.message.task or "")
-        self.result = self._result(self.earlier)
-        task_started.send_robust(type(self.backend), task_result=self.result)
-
-    def _result(self, earlier: list[Any]) -> AnyTaskResult:
         try:
-            return results.running(
-                self.message, self.task, backend=self.backend, started_at=self.started_at, earlier=earlier
+            self.result = results.running(
+                self.message,
+                self.task,
+                backend=self.backend,
+                started_at=self.started_at,
+                earlier=self._earlier,
+                errors=self.errors,
             )
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             message = (
@@ -147,6 +171,30 @@ class Execution:
                 f'{{"args": [...], "kwargs": {{...}}}}, not {self.message.content[:80]}.'
             )
             raise InvalidContent(message) from error
+
+    def _earlier(self) -> list[Attempt]:
+        if self.earlier is None:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                self.earlier = self._look_back()
+            else:  # where Django's ORM is not spoken
+                with ThreadPoolExecutor(1) as elsewhere:
+                    self.earlier = elsewhere.submit(self._look_back_and_leave).result()
+        return self.earlier
+
+    def _look_back(self) -> list[Attempt]:
+        try:
+            return results.earlier_attempts(self.message, database=self.backend.settings.database)
+        except (DatabaseError, InterfaceError):  # what happened before is worth knowing, not worth failing for
+            logger.warning("The earlier attempts of message id=%s can not be read.", self.message.id, exc_info=True)
+            return []
+
+    def _look_back_and_leave(self) -> list[Attempt]:
+        try:
+            return self._look_back()
+        finally:
+            connections.close_all()
 
     def _call(self) -> Any:
         # task.call asks each time what kind of function it is; here that is known.
@@ -163,23 +211,12 @@ class Execution:
                 raise self._timeout(seconds) from error
             raise
 
-    def timed_out(self) -> Ended:
-        """The end of an attempt whose thread goes on: made on a copy, because the thread still has this one."""
-        other = copy.copy(self)
-        if hasattr(self, "result"):
-            other.result = copy.copy(self.result)
-            object.__setattr__(other.result, "errors", list(self.result.errors))
-        try:
-            raise self._timeout(registry.timeout_seconds(self.message.task or ""))
-        except TaskTimeout as exception:
-            return other._ended(other._not_succeeded(exception))  # noqa: SLF001
-
     def _timeout(self, seconds: float | None) -> TaskTimeout:
         return TaskTimeout(f"The task {self.message.task} took longer than its timeout of {seconds:g} seconds.")
 
     def _arguments(self) -> list[Any]:
         if not self.task.takes_context:
-            return self.result.args
+            return [*self.result.args]
         context = PgQueueContext(
             task_result=self.result,
             message=self.message,
@@ -215,10 +252,9 @@ class Execution:
 
     def _is_committed(self) -> bool:
         try:
-            attempts = results.earlier_attempts(self.message.id, database=self.backend.settings.database)
+            return results.has_succeeded(self.message, database=self.backend.settings.database)
         except (DatabaseError, InterfaceError):
             return False
-        return any(attempt.status == "succeeded" for attempt in attempts)
 
     def _complete(self, connection: Any, text: str | None) -> None:
         try:
@@ -233,6 +269,7 @@ class Execution:
             )
             raise transaction.TransactionManagementError(message) from error
         if not ours:
+            self.is_lost = True
             message = f"Message {self.message.id}: attempt {self.message.attempt} was lost, and is rolled back."
             raise AttemptLost(message)
 
@@ -243,9 +280,8 @@ class Execution:
         return normal, text
 
     def _not_succeeded(self, exception: BaseException) -> Outcome:
-        """Called inside the except block: receivers of the signal find the exception in ``sys.exc_info()``."""
         self.finished_at = self.clock()
-        state = None
+        exception, state = asked_for(exception), None
         if isinstance(exception, (Deferral, RetryAsked)):
             try:
                 state = self._state(exception.state)
@@ -255,71 +291,33 @@ class Execution:
             self._set(status=TaskResultStatus.READY)
             return Deferred(exception.wait_seconds, state)
         error = Error.of(exception)
-        if self.task is None or not hasattr(self, "result"):
-            return Cancelled(error) if self._was_cancelled(exception) else Failed(error)
-        self.result.errors.append(
-            TaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message)
-        )
-        outcome = self._outcome_of(exception, error, state)
+        if self.result is None:
+            cancelled = was_cancelled(exception, self.message, self.reports)
+            return Cancelled(error) if cancelled else Failed(error)
+        self._add(TaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message))
+        if self._went_down_with_its_connection(exception):
+            outcome: Outcome = Abandoned(error)
+        else:
+            outcome = Verdict(self.message, self.task, self.result, self.reports).on(exception, error, state)
         if isinstance(outcome, (Failed, Cancelled)):
             self._finish(TaskResultStatus.FAILED)
         else:
             self._set(status=TaskResultStatus.READY)
         return outcome
 
-    def _outcome_of(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
-        if self._went_down_with_its_connection(exception):
-            return Abandoned(error)
-        if self._was_cancelled(exception):
-            return Cancelled(error)
-        if isinstance(exception, RetryAsked):
-            return self._retry_asked(exception, error, state)
-        wait_seconds = self._wait_seconds(exception)
-        return Failed(error) if wait_seconds is None else Retry(error, wait_seconds)
-
-    def _retry_asked(self, exception: RetryAsked, error: Error, state: str | None) -> Outcome:
-        used, last = self.message.attempt, self.message.max_attempts
-        if last is None:  # and so was not raised by those that were deferred
-            used, last = 1 + sum(attempt.status != "deferred" for attempt in self.earlier), retry.ASKED_ATTEMPTS
-        if used >= last:
-            return Failed(error)
-        wait_seconds = exception.wait_seconds
-        if wait_seconds is None:
-            wait_seconds = retry.DEFAULT.seconds(attempt=self.message.attempt)
-        return Retry(error, wait_seconds, state, retry.ASKED_ATTEMPTS)
-
-    def _wait_seconds(self, exception: BaseException) -> float | None:
-        last = self.message.max_attempts
-        if last is None or self.message.attempt >= last or not self._is_worth_a_retry(exception):
-            return None
-        backoff = getattr(self.task, "backoff", None) or retry.DEFAULT
-        try:
-            wait_seconds = backoff(exception, self.result)
-            return None if wait_seconds is None else _number_of_seconds(wait_seconds)
-        except Exception:
-            logger.exception("The backoff of task=%s failed; the default is used.", self.message.task)
-            return retry.DEFAULT.seconds(attempt=self.message.attempt)
-
-    def _is_worth_a_retry(self, exception: BaseException) -> bool:
-        if isinstance(exception, (UnknownTask, *getattr(self.task, "no_retry_on", ()))):
-            return False
-        retry_on = getattr(self.task, "retry_on", None)
-        return retry_on is None or isinstance(exception, retry_on)
+    def _add(self, error: TaskError) -> None:
+        if is_known(self.result):
+            self.result.errors.append(error)
+        else:
+            self.errors.append(error)
 
     def _went_down_with_its_connection(self, exception: BaseException) -> bool:
-        if not getattr(self.task, "atomic", False):
-            return False
-        if isinstance(exception, AttemptLost):
+        if self.is_lost:
             return True
-        if not isinstance(exception, (OperationalError, InterfaceError)):
+        if not getattr(self.task, "atomic", False) or not isinstance(exception, (OperationalError, InterfaceError)):
             return False
         # Not Django's connection: it has opened another session by now.
         return self.session is None or bool(self.session.closed)
-
-    def _was_cancelled(self, exception: BaseException) -> bool:
-        return isinstance(exception, (TaskCancelled, asyncio.CancelledError)) and self.reports.is_cancelled(
-            self.message
-        )
 
     def _state(self, state: Any) -> str | None:
         normal = content.normalize(state, "state")
@@ -328,27 +326,57 @@ class Execution:
 
     def _finish(self, status: TaskResultStatus, **changes: Any) -> None:
         self._set(status=status, finished_at=results.as_django(self.finished_at), **changes)
-        task_finished.send_robust(type(self.backend), task_result=self.result)
 
     def _set(self, **changes: Any) -> None:
         for name, value in changes.items():
             object.__setattr__(self.result, name, value)
 
-    def _ended(self, outcome: Outcome) -> Ended:
-        return Ended(self.message, outcome, self.started_at, self.finished_at)
+    def _ended(self, outcome: Outcome, exception: BaseException | None = None) -> Ended:
+        goes_on = isinstance(outcome, (Retry, Deferred, Abandoned))
+        tell = partial(self._tell_of_the_end, exception) if goes_on and exception is not None else None
+        return Ended(self.message, outcome, self.started_at, self.finished_at, tell)
 
+    # Signals
 
-def _number_of_seconds(value: Any) -> float:
-    seconds = float(value)
-    if math.isnan(seconds):
-        message = f"{value!r} is no number of seconds."
-        raise ValueError(message)
-    return max(0.0, seconds)
+    def _send_if_finished(self) -> None:
+        """Inside the except block: receivers find the exception of a failure in ``sys.exc_info()``."""
+        self.is_over = True
+        if self.result is not None and self.result.is_finished:
+            self._send(task_finished)
 
+    async def _asend_if_finished(self) -> None:
+        self.is_over = True
+        if self.result is not None and self.result.is_finished:
+            await self._asend(task_finished)
 
-def _is_ctrl_c(exception: BaseException) -> bool:
-    """Python interrupts the main thread only.  In a slot of a worker it is a task that raises, and fails."""
-    return isinstance(exception, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    def _tell_of_the_end(self, exception: BaseException) -> None:
+        """The job should have gone on, and did not: what was recorded is its end."""
+        self._finish(TaskResultStatus.FAILED)
+        if isinstance(asked_for(exception), Deferral):
+            self._send(task_finished)
+            return
+        try:
+            raise exception  # noqa: TRY301 -- for sys.exc_info(), as it was when the attempt ended
+        except BaseException:  # noqa: BLE001
+            self._send(task_finished)
+
+    def _send(self, signal: Signal) -> None:
+        signals.send(signal, self.result, backend=self.backend)
+        if signals.has_receivers(signal):
+            self._clean_up_after_receivers(signal)
+
+    async def _asend(self, signal: Signal) -> None:
+        """A receiver that is no coroutine may use the ORM, which is not spoken in an event loop: it gets the thread,
+        and the connection, that the database work of all async tasks goes through.
+        """
+        if signals.has_receivers(signal):
+            await sync_to_async(self._send)(signal)
+        else:
+            self._send(signal)
+
+    def _clean_up_after_receivers(self, signal: Signal) -> None:
+        """What a receiver began and did not end, the task would write into, and lose."""
+        roll_back_what_is_open(self.message, f"A receiver of {signals.NAMES[signal]}")
 
 
 def _normal(value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Callable
 
     from django_pgqueue.functions import Error, Received
 
@@ -49,7 +50,8 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """An atomic task whose transaction went down with its connection: nothing happened, so it may run again at once."""
+    """An atomic task whose transaction went down with its connection, or whose lock was lost: nothing has happened, so
+    it may run again at once."""
 
     error: Error
 
@@ -65,3 +67,5 @@ class Ended:
     outcome: Outcome
     started_at: dt.datetime
     finished_at: dt.datetime
+    tell: Callable[[], None] | None = None
+    """Sends the signal that the job has finished, if what is recorded turns out to be its end."""

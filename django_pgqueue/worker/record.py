@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import functions
+from django_pgqueue import functions, retry
 from django_pgqueue.worker.outcome import (
     Abandoned,
     Cancelled,
@@ -18,7 +18,7 @@ from django_pgqueue.worker.outcome import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -26,11 +26,22 @@ LONGEST_WAIT_SECONDS = 100 * 365 * 86_400.0
 """Who waits for infinity, waits: it must not be an error in the worker's thread that records."""
 
 
-def record(connection: functions.Connection, ended: Iterable[Ended], *, worker: str) -> None:
+def at_once(tell: Callable[[], None]) -> None:
+    tell()
+
+
+def record(
+    connection: functions.Connection,
+    ended: Iterable[Ended],
+    *,
+    worker: str,
+    announce: Callable[[Callable[[], None]], None] = at_once,
+) -> None:
     """Writes the ends of attempts, the successes in one statement.
 
     An attempt that is not ours any more is logged and left alone: who took it over records it.  So is one that is
-    recorded twice because the answer to the first try never came.
+    recorded twice because the answer to the first try never came.  ``announce`` gets what there is to tell of jobs that
+    were to go on, and are at their end.
     """
     successes = []
     for end in ended:
@@ -40,39 +51,47 @@ def record(connection: functions.Connection, ended: Iterable[Ended], *, worker: 
                     end.message.id, end.message.attempt, end.outcome.result, end.started_at, end.finished_at
                 )
             )
-        elif not _record_other(connection, end):
+            continue
+        status = _record_other(connection, end)
+        if status is None:
             _log_lost(end.message.id, end.message.attempt)
+        elif end.tell is not None and status in ("failed", "cancelled"):
+            _log_end(end, status)
+            announce(end.tell)
     if successes:
-        ours = functions.message_complete(connection, successes, worker=worker)
-        if len(ours) < len(successes):
-            for success in successes:
-                if success.id not in ours:
-                    _log_lost(success.id, success.attempt)
+        _record_successes(connection, successes, worker)
 
 
-def _record_other(connection: functions.Connection, end: Ended) -> bool:
-    """False: the attempt was lost."""
+def _record_successes(connection: functions.Connection, successes: list[functions.Success], worker: str) -> None:
+    ours = functions.message_complete(connection, successes, worker=worker)
+    if len(ours) < len(successes):
+        for success in successes:
+            if success.id not in ours:
+                _log_lost(success.id, success.attempt)
+
+
+def _record_other(connection: functions.Connection, end: Ended) -> str | None:
+    """What was recorded; None: the attempt was lost."""
     message = end.message
     times: dict[str, Any] = {"started_at": end.started_at, "finished_at": end.finished_at}
     match end.outcome:
         case Retry(error, wait_seconds, state, last):
             delay_ms = _milliseconds(wait_seconds)
-            status = functions.message_defer(
+            return functions.message_defer(
                 connection, message, delay_ms=delay_ms, state=state, error=error, max_attempts=last, **times
             )
-            return status is not None
         case Deferred(wait_seconds, state):
             delay_ms = _milliseconds(wait_seconds)
-            return functions.message_defer(connection, message, delay_ms=delay_ms, state=state, **times) is not None
+            return functions.message_defer(connection, message, delay_ms=delay_ms, state=state, **times)
+        case Abandoned(error):
+            # At once, and with the error: "its lock ran out" would tell nobody why.
+            return functions.message_defer(connection, message, error=error, max_attempts=retry.ASKED_ATTEMPTS, **times)
         case Failed(error):
-            return functions.message_fail(connection, message, error=error, **times)
+            return "failed" if functions.message_fail(connection, message, error=error, **times) else None
         case Cancelled(error):
-            return functions.message_cancelled(connection, message, error=error, **times)
-        case Abandoned():
-            # Its lock ends now: whoever dequeues next finds it, and records the attempt as lost.
-            return bool(functions.message_heartbeat(connection, [message], worker=message.worker, lock_ms=0))
+            return "cancelled" if functions.message_cancelled(connection, message, error=error, **times) else None
         case Committed() | Succeeded():
-            return True
+            return "succeeded"
 
 
 def _milliseconds(seconds: float) -> int:
@@ -85,3 +104,11 @@ def _log_lost(message_id: int, attempt: int) -> None:
         message_id,
         attempt,
     )
+
+
+def _log_end(end: Ended, status: str) -> None:
+    why = "somebody asked it to stop" if status == "cancelled" else "it has had its attempts"
+    logger.warning(
+        "%s id=%s task=%s attempt=%s: it does not go on, because %s",
+        status, end.message.id, end.message.task, end.message.attempt, why,
+    )  # fmt: skip

@@ -9,15 +9,16 @@ import threading
 import time
 from collections import deque
 from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from asgiref.sync import SyncToAsync, sync_to_async
-from django.conf import settings as django_settings
 from django.db import connections
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.worker.cleaning import leave_connections_clean
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.outcome import (
     Abandoned,
@@ -57,6 +58,7 @@ class Slots:
         """How often the database has come back: tasks do not get connections from before."""
         self._waiting: SimpleQueue[Received | None] = SimpleQueue()
         self._timed: dict[Execution, float] = {}
+        self._aside: set[threading.Thread] = set()
         self._threads: list[threading.Thread] = []
         self._coroutines = Coroutines(self)
 
@@ -146,9 +148,34 @@ class Slots:
         messages = []
         for execution, deadline in list(self._timed.items()):
             if now >= deadline and self._timed.pop(execution, None) is not None:
-                self.ended(execution.timed_out())
+                self._do_aside(partial(self._time_out, execution))
                 messages.append(execution.message)
         return messages
+
+    def _time_out(self, execution: Execution) -> None:
+        self.ended(execution.timed_out())
+
+    def announce(self, tell: Callable[[], None]) -> None:
+        """Sends a signal that had to wait until the outcome was recorded."""
+        self._do_aside(tell)
+
+    def busy_aside(self) -> bool:
+        return bool(self._aside)
+
+    def _do_aside(self, do: Callable[[], None]) -> None:
+        """What receivers and back-offs of a project do may take its time, and the consumer has none.  It is rare."""
+
+        def run() -> None:
+            try:
+                copy_context().run(do)
+            finally:
+                connections.close_all()
+                self._aside.discard(threading.current_thread())
+                self.waker.wake()
+
+        thread = threading.Thread(target=run, name="aside", daemon=True)
+        self._aside.add(thread)
+        thread.start()
 
     def next_timeout(self) -> float:
         """When the next attempt's time is up, by the monotonic clock."""
@@ -163,7 +190,7 @@ class Coroutines:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Received] = deque()
         self._running: set[asyncio.Task[None]] = set()
-        self._begun: dict[asyncio.Task[None] | None, int] = {}
+        self._begun: dict[asyncio.Task[None] | None, Execution] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
         self._stopped = False
         self._reconnects = 0
@@ -190,9 +217,10 @@ class Coroutines:
             self._loop.call_soon_threadsafe(self._cancel, ids)
 
     def _cancel(self, ids: set[int]) -> None:
-        # A task that is cancelled before its first step never takes it: the end of its message would be lost.
-        for task, message_id in self._begun.items():
-            if task is not None and message_id in ids:
+        # A task that is cancelled before its first step never takes it: the end of its message would be lost.  So would
+        # that of one that only waits for the receivers of its signal.
+        for task, execution in self._begun.items():
+            if task is not None and execution.message.id in ids and not execution.is_over:
                 task.cancel()
 
     def stop(self) -> None:
@@ -227,7 +255,7 @@ class Coroutines:
             self.slots.ended(execution.cancelled_before_it_began())
             return
         task = asyncio.current_task()
-        self._begun[task] = message.id
+        self._begun[task] = execution
         try:
             end = await execution.arun()
         except BaseException as error:  # noqa: BLE001
@@ -258,29 +286,6 @@ def timeout_seconds(message: Received) -> float | None:
         return registry.timeout_seconds(message.task or "")
     except UnknownTask:
         return None
-
-
-def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
-    """What a task did to this thread's connections must not reach the next one.
-
-    ``shared``: other tasks use them just now, and may be reading from a cursor.
-    """
-    for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and (connection.in_atomic_block or not connection.get_autocommit()):
-            logger.error(
-                "The task of message id=%s task=%s left a transaction open: it is rolled back.",
-                message.id,
-                message.task,
-            )
-            # Only a connection that knows of no transaction is really closed, and begins anew when it is used again.
-            connection.in_atomic_block = connection.closed_in_transaction = False
-            connection.close()
-        if getattr(connection.connection, "closed", False):
-            connection.close()  # below Django, which would go on with it
-        if not shared or (connection.errors_occurred and connection.connection and not connection.is_usable()):
-            connection.close_if_unusable_or_obsolete()
-        if django_settings.DEBUG:
-            connection.queries_log.clear()
 
 
 def _log(end: Ended) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connection, transaction
 
 from django_pgqueue import control
-from django_pgqueue.exceptions import Retry
+from django_pgqueue.exceptions import AttemptLost, Retry
 from django_pgqueue.tasks import task
 from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django_pgqueue.context import PgQueueContext
 
     Context = PgQueueContext
@@ -56,6 +60,11 @@ def follow(context: Context, *steps: Step) -> Any:
 @task(takes_context=True, backoff=at_once)
 async def follow_async(context: Context, *steps: Step) -> Any:
     await asyncio.sleep(0)
+    return do(context, steps[context.attempt - 1] if context.attempt <= len(steps) else {})
+
+
+@task(takes_context=True, backoff=at_once, atomic=True)
+def follow_atomically(context: Context, *steps: Step) -> Any:
     return do(context, steps[context.attempt - 1] if context.attempt <= len(steps) else {})
 
 
@@ -104,9 +113,63 @@ def fail_with(text: str) -> None:
     raise OSError(text)
 
 
-@task(max_attempts=5, backoff=wait_as_long_as_its_error_says, takes_context=True)
+@task(takes_context=True)
 def retry_without_saying_when(context: Context) -> None:
     raise Retry("7.5")
+
+
+@task(takes_context=True, backoff=at_once)
+async def ask_from_children(context: Context, *steps: Step) -> Any:
+    """In the first attempt each child of a group does its step: the first at once, the others when cancelled."""
+
+    async def child(number: int, step: Step) -> None:
+        if number:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(LONGEST_WAIT_SECONDS)
+        if "children" in step:
+            await group(step["children"])
+        do(context, step)
+
+    async def group(steps: Sequence[Step]) -> None:
+        async with asyncio.TaskGroup() as children:
+            for number, step in enumerate(steps):
+                children.create_task(child(number, step))
+
+    if context.attempt == 1:
+        await group(steps)
+    return [context.attempt, context.state]
+
+
+@task(takes_context=True)
+def look_back(context: Context, defers: int) -> Any:
+    """Waits so often, and then tells what it knows of the attempts before."""
+    if context.attempt <= defers:
+        context.defer(0)
+    return [len(context.task_result.worker_ids), context.task_result.errors]
+
+
+@task(takes_context=True)
+async def look_back_async(context: Context, defers: int) -> Any:
+    await asyncio.sleep(0)
+    return look_back.func(context, defers)
+
+
+SEEN: list[tuple[bool, str, str]] = []
+
+
+@task(takes_context=True, backoff=at_once)
+def compare(context: Context, *steps: Step) -> None:
+    """Compares its result with what others see of it."""
+    mine, theirs = context.task_result, compare.get_result(context.task_result.id)
+    SEEN.append((mine == theirs, repr(mine), repr(theirs)))
+    do(context, steps[context.attempt - 1] if context.attempt <= len(steps) else {})
+
+
+@task(takes_context=True, backoff=at_once)
+async def compare_async(context: Context, *steps: Step) -> None:
+    mine, theirs = context.task_result, await compare_async.aget_result(context.task_result.id)
+    SEEN.append((mine == theirs, repr(mine), repr(theirs)))
+    do(context, steps[context.attempt - 1] if context.attempt <= len(steps) else {})
 
 
 # Atomic tasks
@@ -120,6 +183,11 @@ def write_effect(word: str) -> None:
 @task
 def write(word: str) -> None:
     write_effect(word)
+
+
+@task
+async def write_async(word: str) -> None:
+    await sync_to_async(write_effect)(word)
 
 
 @task(atomic=True, takes_context=True)
@@ -145,6 +213,11 @@ def add_group(context: Context, name: str, *steps: Step) -> Any:
     create_group(name=name)
     follow.enqueue(name)  # type: ignore[arg-type]
     return do(context, steps[context.attempt - 1] if context.attempt <= len(steps) else {})
+
+
+@task(atomic=True)
+def lose_another_message() -> None:
+    raise AttemptLost
 
 
 @task(atomic=True)

@@ -269,7 +269,10 @@ class TestOutside:
         diary.allow("x-2")
         ended(result)
         wait_until(lambda: effects() == WHOLE, "the job that it has enqueued has run")
-        assert statuses(result) == ["lost", "succeeded"]
+        assert statuses(result) == ["retried", "succeeded"]
+        [error] = result.errors
+        assert error.exception_class_path == "django.db.utils.OperationalError"
+        assert "terminating connection due to administrator command" in error.traceback, "and not: its lock ran out"
 
     def test_a_connection_that_is_always_killed_ends_in_a_failure(
         self, consume: Consume, diary: Diary, effects: Effects, session: Session
@@ -280,8 +283,27 @@ class TestOutside:
             started(diary, "x", attempt=attempt)
             session.rows("select pg_terminate_backend(%s, 10000)", diary.entries("x")[-1]["backend"])
             diary.allow(f"x-{attempt}")
-        assert statuses(ended(result)) == ["lost", "lost", "failed"]
+        assert statuses(ended(result)) == ["retried", "retried", "failed"]
+        assert {error.exception_class_path for error in result.errors} == {"django.db.utils.OperationalError"}
         assert effects() == []
+
+    def test_who_says_nothing_of_attempts_has_five_of_them(
+        self, consume: Consume, diary: Diary, effects: Effects, session: Session
+    ) -> None:
+        """As when a worker dies: it is no error of the task."""
+        result = tasks.write_and_hold.enqueue("x")
+        consume(threads=1)
+        for attempt in range(1, 6):
+            started(diary, "x", attempt=attempt)
+            session.rows("select pg_terminate_backend(%s, 10000)", diary.entries("x")[-1]["backend"])
+            diary.allow(f"x-{attempt}")
+        assert statuses(ended(result)) == ["retried"] * 4 + ["failed"]
+        assert effects() == []
+
+    def test_another_message_that_was_lost_is_an_error_like_others(self, consume: Consume) -> None:
+        """Of a task that consumes raw messages, whose own lock holds."""
+        consume()
+        assert statuses(ended(tasks.lose_another_message.enqueue())) == ["failed"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -5,28 +5,35 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import functions
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import Retry
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
+from django_pgqueue.retry import Exponential
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import clock, drain
+from django_pgqueue.worker.execution import FEW_ATTEMPTS
 from tests.features import tasks
 from tests.waiting import wait_until
 from tests.worker.watching import ended, statuses
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_django.fixtures import Settings
 
     from django_pgqueue.compat import AnyTaskResult
     from tests.features.conftest import Consume
+    from tests.features.tasks import Step
 
 pytestmark = pytest.mark.django_db
 
@@ -47,6 +54,15 @@ def due_in_seconds(result: AnyTaskResult) -> float:
     last = Attempt.objects.filter(message_id=message.pk).latest("id")
     seconds: float = (message.dequeue_at - last.finished_at).total_seconds()
     return seconds
+
+
+@contextmanager
+def declared_with(backoff: Any) -> Iterator[None]:
+    """As if ``retry_without_saying_when`` had this backoff."""
+    before = tasks.retry_without_saying_when.backoff
+    object.__setattr__(tasks.retry_without_saying_when, "backoff", backoff)
+    yield
+    object.__setattr__(tasks.retry_without_saying_when, "backoff", before)
 
 
 def lines(result: AnyTaskResult) -> list[str]:
@@ -134,15 +150,97 @@ class TestRetry:
             ["deferred"] * number + ["retried"] * 4 + ["failed"]
         )
 
-    def test_when_it_does_not_say_when_the_default_wait_is_used(self) -> None:
-        with clock():
-            result = tasks.retry_without_saying_when.enqueue()
+    @pytest.mark.parametrize(
+        ("backoff", "seconds"),
+        [(None, 1), (Exponential(base=40), 40), (lambda exception, _: 2 * float(str(exception)), 15)],
+        ids=["none", "exponential", "callable"],
+    )
+    @pytest.mark.parametrize("max_attempts", [None, 3])
+    def test_when_it_does_not_say_when_the_task_s_backoff_does(
+        self, backoff: Any, seconds: float, max_attempts: int | None
+    ) -> None:
+        with clock(), declared_with(backoff):
+            result = tasks.retry_without_saying_when.using(max_attempts=max_attempts).enqueue()
             drain()
-            assert 0.75 <= due_in_seconds(result) <= 1.25
+            assert due_in_seconds(result) == pytest.approx(seconds, rel=0.25)
+
+    def test_a_backoff_that_gives_up_has_the_last_word(self) -> None:
+        with declared_with(lambda exception, _: None if isinstance(exception, Retry) else 0):
+            assert statuses(run(tasks.retry_without_saying_when)) == ["failed"]
+
+    def test_a_backoff_is_not_asked_when_it_says_when(self) -> None:
+        with declared_with(lambda *_: pytest.fail("it was asked")):
+            assert statuses(run(tasks.follow, RETRY)) == ["retried", "succeeded"]
 
     def test_it_is_retried_whatever_retry_on_says(self) -> None:
         for each in (tasks.retry_only_os_errors, tasks.retry_all_but_bad_values):
             assert statuses(run(each, RETRY, {})) == ["retried", "succeeded"]
+
+
+class TestInTaskGroups:
+    """What the children of a task group ask for comes in an exception group."""
+
+    @pytest.mark.parametrize(
+        ("steps", "end", "state", "wait_seconds"),
+        [
+            ([{"defer": 30, "state": 1}], "deferred", 1, 30),
+            ([{"retry": 30, "state": 1}], "retried", 1, 30),
+            ([{"children": [{"children": [{"defer": 30, "state": 1}]}]}], "deferred", 1, 30),
+            ([{"defer": 5, "state": 1}, {"defer": 30, "state": 2}, {"defer": 1, "state": 3}], "deferred", 2, 30),
+            ([{"defer": 99, "state": 1}, {"retry": 30, "state": 2}], "retried", 2, 30),
+            ([{"children": [{"retry": 5}]}, {"retry": 30, "state": 2}], "retried", 2, 30),
+        ],
+        ids=["defer", "retry", "nested", "the longest wait", "a retry before a defer", "the longest retry"],
+    )
+    def test_it_is_what_the_task_asks_for(self, steps: list[Step], end: str, state: Any, wait_seconds: float) -> None:
+        with clock() as now:
+            result = tasks.ask_from_children.enqueue(*steps)
+            drain()
+            assert statuses(result) == [end]
+            assert due_in_seconds(result) == wait_seconds
+            now.advance(dt.timedelta(seconds=wait_seconds))
+            drain()
+        result.refresh()
+        assert result.return_value == [2, state]
+        assert len(result.errors) == (end == "retried")
+
+    def test_beside_another_error_it_is_one(self) -> None:
+        result = run(tasks.ask_from_children, DEFER, ERROR)
+        assert statuses(result) == ["failed"]
+        assert result.errors[0].exception_class_path == "builtins.BaseExceptionGroup"
+
+
+class TestLookingBack:
+    @pytest.mark.parametrize("compare", [tasks.compare, tasks.compare_async], ids=["plain", "async"])
+    @pytest.mark.parametrize("max_attempts", [None, 4])
+    def test_it_sees_of_itself_what_others_see(self, compare: Any, max_attempts: int | None) -> None:
+        tasks.SEEN.clear()
+        with clock():  # so that it began at the moment in which it was taken
+            result = run(compare.using(max_attempts=max_attempts), DEFER, RETRY, DEFER, RETRY)
+        assert statuses(result) == ["deferred", "retried", "deferred", "retried", "succeeded"]
+        assert len(tasks.SEEN) == 5
+        for equal, mine, theirs in tasks.SEEN:
+            assert mine == theirs
+            assert equal
+
+    def test_who_does_not_look_costs_nothing_and_who_does_one_query(self) -> None:
+        with CaptureQueriesContext(connection) as few:
+            run(tasks.follow, DEFER, DEFER, DEFER)
+        with CaptureQueriesContext(connection) as more:
+            result = run(tasks.look_back, 3)
+        assert result.return_value == [4, []]
+        assert len(reads_of_the_history(more)) == len(reads_of_the_history(few)) + 1
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("task", [tasks.look_back, tasks.look_back_async], ids=["plain", "async"])
+    @pytest.mark.parametrize("defers", [3, FEW_ATTEMPTS + 2])
+    def test_in_a_worker_too(self, consume: Consume, task: Any, defers: int) -> None:
+        consume()
+        assert ended(task.enqueue(defers)).return_value == [defers + 1, []]
+
+
+def reads_of_the_history(queries: CaptureQueriesContext) -> list[str]:
+    return [query["sql"] for query in queries if 'FROM "pgqueue_attempt"' in query["sql"]]
 
 
 class TestState:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection
 
-from django_pgqueue.compat import InvalidTask, TaskResultStatus
+from django_pgqueue import functions
+from django_pgqueue.compat import InvalidTask, TaskResultStatus, task_backends
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.models import Message
 from django_pgqueue.tasks import task
+from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.record import record
+from django_pgqueue.worker.reports import DirectReports
 from tests.features import slow
+from tests.features.receivers import listening
 from tests.features.slow import TIMEOUT_SECONDS
 from tests.waiting import wait_until
 from tests.worker.watching import ended, holder, started, statuses
@@ -104,6 +111,45 @@ class TestThreads:
         results = [slow.take_most_of_it.enqueue(f"{n}") for n in range(3)]
         consume(threads=1)
         assert [ended(result).return_value for result in results] == ["0", "1", "2"]
+
+
+class TestBeforeItBegan:
+    """The time may be up before the task's first line: the machine was busy, or a receiver of its signal took long."""
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize(("max_attempts", "end"), [(None, "failed"), (1, "failed"), (2, "retried")])
+    def test_it_is_a_timeout_like_others(self, diary: Diary, max_attempts: int | None, end: str) -> None:
+        heard: list[str] = []
+
+        def hear(task_result: AnyTaskResult, **_: Any) -> None:
+            heard.append(str(task_result.status))
+
+        result = slow.stay.using(max_attempts=max_attempts).enqueue("x")
+        [message] = functions.message_dequeue(connection, worker="w", tasks=True)
+        backend: Any = task_backends["default"]
+        clock = partial(functions.now, connection)
+        execution = Execution(message, backend=backend, clock=clock, reports=DirectReports(connection))
+        with listening("finished", hear):
+            record(connection, [execution.timed_out()], worker="w")
+        result.refresh()
+        assert statuses(result) == [end]
+        assert result.errors[0].exception_class is TaskTimeout
+        assert heard == (["FAILED"] if end == "failed" else [])
+        execution.run()
+        assert diary.words() == [], "what has ended does not begin"
+
+    def test_what_a_receiver_has_held_up_does_not_begin(self, consume: Consume, diary: Diary) -> None:
+        def hold_up(task_result: AnyTaskResult, **_: Any) -> None:
+            if task_result.attempts == 1:
+                wait_until(lambda: statuses(task_result) == ["retried"], "its time is up")
+
+        with listening("started", hold_up):
+            result = slow.stay_at_first.enqueue("x")
+            consume()
+            wait_until(lambda: statuses(result) == ["retried"], "its time is up")
+            consume()
+            assert ended(result).return_value == 2
+        assert diary.words() == []
 
 
 class TestReplacement:

@@ -1,0 +1,108 @@
+"""What an exception means for the attempt that it ended: tried again, given up, or cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue import retry
+from django_pgqueue.context import Deferral
+from django_pgqueue.exceptions import Retry as RetryAsked, TaskCancelled, UnknownTask
+from django_pgqueue.worker.outcome import Cancelled, Failed, Outcome, Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.compat import AnyTaskResult
+    from django_pgqueue.context import Reports
+    from django_pgqueue.functions import Error, Received
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    message: Received
+    task: Any
+    result: AnyTaskResult
+    reports: Reports
+
+    def on(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
+        if was_cancelled(exception, self.message, self.reports):
+            return Cancelled(error)
+        if isinstance(exception, RetryAsked):
+            return self._retry_asked(exception, error, state)
+        if not self._has_attempts_left() or not self._is_worth_a_retry(exception):
+            return Failed(error)
+        return self._retry_in(self._backoff_seconds(exception), error)
+
+    def _retry_asked(self, exception: RetryAsked, error: Error, state: str | None) -> Outcome:
+        # Who says nothing of max_attempts has five, less those that were deferred: SQL counts them.
+        if self.message.max_attempts is not None and not self._has_attempts_left():
+            return Failed(error)
+        wait_seconds = exception.wait_seconds
+        return self._retry_in(self._backoff_seconds(exception) if wait_seconds is None else wait_seconds, error, state)
+
+    def _retry_in(self, wait_seconds: float | None, error: Error, state: str | None = None) -> Outcome:
+        return Failed(error) if wait_seconds is None else Retry(error, wait_seconds, state, retry.ASKED_ATTEMPTS)
+
+    def _has_attempts_left(self) -> bool:
+        return self.message.max_attempts is not None and self.message.attempt < self.message.max_attempts
+
+    def _is_worth_a_retry(self, exception: BaseException) -> bool:
+        if isinstance(exception, (UnknownTask, *getattr(self.task, "no_retry_on", ()))):
+            return False
+        retry_on = getattr(self.task, "retry_on", None)
+        return retry_on is None or isinstance(exception, retry_on)
+
+    def _backoff_seconds(self, exception: BaseException) -> float | None:
+        """None: the backoff gives up."""
+        backoff = getattr(self.task, "backoff", None) or retry.DEFAULT
+        if isinstance(backoff, retry.Exponential):  # which need not look at all that was before
+            return backoff.seconds(attempt=self.message.attempt)
+        try:
+            wait_seconds = backoff(exception, self.result)
+            return None if wait_seconds is None else _number_of_seconds(wait_seconds)
+        except Exception:
+            logger.exception("The backoff of task=%s failed; the default is used.", self.message.task)
+            return retry.DEFAULT.seconds(attempt=self.message.attempt)
+
+
+def was_cancelled(exception: BaseException, message: Received, reports: Reports) -> bool:
+    return isinstance(exception, (TaskCancelled, asyncio.CancelledError)) and reports.is_cancelled(message)
+
+
+def asked_for(exception: BaseException) -> BaseException:
+    """What a task asked for by raising it: from a child of a task group it comes in an exception group.
+
+    Children may ask at the same time.  To stop comes first; then a retry, whose error must not go unseen; then a defer;
+    and of the same kind the one with the longest wait, because somebody does not want to be asked sooner.  Beside any
+    other exception the group is an error like others.
+    """
+    if not isinstance(exception, BaseExceptionGroup):
+        return exception
+    asked = list(_leaves(exception))
+    for kind in (TaskCancelled, RetryAsked, Deferral):
+        of_this_kind = [leaf for leaf in asked if isinstance(leaf, kind)]
+        if of_this_kind and all(isinstance(leaf, (TaskCancelled, RetryAsked, Deferral)) for leaf in asked):
+            return max(of_this_kind, key=lambda leaf: getattr(leaf, "wait_seconds", None) or 0.0)
+    return exception
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    for exception in group.exceptions:
+        if isinstance(exception, BaseExceptionGroup):
+            yield from _leaves(exception)
+        else:
+            yield exception
+
+
+def _number_of_seconds(value: Any) -> float:
+    seconds = float(value)
+    if math.isnan(seconds):
+        message = f"{value!r} is no number of seconds."
+        raise ValueError(message)
+    return max(0.0, seconds)
