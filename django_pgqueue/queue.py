@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
 
 from django_pgqueue import content, functions, retry, schedule
 from django_pgqueue.conf import Options
@@ -15,7 +17,10 @@ from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from django_pgqueue.listening import AsyncListener, Listener
+    from django_pgqueue.worker.pump import Pump
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 LARGEST_LIMIT = 2**31 - 1
@@ -96,7 +101,27 @@ class Queue:
         received = functions.message_dequeue(
             connections[self.database], queues=[self.name], limit=limit, lock_ms=_checked_lock_ms(lock_seconds)
         )
-        return [ReceivedMessage(received=message, consumed_from=self) for message in received]
+        return [self.received(message) for message in received]
+
+    def listen(self, *, slots: int = 1, lock_seconds: float = 60, notifications: bool | None = None) -> Listener:
+        """An iterator over the messages, which waits for the next one, and never ends by itself.
+
+        At most ``slots`` messages are held at a time; ``ack`` or ``nack`` of one brings the next.  As long as they are
+        held their locks are renewed; ``close`` gives them back.  It has a connection and a thread of its own.
+        ``notifications=False``: polls every second, as behind a transaction pooler; None: as the backend's LISTEN says.
+        """
+        from django_pgqueue.listening import Listener  # noqa: PLC0415 -- knows workers, which know tasks
+
+        return Listener(self, slots=slots, lock_ms=_checked_lock_ms(lock_seconds), notifications=notifications)
+
+    def alisten(self, *, slots: int = 1, lock_seconds: float = 60, notifications: bool | None = None) -> AsyncListener:
+        """``listen`` for ``async for``; end its messages with ``aack`` and ``anack``."""
+        from django_pgqueue.listening import AsyncListener  # noqa: PLC0415
+
+        return AsyncListener(self, slots=slots, lock_ms=_checked_lock_ms(lock_seconds), notifications=notifications)
+
+    def received(self, message: functions.Received, *, listener: Pump | None = None) -> ReceivedMessage:
+        return ReceivedMessage(received=message, consumed_from=self, listener=listener)
 
     def _encode(self, value: Any, what: str) -> str:
         return content.encode(value, max_bytes=self.max_content_bytes, what=what)
@@ -110,6 +135,7 @@ class ReceivedMessage:
 
     received: functions.Received
     consumed_from: Queue
+    listener: Pump | None = None
 
     # Read when they are asked for: JSON that Python can not read (an integer of 5,000 digits, written by hand) is the
     # matter of this message, which can be failed, and not of those that were received with it.
@@ -172,25 +198,44 @@ class ReceivedMessage:
             self.attempt,
             result=None if result is None else self.consumed_from._encode(result, "result"),  # noqa: SLF001
         )
-        self._ours(bool(functions.message_complete(self._connection, [end], worker=self.worker)))
+        with self._ending():
+            self._ours(bool(functions.message_complete(self._connection, [end], worker=self.worker)))
 
     def defer(self, seconds: float = 0, *, state: Any = None, error: BaseException | str | None = None) -> None:
         """Back into the queue, to be received again in ``seconds``, with ``state`` for the next attempt.
 
         With an ``error`` this is a retry: after ``max_attempts`` of them the message fails instead.
         """
-        status = functions.message_defer(
-            self._connection,
-            self.received,
-            delay_ms=_checked_wait_ms(seconds),
-            state=None if state is None else self.consumed_from._encode(state, "state"),  # noqa: SLF001
-            error=None if error is None else functions.Error.of(error),
-        )
-        self._ours(status is not None)
+        with self._ending():
+            status = functions.message_defer(
+                self._connection,
+                self.received,
+                delay_ms=_checked_wait_ms(seconds),
+                state=None if state is None else self.consumed_from._encode(state, "state"),  # noqa: SLF001
+                error=None if error is None else functions.Error.of(error),
+            )
+            self._ours(status is not None)
 
     def fail(self, error: BaseException | str) -> None:
         """Given up: the message leaves the queue; ``error`` stands in the history, from where it can be sent again."""
-        self._ours(functions.message_fail(self._connection, self.received, error=functions.Error.of(error)))
+        with self._ending():
+            self._ours(functions.message_fail(self._connection, self.received, error=functions.Error.of(error)))
+
+    def ack(self, result: Any = None) -> None:
+        """``complete``, by its other name."""
+        self.complete(result)
+
+    def nack(self, delay: float = 0, *, error: BaseException | str | None = None) -> None:
+        """``defer``, by its other name: to be received again in ``delay`` seconds."""
+        self.defer(delay, error=error)
+
+    async def aack(self, result: Any = None) -> None:
+        """``ack`` in async code."""
+        await sync_to_async(self.ack)(result)
+
+    async def anack(self, delay: float = 0, *, error: BaseException | str | None = None) -> None:
+        """``nack`` in async code."""
+        await sync_to_async(self.nack)(delay, error=error)
 
     def heartbeat(self, *, lock_seconds: float = 60) -> None:
         """Holds the message for ``lock_seconds`` from now, while the work goes on."""
@@ -201,6 +246,27 @@ class ReceivedMessage:
     @property
     def _connection(self) -> Any:
         return connections[self.consumed_from.database]
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Who listens gets the next message when this one has ended: when that is committed."""
+        if self.listener is None:
+            yield
+            return
+        self.listener.ending(self.received)
+        try:
+            yield
+        except AttemptLost:
+            self.listener.ended(self.received)
+            raise
+        except BaseException:
+            self.listener.kept(self.received)
+            raise
+        ended = partial(self.listener.ended, self.received)
+        if self._connection.in_atomic_block:
+            transaction.on_commit(ended, using=self.consumed_from.database)
+        else:
+            ended()
 
     def _ours(self, done: bool) -> None:
         if not done:

@@ -31,6 +31,8 @@ class Columns:
     @admin.display(description="queues")
     def queues(self, worker: Worker) -> SafeString | str:
         served = "all" if worker.queues is None else names(worker.queues)
+        if not worker.tasks:
+            served += " (raw messages)"
         return display.shortened(
             f"{served} but {names(worker.exclude_queues)}" if worker.exclude_queues else served, 120
         )

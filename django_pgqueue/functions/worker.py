@@ -20,12 +20,13 @@ def worker_seen(
     pid: int,
     slots: int,
     asleep_ms: int | None,
+    tasks: bool = True,
 ) -> None:
     """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk."""
     with connection.cursor() as cursor:
         cursor.execute(
             "with setting as materialized (select set_config('synchronous_commit', 'off', true)) "
-            "select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint) from setting",
+            "select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s) from setting",
             (
                 worker,
                 None if queues is None else list(queues),
@@ -34,14 +35,15 @@ def worker_seen(
                 pid,
                 slots,
                 asleep_ms,
+                tasks,
             ),
         )
 
 
-def worker_wake(connection: Connection, queue: str) -> None:
-    """Wakes one sleeping worker of ``queue``, if there is one."""
+def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:
+    """Wakes one sleeper of ``queue``, if there is one: a worker, or who listens for raw messages."""
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_worker_wake(%s)", (queue,))
+        cursor.execute("select pgqueue_worker_wake(%s, %s)", (queue, tasks))
 
 
 def worker_gone(connection: Connection, worker: str) -> None:

@@ -215,7 +215,7 @@ class Consumer:
         self._be_seen(asleep=False)
         if full:  # there may be more than this process can do: the next sleeper is ours to wake
             for queue in {message.queue for message in claimed}:
-                functions.worker_wake(self.connection, queue)
+                functions.worker_wake(self.connection, queue, tasks=True)
 
     def _sleep_until_due(self) -> None:
         next_at, now_ms = functions.message_next_at(

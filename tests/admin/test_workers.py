@@ -36,6 +36,14 @@ def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:
     assert [rows[name]["queues"] for name in ("old", "asleep")] == ["all", "all but slow, <b>"]
 
 
+def test_who_listens_for_raw_messages_is_told_from_the_workers(root: Visitor) -> None:
+    sign_in("worker", ["mail"])
+    sign_in("listener", ["mail"])
+    sql("update pgqueue_worker set tasks = false where id = 'listener'")
+    rows = {row["id"]: row["queues"] for row in root.open(WORKERS).rows}
+    assert rows == {"worker": "mail", "listener": "mail (raw messages)"}
+
+
 def test_a_sleeper_whose_time_ran_out_is_awake_or_dead(root: Visitor, clock: Clock) -> None:
     sign_in(asleep_ms=1_000)
     clock.advance(dt.timedelta(seconds=2))

@@ -1,0 +1,309 @@
+"""Brings the messages of a queue to a consumer that listens: a thread with a connection of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from django_pgqueue import functions
+from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.idleness import Idleness
+from django_pgqueue.worker.waker import Waker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_pgqueue.functions import Received
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+SEEN_EVERY_SECONDS = 4.0
+LONGEST_WAIT_SECONDS = 1.0
+SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
+LONGEST_LEAVE_SECONDS = 10.0
+LOCK_TIMEOUT = "200ms"
+"""Who ends a message in a transaction that is still open holds its row: the other messages can not wait for that."""
+
+
+class Pump:
+    """Holds at most ``slots`` unfinished messages for its consumer and renews their locks.
+
+    ``deliver`` gets each message, then None when there will be no more, or the error that ended it.  The consumer says
+    when it has ended a message (``ending``, ``ended``, ``kept``), which makes room for the next one.
+    """
+
+    def __init__(
+        self, *, queue: str, database: str, slots: int, lock_ms: int, listen: bool, deliver: Callable[[Any], None]
+    ) -> None:
+        self.queue, self.database, self.slots, self.lock_ms = queue, database, slots, lock_ms
+        self.deliver = deliver
+        self.hostname = socket.gethostname()
+        # Unique for each start, as a worker's.
+        self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.idleness = Idleness(listen=listen)
+        self.held: dict[int, Received] = {}
+        self.being_ended: set[int] = set()
+        self.has_room_again = False
+        self.lock = threading.RLock()  # also for the garbage collector, which may close us anywhere
+        self.stopping = False
+        self.thread: threading.Thread | None = None
+        self.next_seen = self.next_heartbeat = 0.0
+        self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
+        self.waker: Waker
+        self.connection: psycopg.Connection[Any]
+
+    # What the consumer calls
+
+    def start(self) -> None:
+        """Begins, once.  That the database is not there is told the caller; what happens later is not."""
+        with self.lock:
+            if self.thread is not None or self.stopping:
+                return
+            self.connection = self._connect()
+            self.waker = Waker()
+            self.thread = threading.Thread(target=self._run, name=f"pgqueue-listen-{self.queue}", daemon=True)
+            self.thread.start()
+
+    def close(self) -> None:
+        """Gives back what is held.  Returns when that is done."""
+        with self.lock:
+            self.stopping = True
+            thread = self.thread
+        if thread is None:
+            self.deliver(None)
+        elif thread is not threading.current_thread():
+            self.waker.wake()
+            thread.join(LONGEST_LEAVE_SECONDS)
+
+    def holds(self, message: Received) -> bool:
+        """Whether a message that was delivered may be begun: its lock may have been lost since."""
+        return self.held.get(message.id) is message and not self.stopping
+
+    def ending(self, message: Received) -> None:
+        with self.lock:
+            self.being_ended.add(message.id)
+
+    def kept(self, message: Received) -> None:
+        """It was not ended after all."""
+        with self.lock:
+            self.being_ended.discard(message.id)
+
+    def ended(self, message: Received) -> None:
+        with self.lock:
+            self.being_ended.discard(message.id)
+            if self.held.get(message.id) is message:
+                del self.held[message.id]
+                self.has_room_again = True
+        self.waker.wake()
+
+    # The thread
+
+    def _run(self) -> None:
+        last: BaseException | None = None
+        try:
+            while not self.stopping:
+                self._turn()
+        except BaseException as error:  # noqa: BLE001 -- it is the consumer's to hear of it
+            last = error
+            self.stopping = True
+        finally:
+            self._leave()
+            self.deliver(last)
+
+    def _turn(self) -> None:
+        try:
+            self._reconnect_if_needed()
+            if not self.connection.closed:
+                self._heartbeat_if_due()
+                self._be_seen_if_due()
+                self._claim_if_due()
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self._pause(error)
+        self._wait()
+
+    # Claiming
+
+    def _room(self) -> int:
+        return self.slots - len(self.held)
+
+    def _claim_if_due(self) -> None:
+        with self.lock:
+            if self.has_room_again:
+                self.has_room_again = False
+                self.idleness.notified()
+            room = self._room()
+        if room <= 0 or self.stopping or time.monotonic() < self.idleness.next_look:
+            return
+        # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
+        with self.connection.transaction() if self.idleness.asleep else nullcontext():
+            claimed = functions.message_dequeue(
+                self.connection, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
+            )
+            self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
+            if self.idleness.asleep and not claimed:
+                self._sleep_until_due()
+        if claimed:
+            self._hand_over(claimed)
+        if claimed and self.idleness.asleep:
+            self._wake_up(full=len(claimed) >= room)
+        elif self.idleness.wants_to_sleep:
+            self._be_seen(asleep=True)
+            self.idleness.fell_asleep()  # and looks once more: who sent before this was committed notified nobody
+
+    def _hand_over(self, claimed: Sequence[Received]) -> None:
+        if not self.held:
+            self.next_heartbeat = time.monotonic() + self._heartbeat_every()
+        with self.lock:
+            self.held |= {message.id: message for message in claimed}
+        for message in claimed:
+            self.deliver(message)
+
+    def _wake_up(self, *, full: bool) -> None:
+        self.idleness.woke_up()
+        self._be_seen(asleep=False)
+        if full:  # there may be more than this consumer can take: the next sleeper is ours to wake
+            functions.worker_wake(self.connection, self.queue, tasks=False)
+
+    def _sleep_until_due(self) -> None:
+        next_at, now_ms = functions.message_next_at(self.connection, queues=[self.queue])
+        if next_at is not None:
+            self.idleness.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
+
+    # Keeping what is held
+
+    def _heartbeat_every(self) -> float:
+        return self.lock_ms / 1000 / 3
+
+    def _heartbeat_if_due(self) -> None:
+        if not self.held or time.monotonic() < self.next_heartbeat:
+            return
+        self.next_heartbeat = time.monotonic() + self._heartbeat_every()
+        with self.lock:
+            held = list(self.held.values())
+        ours = self._without_waiting(held, self._heartbeat)
+        with self.lock:
+            # What is just being ended may be gone because it has ended.
+            lost = [m for m in held if m.id not in ours and self.held.get(m.id) is m and m.id not in self.being_ended]
+            for message in lost:
+                del self.held[message.id]
+                self.has_room_again = True
+        for message in lost:
+            logger.warning(
+                "lost id=%s queue=%s attempt=%s: its lock ran out and it was taken over while it was held here",
+                message.id, self.queue, message.attempt,
+            )  # fmt: skip
+
+    def _heartbeat(self, messages: Sequence[Received]) -> set[int]:
+        return functions.message_heartbeat(self.connection, messages, worker=self.id, lock_ms=self.lock_ms)
+
+    def _release(self, messages: Sequence[Received]) -> set[int]:
+        return functions.message_release(self.connection, messages, worker=self.id)
+
+    def _without_waiting(
+        self, messages: Sequence[Received], call: Callable[[Sequence[Received]], set[int]]
+    ) -> set[int]:
+        """The ids that the call answers, and those whose rows somebody has locked: they are being ended."""
+        try:
+            with self.connection.transaction():
+                self.connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+                return call(messages)
+        except psycopg.errors.LockNotAvailable:
+            if len(messages) == 1:
+                return {messages[0].id}
+            return {message_id for each in messages for message_id in self._without_waiting([each], call)}
+
+    def _be_seen_if_due(self) -> None:
+        if time.monotonic() >= self.next_seen:
+            self._be_seen(asleep=self.idleness.asleep)
+
+    def _be_seen(self, *, asleep: bool) -> None:
+        self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
+        functions.worker_seen(
+            self.connection,
+            worker=self.id,
+            queues=[self.queue],
+            exclude_queues=(),
+            hostname=self.hostname,
+            pid=os.getpid(),
+            slots=self.slots,
+            asleep_ms=int(2.5 * SEEN_EVERY_SECONDS * 1000) if asleep else None,
+            tasks=False,
+        )
+
+    # Waiting
+
+    def _wait(self) -> None:
+        # Whoever ends a message, or closes, wakes us.
+        files = [] if self.connection.closed or not self.idleness.asleep else [self.connection.fileno()]
+        if self.waker.wait(self._seconds_until_something_is_due(), *files):
+            self._notified()
+
+    def _seconds_until_something_is_due(self) -> float:
+        now = time.monotonic()
+        if self.stopping:
+            return 0.0
+        if self.connection.closed:
+            return self.reconnect_at - now
+        due = [now + LONGEST_WAIT_SECONDS, self.next_seen]
+        if self._room() > 0:
+            due.append(self.idleness.next_look)
+        if self.held:
+            due.append(self.next_heartbeat)
+        return min(due) - now
+
+    def _notified(self) -> None:
+        try:
+            self.connection.pgconn.consume_input()
+            while self.connection.pgconn.notifies():
+                self.idleness.notified()
+        except psycopg.OperationalError as error:
+            self._pause(error)
+
+    # The connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = connect(self.database, prepare=self.idleness.listen)
+        connection.add_notify_handler(lambda _: self.idleness.notified())
+        if self.idleness.listen:
+            connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(f"pgqueue_{self.id}")))
+        return connection
+
+    def _reconnect_if_needed(self) -> None:
+        if not self.connection.closed or time.monotonic() < self.reconnect_at:
+            return
+        self.connection = self._connect()
+        self.reconnect_seconds = SHORTEST_RECONNECT_SECONDS
+        self.next_seen = self.next_heartbeat = 0.0
+        self.idleness.notified()
+        logger.info("reconnected listener=%s", self.id)
+
+    def _pause(self, error: Exception) -> None:
+        """After an error of the connection: what was held is still held, if its lock lasts."""
+        now = time.monotonic()
+        logger.warning("database error listener=%s retry_in_seconds=%.1f: %s", self.id, self.reconnect_seconds, error)
+        if self.connection.broken:
+            self.connection.close()
+        self.reconnect_at = now + self.reconnect_seconds
+        self.idleness.pause(self.reconnect_seconds, now=now)
+        self.reconnect_seconds = min(LONGEST_RECONNECT_SECONDS, 2 * self.reconnect_seconds)
+
+    def _leave(self) -> None:
+        with self.lock:
+            held, self.held = list(self.held.values()), {}
+        try:
+            if held:
+                self._without_waiting(held, self._release)
+                functions.worker_wake(self.connection, self.queue, tasks=False)
+            functions.worker_gone(self.connection, self.id)
+            self.connection.close()
+        except psycopg.Error as error:  # the locks of what was held run out
+            logger.warning("database error listener=%s while leaving: %s", self.id, error)
+        self.waker.close()
