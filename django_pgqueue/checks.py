@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from django.core import checks
@@ -107,6 +108,7 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             "a whole number of days from 1 to 100,000, or None",
         ),
         "listen": (lambda value: isinstance(value, bool), "True or False"),
+        "lake": (lambda value: value is None or bool(value and isinstance(value, str | Path)), "a folder or a URL"),
     }
     for name, (is_possible, words) in rules.items():
         value = getattr(settings, name)

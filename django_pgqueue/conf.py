@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,8 @@ class Options:
     """Whole days that finished attempts are kept.  None: for ever."""
     listen: bool = True
     """Whether idle workers wait for notifications.  False behind a transaction pooler: they poll every second."""
+    lake: str | Path | None = None
+    """Folder, or URL, where ``manage.py qpipeline`` keeps the history as Parquet files."""
 
     @classmethod
     def of(cls, options: Any) -> Options:

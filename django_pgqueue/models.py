@@ -193,3 +193,71 @@ class Binding(models.Model):
 
     def __str__(self) -> str:
         return f"{self.exchange} {self.pattern!r} to {self.task or self.queue}"
+
+
+class ReportHour(models.Model):
+    """What the report says of an hour of a queue, a task and a channel.  Written by the pipeline (``spark/``)."""
+
+    id = models.BigAutoField(primary_key=True)
+    hour = models.DateTimeField()
+    queue = models.TextField()
+    task = models.TextField(null=True, blank=True)  # noqa: DJ001
+    channel = models.TextField(null=True, blank=True)  # noqa: DJ001
+    enqueued = models.BigIntegerField()
+    succeeded = models.BigIntegerField()
+    deferred = models.BigIntegerField()
+    retried = models.BigIntegerField()
+    failed = models.BigIntegerField()
+    cancelled = models.BigIntegerField()
+    lost = models.BigIntegerField()
+    messages = models.BigIntegerField()
+    message_attempts = models.BigIntegerField()
+    sla_misses = models.BigIntegerField(null=True, blank=True)
+    wait_ms = models.FloatField()
+    run_ms = models.FloatField()
+    wait_histogram = models.JSONField()
+    run_histogram = models.JSONField()
+
+    class Meta:
+        db_table = "pgqueue_report_hour"
+        verbose_name = "insight"
+
+    def __str__(self) -> str:
+        return f"{self.hour} {self.queue} {self.task or 'raw messages'}"
+
+
+class ReportQueue(models.Model):
+    """What the report says of an hour of a queue: how many waited, and how many ran."""
+
+    id = models.BigAutoField(primary_key=True)
+    hour = models.DateTimeField()
+    queue = models.TextField()
+    depth = models.BigIntegerField()
+    depth_max = models.BigIntegerField()
+    running = models.FloatField()
+    running_max = models.BigIntegerField()
+    slots = models.BigIntegerField()
+
+    class Meta:
+        db_table = "pgqueue_report_queue"
+
+    def __str__(self) -> str:
+        return f"{self.hour} {self.queue}"
+
+
+class ReportError(models.Model):
+    """What the report says of the errors of an hour."""
+
+    id = models.BigAutoField(primary_key=True)
+    hour = models.DateTimeField()
+    queue = models.TextField()
+    task = models.TextField(null=True, blank=True)  # noqa: DJ001
+    error_class = models.TextField()
+    attempts = models.BigIntegerField()
+    example = models.TextField(null=True, blank=True)  # noqa: DJ001
+
+    class Meta:
+        db_table = "pgqueue_report_error"
+
+    def __str__(self) -> str:
+        return f"{self.hour} {self.error_class}"

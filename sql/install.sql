@@ -10,6 +10,7 @@ begin;
 \ir pgqueue_schedule.sql
 \ir pgqueue_ledger.sql
 \ir pgqueue_exchange.sql
+\ir pgqueue_report.sql
 \ir pgqueue_to_epoch.sql
 \ir pgqueue_from_epoch.sql
 \ir pgqueue_clock.sql
@@ -21,6 +22,8 @@ begin;
 \ir pgqueue_attempt_append.sql
 \ir pgqueue_attempt_partition.sql
 \ir pgqueue_attempt_maintain.sql
+\ir pgqueue_attempt_fingerprint.sql
+\ir pgqueue_attempt_drop.sql
 \ir pgqueue_message_create.sql
 \ir pgqueue_message_create_unique.sql
 \ir pgqueue_message_create_item.sql

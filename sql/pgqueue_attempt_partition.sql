@@ -7,7 +7,8 @@ as $$
 -- to pgqueue_attempt_default before there was one.  True: made.  False: it was there.
 -- Takes ACCESS EXCLUSIVE on pgqueue_attempt_default and SHARE UPDATE EXCLUSIVE on pgqueue_attempt until the end of the
 -- transaction: attempts of days with a partition end without waiting, and so do readers that name such days.
--- The only dynamic SQL of the queue, with pgqueue_attempt_maintain: a table's name can not be a parameter.
+-- The only dynamic SQL of the queue, with pgqueue_attempt_maintain and pgqueue_attempt_drop: the name of a table can not
+-- be a parameter.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
 begin

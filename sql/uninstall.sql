@@ -39,6 +39,8 @@ drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text
 drop function if exists pgqueue_message_create_item(jsonb);
 drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean);
 drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer);
+drop function if exists pgqueue_attempt_drop(date, text);
+drop function if exists pgqueue_attempt_fingerprint(date);
 drop function if exists pgqueue_attempt_maintain(integer, integer);
 drop function if exists pgqueue_attempt_partition(date);
 drop function if exists pgqueue_attempt_append;
@@ -50,6 +52,9 @@ drop function if exists pgqueue_now(timestamptz);
 drop function if exists pgqueue_clock(timestamptz);
 drop function if exists pgqueue_from_epoch(bigint);
 drop function if exists pgqueue_to_epoch(timestamptz);
+drop table if exists pgqueue_report_error;
+drop table if exists pgqueue_report_queue;
+drop table if exists pgqueue_report_hour;
 drop table if exists pgqueue_binding;
 drop table if exists pgqueue_exchange;
 drop table if exists pgqueue_staged;

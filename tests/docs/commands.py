@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from argparse import _SubParsersAction
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -75,5 +76,13 @@ def flags(name: str) -> set[str]:
 
 @cache
 def actions(name: str) -> list[Any]:
-    parser: ArgumentParser = load_command_class(get_commands()[name], name).create_parser("manage.py", name)
-    return parser._actions
+    return all_actions(load_command_class(get_commands()[name], name).create_parser("manage.py", name))
+
+
+def all_actions(parser: ArgumentParser) -> list[Any]:
+    """With those of the parts of a command, such as ``qpipeline export``."""
+    found = list(parser._actions)
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            found += [inner for part in action.choices.values() for inner in all_actions(part)]
+    return found

@@ -15,6 +15,7 @@ from django_pgqueue import checks, exceptions
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import PgQueueError
 from tests.docs import sql_reference
+from tests.docs.commands import all_actions
 from tests.docs.pages import FOLDER, PAGES, ROOT, name_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,21 @@ def test_the_sql_page_has_every_function_of_the_database() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    ["message", "attempt", "worker", "queue", "schedule", "schedule_slot", "ledger", "staged", "exchange", "binding"],
+    [
+        "message",
+        "attempt",
+        "worker",
+        "queue",
+        "schedule",
+        "schedule_slot",
+        "exchange",
+        "ledger",
+        "staged",
+        "binding",
+        "report_hour",
+        "report_queue",
+        "report_error",
+    ],
 )
 @pytest.mark.django_db
 def test_the_tables_page_has_every_column_with_its_type(model: str) -> None:
@@ -98,12 +113,17 @@ def test_the_errors_page_has_every_exception() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "page", "title"), [("qworker", "worker", "Options"), ("qenqueue", "bulk", "From the command line")]
+    ("command", "page", "title"),
+    [
+        ("qworker", "worker", "Options"),
+        ("qenqueue", "bulk", "From the command line"),
+        ("qpipeline", "pipeline", "Options"),
+    ],
 )
 def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: str) -> None:
     parser = load_command_class("django_pgqueue", command).create_parser("manage.py", command)
     everybodys = BaseCommand().create_parser("manage.py", "any")
-    flags = {flag for action in parser._actions for flag in action.option_strings}
+    flags = {flag for action in all_actions(parser) for flag in action.option_strings}
     flags -= {flag for action in everybodys._actions for flag in action.option_strings}
     first_cells = re.findall(r"^\| (`-.*?) \|", section(page, title), re.MULTILINE)
     assert set(re.findall(r"`(--?[\w-]+)", " ".join(first_cells))) - {"-v"} == flags
@@ -111,7 +131,7 @@ def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: st
 
 def test_every_command_has_a_page() -> None:
     commands = {path.stem for path in (ROOT / "django_pgqueue" / "management" / "commands").glob("q*.py")}
-    assert commands == {"qworker", "qenqueue"}
+    assert commands == {"qworker", "qenqueue", "qpipeline"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -25,6 +25,9 @@ TABLES = (
     "pgqueue_exchange",
     "pgqueue_ledger",
     "pgqueue_staged",
+    "pgqueue_report_hour",
+    "pgqueue_report_queue",
+    "pgqueue_report_error",
 )
 
 

@@ -21,9 +21,10 @@ TABLES = (
     "pgqueue_schedule",
     "pgqueue_exchange",
     "pgqueue_ledger",
+    "pgqueue_report",
 )
 FUNCTIONS = [name for name in install_order() if name not in TABLES]
-WITH_DYNAMIC_SQL = {"pgqueue_attempt_partition", "pgqueue_attempt_maintain"}
+WITH_DYNAMIC_SQL = {"pgqueue_attempt_partition", "pgqueue_attempt_maintain", "pgqueue_attempt_drop"}
 SPOKEN_KEYWORDS = r"\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|RETURNS|LANGUAGE|CREATE|FUNCTION|BEGIN|END|NULL|AND|OR)\b"
 
 

@@ -1,0 +1,97 @@
+"""``manage.py qpipeline``: the history as data, and data as jobs, on Spark."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from django_pgqueue import checks
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+    from django_pgqueue.backend import PgQueueBackend
+
+VARIABLE = "PGQUEUE_SPARK_URL"
+"""Where this command puts the URL of the database for Spark's processes, unless somebody else has."""
+
+
+class Command(BaseCommand):
+    help = (
+        "Exports finished attempts to a lake of Parquet files, follows them, reports on them, enqueues them again, and "
+        "predicts what other workers would have done. Needs the extra spark: pip install 'django-pgqueue[spark]'."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        try:
+            from django_pgqueue.spark.command.arguments import add_arguments  # noqa: PLC0415 -- an extra
+        except ImportError as error:
+            raise CommandError(missing(error)) from error
+        add_arguments(parser, common=common)
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        try:
+            from django_pgqueue.spark import command, session  # noqa: PLC0415
+            from django_pgqueue.spark.errors import SparkQueueError  # noqa: PLC0415
+            from django_pgqueue.spark.pipeline.progress import Quiet, shown  # noqa: PLC0415
+        except ImportError as error:
+            raise CommandError(missing(error)) from error
+        backend = queue(options["backend"])
+        asked = argparse.Namespace(**{**options, "lake": lake(options["lake"], backend)})
+        if asked.step == "export" and asked.keep_days is None:
+            asked.keep_days = backend.settings.history_days
+        publish(backend.settings.database)
+        try:
+            with shown(options["stderr"] or sys.stderr) if options["verbosity"] else nullcontext(Quiet()) as progress:
+                progress.step("starting Spark")
+                spark = session.start(f"qpipeline {asked.step}", master=asked.master)
+                command.run(spark, asked, options={"urlVariable": VARIABLE}, say=self.stdout.write, progress=progress)
+        except SparkQueueError as error:
+            raise CommandError(str(error)) from error
+
+
+def missing(error: ImportError) -> str:
+    return f"The pipeline runs on Spark, and {error.name} is not installed: pip install 'django-pgqueue[spark]'"
+
+
+def common(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--lake", help="Folder of the lake, or its URL (default: LAKE in the OPTIONS of the backend).")
+    step.add_argument(
+        "--backend", default=DEFAULT_TASK_BACKEND_ALIAS, help="Alias in TASKS whose queue it is (default: default)."
+    )
+    # Django gives these to a command, and not to the parts of one.
+    step.set_defaults(stdout=None, stderr=None)
+
+
+def queue(alias: str) -> PgQueueBackend:
+    ours = checks.ours()
+    if alias not in ours:
+        message = f"TASKS has no backend {alias!r} of django_pgqueue. It has {', '.join(ours) or 'none'}."
+        raise CommandError(message)
+    return ours[alias]
+
+
+def lake(given: str | None, backend: PgQueueBackend) -> str:
+    found = given or backend.settings.lake
+    if not found:
+        message = "Where is the lake? Say --lake FOLDER, or LAKE in the OPTIONS of the backend in TASKS."
+        raise CommandError(message)
+    return str(found)
+
+
+def publish(database: str) -> None:
+    """Tells this process and those that it starts where the database is: not in a plan, nor in an argument."""
+    parameters = connections[database].get_connection_params()
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    os.environ.setdefault(
+        VARIABLE, make_conninfo(**{name: value for name, value in parameters.items() if name in known})
+    )

@@ -1,0 +1,134 @@
+"""What can be asked for.  Imports no Spark, so that help is quick and an error in the arguments too."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse.ArgumentParser], None]) -> None:
+    """``common`` adds what each of the two commands has of its own, to every step."""
+    steps = parser.add_subparsers(dest="step", metavar="STEP", required=True)
+    for name, words, add in (
+        ("export", "Adds the attempts that were finished since the last run to the lake, once.", export),
+        ("follow", "The same continuously, until Ctrl-C.", follow),
+        ("report", "Reports by the hour, to the lake and to PostgreSQL, where the admin shows it.", report),
+        ("replay", "Enqueues finished messages again that fulfil a condition.", replay),
+        ("whatif", "Simulates other numbers of workers, other limits and other loads.", whatif),
+    ):
+        step = steps.add_parser(name, help=words, description=words)
+        step.add_argument("--master", help="Spark's master (default: local[*], or what spark-submit says).")
+        step.add_argument(
+            "--option",
+            action="append",
+            default=[],
+            type=pair,
+            metavar="NAME=VALUE",
+            help="An option of the data source, such as maxConnections=4. Can be repeated.",
+        )
+        common(step)
+        add(step)
+
+
+def export(step: argparse.ArgumentParser) -> None:
+    step.add_argument(
+        "--drop-exported",
+        action="store_true",
+        help="Afterwards drop the days of the history that the lake has, when both have the same rows.",
+    )
+    step.add_argument("--keep-days", type=positive, help="So many whole days are not dropped (HISTORY_DAYS, or 30).")
+
+
+def follow(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--seconds", type=float, default=10.0, help="How often (default: 10).")
+    step.add_argument("--once", action="store_true", help="Add what there is now, and end.")
+
+
+def report(step: argparse.ArgumentParser) -> None:
+    days(step)
+    step.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        type=target,
+        metavar="QUEUE=SECONDS",
+        help="Attempts of this queue (*: of all others) should start within these seconds. Can be repeated.",
+    )
+
+
+def replay(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--where", required=True, metavar="SQL", help="A condition on the columns of the lake.")
+    days(step)
+    step.add_argument("--dry-run", action="store_true", help="Count and show, and enqueue nothing.")
+    step.add_argument("--again", default="", metavar="WORD", help="Any word: replays what was replayed before.")
+
+
+def whatif(step: argparse.ArgumentParser) -> None:
+    step.add_argument(
+        "--slots", type=numbers(int), default=[1, 2, 4, 8, 16, 32], metavar="N,N", help="Messages run at a time."
+    )
+    step.add_argument(
+        "--load", type=numbers(float), default=[1.0], metavar="X,X", help="2: twice as many arrivals in a time."
+    )
+    step.add_argument("--channel-limit", type=positive, metavar="N", help="Messages of a channel run at a time.")
+    step.add_argument("--queue", action="append", default=[], help="Only this queue. Can be repeated.")
+    step.add_argument(
+        "--within", type=float, metavar="SECONDS", help="Find the slots with which messages start in time."
+    )
+    step.add_argument("--share", type=float, default=95.0, metavar="PERCENT", help="So many of them (default: 95).")
+    days(step)
+
+
+def days(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--since", type=day, metavar="DAY", help="The first day (UTC), such as 2026-11-20.")
+    step.add_argument("--until", type=day, metavar="DAY", help="The last day (UTC).")
+
+
+def day(text: str) -> dt.date:
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is no day such as 2026-11-20"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        message = f"{text!r} is no whole number from 1 on"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        message = f"{text!r} is not NAME=VALUE"
+        raise argparse.ArgumentTypeError(message)
+    return name, value
+
+
+def target(text: str) -> tuple[str, float]:
+    queue, value = pair(text)
+    try:
+        return queue, float(value)
+    except ValueError:
+        message = f"{value!r} is no number of seconds"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def numbers(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    def parse(text: str) -> list[Any]:
+        try:
+            found = [kind(word) for word in text.split(",")]
+        except ValueError:
+            found = []
+        if not found or min(found) <= 0:
+            message = f"{text!r} are no numbers above 0 such as 2,4"
+            raise argparse.ArgumentTypeError(message)
+        return found
+
+    return parse

@@ -1,0 +1,125 @@
+"""The steps of the command line: a call of the pipeline, and what is said of its answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.spark import pipeline
+from django_pgqueue.spark.errors import SparkQueueError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from pyspark.sql import SparkSession
+
+    from django_pgqueue.spark.pipeline.progress import Progress
+
+Say = Callable[[str], None]
+KEEP_DAYS = 30
+OURS = re.compile(r"django_pgqueue\.spark\.[\w.]+: (.+)")
+SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
+
+
+def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], say: Say, progress: Progress) -> None:
+    """One step.  What goes wrong is a SparkQueueError with a sentence for people."""
+    common = {"options": {**options, **dict(asked.option)}, "progress": progress}
+    try:
+        STEPS[asked.step](spark, asked, common, say)
+    except SparkQueueError:
+        raise
+    except Exception as error:
+        if reason := OURS.findall(str(error)):
+            raise SparkQueueError(reason[-1]) from error
+        raise
+
+
+def export(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
+    done = pipeline.export(spark, asked.lake, **common)
+    files = f"{size(done.bytes)} in {done.files:,} files"
+    say(f"exported {done.rows:,} attempts, {files}; the lake is at version {done.version}")
+    if asked.drop_exported:
+        dropped = pipeline.drop_exported(spark, asked.lake, keep_days=asked.keep_days or KEEP_DAYS, **common)
+        say(f"dropped {len(dropped.days)} days: {', '.join(map(str, dropped.days)) or 'none is old enough'}")
+        for day, reason in dropped.kept.items():
+            say(f"kept {day}: {reason}")
+
+
+def follow(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
+    rows = pipeline.follow(spark, asked.lake, seconds=asked.seconds, once=asked.once, **common)
+    say(f"added {rows:,} attempts")
+
+
+def report(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
+    done = pipeline.report(
+        spark, asked.lake, since=asked.since, until=asked.until, targets=dict(asked.target), **common
+    )
+    say(f"reported {done.since} to {done.until}: {', '.join(f'{rows:,} x {name}' for name, rows in done.rows.items())}")
+
+
+def replay(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
+    done = pipeline.replay(
+        spark,
+        asked.lake,
+        asked.where,
+        since=asked.since,
+        until=asked.until,
+        dry_run=asked.dry_run,
+        again=asked.again,
+        **common,
+    )
+    for row in done.preview:
+        say("  ".join(f"{name}={value}" for name, value in row.items() if value is not None))
+    if len(done.preview) < done.messages:
+        say(f"… and {done.messages - len(done.preview):,} more")
+    said = "enqueued again, unless they were before" if done.enqueued else "nothing was enqueued"
+    say(f"{done.messages:,} messages selected; {said} ({done.run_id})")
+
+
+def whatif(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
+    limits = {"queues": asked.queue, "since": asked.since, "until": asked.until, "progress": common["progress"]}
+    scenarios = [
+        pipeline.Scenario(slots=slots, load=load, channel_limit=asked.channel_limit)
+        for load in asked.load
+        for slots in asked.slots
+    ]
+    say(f"{'scenario':36} {'p50':>10} {'p95':>10} {'p99':>10} {'longest':>10} {'utilised':>9}")
+    for found in pipeline.whatif(spark, asked.lake, scenarios, **limits):
+        waits = (found.wait_p50_ms, found.wait_p95_ms, found.wait_p99_ms, found.longest_ms)
+        say(f"{found.scenario!s:36} {' '.join(f'{span(ms):>10}' for ms in waits)} {found.utilisation:9.0%}")
+    if asked.within is not None:
+        needed = pipeline.needed(
+            spark, asked.lake, within=asked.within, share=asked.share / 100, loads=asked.load, **limits
+        )
+        for load, slots in needed.items():
+            words = "more than can be simulated" if slots is None else f"{slots} slots"
+            say(f"load x {load:g}: {asked.share:g} % start within {asked.within:g} s with {words}")
+
+
+STEPS: Mapping[str, Callable[[SparkSession, Namespace, dict[str, Any], Say], None]] = {
+    "export": export,
+    "follow": follow,
+    "report": report,
+    "replay": replay,
+    "whatif": whatif,
+}
+
+
+def span(ms: float) -> str:
+    """
+    >>> span(12.3), span(2500), span(7200000)
+    ('12 ms', '2.5 s', '120.0 min')
+    """
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.1f} min"
+
+
+def size(number: int) -> str:
+    """
+    >>> size(100), size(1536)
+    ('100 bytes', '1.5 kB')
+    """
+    unit, name = next(((unit, name) for unit, name in SIZES if number >= unit), (1, "bytes"))
+    return f"{number / unit:.1f} {name}" if unit > 1 else f"{number} {name}"

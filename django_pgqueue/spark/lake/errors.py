@@ -1,0 +1,21 @@
+"""What can be wrong with a lake, in words.  The docstring of a class is its message where none is given."""
+
+from __future__ import annotations
+
+from django_pgqueue.spark.errors import SparkQueueError
+
+
+class LakeError(SparkQueueError):
+    """Something is wrong with the lake."""
+
+
+class NotALake(LakeError):
+    """The folder is none of ours."""
+
+
+class NewerLake(LakeError):
+    """The lake was written by a newer version."""
+
+
+class LakeConflict(LakeError):
+    """Somebody else writes this lake. Nothing was written."""

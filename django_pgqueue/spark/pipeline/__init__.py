@@ -1,0 +1,25 @@
+"""What ``manage.py qpipeline`` does, for programs: each step is a function of a session and of the path of a lake."""
+
+from django_pgqueue.spark.pipeline.dropping import Dropped, drop_exported
+from django_pgqueue.spark.pipeline.export import Exported, export
+from django_pgqueue.spark.pipeline.follow import follow
+from django_pgqueue.spark.pipeline.replay import Replayed, replay
+from django_pgqueue.spark.pipeline.reporting import Reported, report
+from django_pgqueue.spark.pipeline.whatif import Prediction, needed, whatif
+from django_pgqueue.spark.whatif import Scenario
+
+__all__ = [
+    "Dropped",
+    "Exported",
+    "Prediction",
+    "Replayed",
+    "Reported",
+    "Scenario",
+    "drop_exported",
+    "export",
+    "follow",
+    "needed",
+    "replay",
+    "report",
+    "whatif",
+]

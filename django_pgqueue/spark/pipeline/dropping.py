@@ -1,0 +1,96 @@
+"""Days that the lake has are dropped in PostgreSQL, when both have the same rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from pyspark.sql import functions as F  # noqa: N812
+
+from django_pgqueue.spark import database
+from django_pgqueue.spark.lake import Lake
+from django_pgqueue.spark.lake.reading import read_files
+from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.pipeline.progress import Quiet
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from django_pgqueue.spark.pipeline.progress import Progress
+
+PARTITIONS = """
+    select to_date(right(c.relname, 8), 'YYYYMMDD')
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'pgqueue_attempt'::regclass and c.relname ~ '^pgqueue_attempt_[0-9]{8}$'
+    order by 1
+"""
+TODAY = "select (now() at time zone 'UTC')::date"
+COLUMNS = (
+    *("id", "message_id", "dequeue_at", "finished_us", "attempt", "max_attempts", "priority", "final", "status"),
+    *("queue", "channel", "task", "unique_key", "worker", "error_class", "error_message", "traceback", "result"),
+    *("content", "headers"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    days: tuple[dt.date, ...]
+    kept: Mapping[dt.date, str]
+    """Days that could have gone, and why they did not."""
+
+
+def drop_exported(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    keep_days: int,
+    options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Dropped:
+    """Drops the partitions of the history that are older than ``keep_days`` whole days, if the lake has all their rows.
+
+    Results of jobs, and failed messages to enqueue again, are looked up in the history: keep the days in which somebody
+    may ask for them.
+    """
+    progress = progress or Quiet()
+    lake = Lake.open(spark, path)
+    dropped, kept = [], {}
+    with database.connect(database.writing(Options.of(options or {}))) as connection:
+        for day in old_days(connection, keep_days):
+            progress.step(f"comparing {day}")
+            copied = fingerprint(lake, day)
+            try:
+                done = connection.execute("select pgqueue_attempt_drop(%s, %s)", (day, copied)).fetchone()
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+                kept[day] = "somebody held a lock: run it again"
+                continue
+            if done and done[0]:
+                dropped.append(day)
+            else:
+                kept[day] = f"PostgreSQL has other rows than the {copied.partition(':')[0]} of the lake: export first"
+    return Dropped(days=tuple(dropped), kept=kept)
+
+
+def old_days(connection: psycopg.Connection, keep_days: int) -> list[dt.date]:
+    today = connection.execute(TODAY).fetchone()
+    oldest_kept = today[0] - dt.timedelta(days=keep_days) if today else dt.date.min
+    return [day for (day,) in connection.execute(PARTITIONS).fetchall() if day < oldest_kept]
+
+
+def fingerprint(lake: Lake, day: dt.date) -> str:
+    """As ``pgqueue_attempt_fingerprint`` computes it."""
+    rows = read_files(lake, "attempts", lake.manifest().files("attempts", since=day, until=day))
+    words = rows.withColumn("finished_us", F.unix_micros("finished_at"))
+    text = F.concat_ws("/", *(F.col(name).cast("string") for name in COLUMNS))
+    bits = F.conv(F.substring(F.md5(text), 1, 8), 16, 10).cast("decimal(20)")
+    found = words.agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.coalesce(F.sum(F.col("id").cast("decimal(20)")), F.lit(0)).alias("ids"),
+        F.coalesce(F.sum(bits), F.lit(0)).alias("checksum"),
+    ).first()
+    return ":".join(str(int(value)) for value in found) if found else "0:0:0"

@@ -1,0 +1,110 @@
+"""The finished attempts since the last run, into the lake."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_pgqueue.spark.lake import Lake
+from django_pgqueue.spark.lake.compaction import compact
+from django_pgqueue.spark.lake.errors import LakeError
+from django_pgqueue.spark.lake.tidying import tidy
+from django_pgqueue.spark.lake.writing import clear, publish, stage
+from django_pgqueue.spark.pipeline.origin import position_of, writing
+from django_pgqueue.spark.pipeline.progress import Quiet
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from django_pgqueue.spark.lake import Manifest
+    from django_pgqueue.spark.lake.writing import Staged
+    from django_pgqueue.spark.pipeline.origin import Origin
+    from django_pgqueue.spark.pipeline.progress import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    rows: int
+    files: int
+    bytes: int
+    version: int
+    """Of the lake's manifest."""
+
+
+def export(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Exported:
+    """Adds each attempt that has been finished since the last export to the lake, once.
+
+    ``options`` are those of the data source ``pgqueue``, such as ``urlVariable``.  Attempts whose transaction, or an
+    older one, has not ended yet are left for the next run.
+
+    >>> export(spark, "/data/jobs").rows  # doctest: +SKIP
+    250000
+    """
+    progress = progress or Quiet()
+    lake = Lake.open_or_make(spark, path)
+    with writing(lake, options or {}) as origin:
+        before = lake.manifest()
+        end = origin.next_position(before)
+        run = run_name()
+        progress.step("reading the history")
+        staged = stage(lake, attempts(spark, options or {}, position_of(before), end), "attempts", run)
+        verify(origin, staged, position_of(before), end)
+        progress.step("making it visible")
+        manifest = add(lake, before, staged, position=end, source=origin.identity(), written_by="export")
+        clear(lake, run)
+        progress.step("compacting")
+        manifest = compact(lake, f"{run}-compact")
+        tidy(lake)
+        files = [file for _, file, _ in staged]
+        return Exported(
+            rows=sum(file.rows for file in files),
+            files=len(files),
+            bytes=sum(file.bytes for file in files),
+            version=manifest.version,
+        )
+
+
+def run_name() -> str:
+    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+
+
+def attempts(spark: SparkSession, options: Mapping[str, str], start: int, end: int) -> DataFrame:
+    cut = {"fromTransaction": str(start), "toTransaction": str(end)}
+    return spark.read.format("pgqueue").options(**{**options, **cut}).load()
+
+
+def verify(origin: Origin, staged: list[Staged], start: int, end: int) -> None:
+    """What is in the files must be what is in the table: counted by somebody else than who wrote them."""
+    rows, ids = origin.count(start, end)
+    if (rows, ids) != (sum(file.rows for _, file, _ in staged), sum(ids for _, _, ids in staged)):
+        message = (
+            f"The files have {sum(file.rows for _, file, _ in staged)} rows, the history {rows} between transactions "
+            f"{start} and {end}, or others. Nothing was made visible. Were partitions dropped meanwhile? Run it again."
+        )
+        raise LakeError(message)
+
+
+def add(
+    lake: Lake, before: Manifest, staged: list[Staged], *, position: int, source: str, written_by: str, **notes: object
+) -> Manifest:
+    """Makes staged rows visible, together with how far they go."""
+    files = publish(lake, staged)
+    return lake.commit(
+        before,
+        written_by=written_by,
+        position=str(position),
+        source=source,
+        tables=before.with_files("attempts", files),
+        notes={**before.notes, **notes},
+    )

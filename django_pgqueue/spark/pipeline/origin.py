@@ -1,0 +1,85 @@
+"""The database that a lake comes from: which one it is, how far it can be read, and who may write its lake."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from django_pgqueue.spark import database
+from django_pgqueue.spark.errors import HistoryReplaced
+from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
+from django_pgqueue.spark.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import psycopg
+
+    from django_pgqueue.spark.lake import Lake, Manifest
+
+IDENTITY = "select (select system_identifier from pg_control_system()) || '/' || current_database()"
+HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+
+
+class Origin:
+    """The server that the history is read from."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self.connection = connection
+
+    def identity(self) -> str:
+        return str(self._value(IDENTITY))
+
+    def horizon(self) -> int:
+        """The oldest transaction that still runs: what earlier ones have written is there, and nothing is added."""
+        return int(str(self._value(HORIZON)))
+
+    def next_position(self, manifest: Manifest) -> int:
+        """How far the lake could follow now, of a history that is still the one that it has followed."""
+        if manifest.source is not None and manifest.source != (found := self.identity()):
+            message = (
+                f"The lake has the history of database {manifest.source}, and this is {found}. Use another folder, or "
+                "the database that it was exported from."
+            )
+            raise LakeError(message)
+        horizon = self.horizon()
+        if horizon < position_of(manifest):
+            message = (
+                f"The lake has followed the history up to transaction {manifest.position}, and the server is at "
+                f"{horizon}: it was restored from a backup, or is a replica that is behind."
+            )
+            raise HistoryReplaced(message)
+        return horizon
+
+    def count(self, start: int, end: int) -> tuple[int, int]:
+        """How many attempts the transactions from start until before end have written, and the sum of their ids."""
+        found = self.connection.execute(
+            "select count(*), coalesce(sum(id), 0) from pgqueue_attempt "
+            "where transaction_id >= %s and transaction_id < %s",
+            (start, end),
+        ).fetchone()
+        return (int(found[0]), int(found[1])) if found else (0, 0)
+
+    def _value(self, query: str) -> object:
+        row = self.connection.execute(query.encode()).fetchone()
+        return row[0] if row else None
+
+
+def position_of(manifest: Manifest) -> int:
+    return 0 if manifest.position is None else int(manifest.position)
+
+
+@contextmanager
+def writing(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
+    """The only one who writes the lake, as far as those who read from the same server go.
+
+    The lock ends with its session, so a killed run leaves none.  Behind a pooler it may not exclude anybody: then the
+    manifest decides, which only one of two can make.
+    """
+    with database.connect(database.reading(Options.of(options))) as connection:
+        lock = f"pgqueue_lake {lake.manifest().lake_id}"
+        taken = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (lock,)).fetchone()
+        if not taken or not taken[0]:
+            message = f"Somebody else is writing {lake.root} right now. Nothing was written: run it again later."
+            raise LakeConflict(message)
+        yield Origin(connection)

@@ -1,0 +1,118 @@
+"""Finished messages of the lake, enqueued again."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as F  # noqa: N812
+
+from django_pgqueue.spark.lake import LakeError, read_lake
+from django_pgqueue.spark.pipeline.progress import Quiet
+
+if TYPE_CHECKING:
+    import datetime as dt
+    import os
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from django_pgqueue.spark.pipeline.progress import Progress
+
+PREVIEWED = 10
+TASKS = 8
+"""Into so many parts a selection is cut by the ids, always in the same way: a second run must find its own parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    messages: int
+    run_id: str
+    """Follows from what was selected: who selects the same again, enqueues nothing."""
+    preview: tuple[Mapping[str, Any], ...]
+    enqueued: bool
+
+
+def replay(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    where: str,
+    *,
+    since: dt.date | None = None,
+    until: dt.date | None = None,
+    dry_run: bool = False,
+    again: str = "",
+    options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Replayed:
+    """Enqueues messages again whose last attempt fulfils ``where``: a condition in Spark SQL on the lake's columns.
+
+    Each is enqueued once, also when a run is killed and repeated, or when the same selection is replayed tomorrow.
+    ``again`` is any word that makes it another replay.  The new messages have the ids of the old ones in their headers,
+    as ``enqueued_again_from``.
+
+    >>> replay(spark, "/data/jobs", "status = 'failed' and task = 'shop.tasks.send_receipt'")  # doctest: +SKIP
+    """
+    progress = progress or Quiet()
+    progress.step("selecting")
+    chosen = selected(read_lake(spark, path, since=since, until=until), where)
+    ids = sorted(row["message_id"] for row in chosen.select("message_id").collect())
+    run_id = f"replay-{fingerprint(ids, again)}"
+    preview = tuple(row.asDict() for row in shown(chosen).limit(PREVIEWED).collect())
+    if ids and not dry_run:
+        progress.step(f"enqueuing {len(ids):,} messages")
+        enqueue(messages(chosen), run_id, options or {})
+    return Replayed(messages=len(ids), run_id=run_id, preview=preview, enqueued=bool(ids) and not dry_run)
+
+
+def selected(attempts: DataFrame, where: str) -> DataFrame:
+    """Final rows only: of all others the queue still has the message, or a later row says how it ended."""
+    try:
+        return attempts.where("final and content is not null").where(where)
+    except (AnalysisException, ParseException) as error:
+        reason = str(error).strip().splitlines()[0]
+        message = f"The condition {where!r} can not be used: {reason}"
+        raise LakeError(message) from error
+
+
+def fingerprint(ids: list[int], again: str) -> str:
+    text = "\n".join([again, *map(str, ids)])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def shown(chosen: DataFrame) -> DataFrame:
+    return chosen.orderBy("message_id").select(
+        "message_id",
+        "status",
+        "queue",
+        "task",
+        "finished_at",
+        "error_class",
+        F.substring("content", 1, 80).alias("content"),
+    )
+
+
+def messages(chosen: DataFrame) -> DataFrame:
+    """With the columns that the data source writes."""
+    origin = F.to_json(F.struct(F.col("message_id").alias("enqueued_again_from")))
+    # Two JSON objects become one by their texts: the lake's headers are an object as PostgreSQL writes it, or null.
+    kept = F.regexp_replace(F.col("headers"), r"\}$", "")
+    empty = F.col("headers").isNull() | (F.col("headers") == "{}")
+    joined = F.concat(kept, F.lit(", "), F.substring(origin, 2, 100))
+    return chosen.select(
+        "content",
+        "task",
+        "queue",
+        "priority",
+        "channel",
+        "max_attempts",
+        F.when(empty, origin).otherwise(joined).alias("headers"),
+        "message_id",
+    )
+
+
+def enqueue(rows: DataFrame, run_id: str, options: Mapping[str, str]) -> None:
+    parts = rows.repartition(TASKS, "message_id").sortWithinPartitions("message_id").drop("message_id")
+    parts.write.format("pgqueue").options(**{**options, "runId": run_id, "tasks": "*"}).mode("append").save()

@@ -1,0 +1,171 @@
+"""The report: computed from the lake, kept in it, and copied to small tables in PostgreSQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from django_pgqueue.spark import database
+from django_pgqueue.spark.lake import Lake, LakeError
+from django_pgqueue.spark.lake.reading import read_files
+from django_pgqueue.spark.lake.schema import HISTOGRAM, SCHEMAS
+from django_pgqueue.spark.lake.writing import clear, publish, stage
+from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.pipeline.export import run_name
+from django_pgqueue.spark.pipeline.origin import writing
+from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.report import errors_by_hour, hours, queues_by_hour
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+
+    from psycopg import Cursor
+    from pyspark.sql import DataFrame, SparkSession
+
+    from django_pgqueue.spark.lake import DataFile, Manifest
+    from django_pgqueue.spark.pipeline.progress import Progress
+
+TABLES = ("report_hour", "report_queue", "report_error")
+DAYS_AGAIN = 1
+"""A report without ``since`` begins so many days before the end of the last one, whose last day was not over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    since: dt.date
+    until: dt.date
+    rows: Mapping[str, int]
+
+
+def report(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    since: dt.date | None = None,
+    until: dt.date | None = None,
+    targets: Mapping[str, float] | None = None,
+    options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Reported:
+    """Reports on the days (UTC) from ``since`` to ``until``, both inclusive: in the lake and in PostgreSQL.
+
+    Without ``since`` it goes on where the last report ended, and without ``until`` to the last day of the lake.  Hours
+    that were reported before are replaced.  ``targets`` has seconds by queue ("*": all others) within which an attempt
+    should start after it was due.
+    """
+    progress, options = progress or Quiet(), options or {}
+    lake = Lake.open(spark, path)
+    with writing(lake, options):
+        before = lake.manifest()
+        since, until = period(before, since, until)
+        begin, end = midnight(since), midnight(until + dt.timedelta(days=1))
+        progress.step(f"reporting {since} to {until}")
+        attempts = read_files(lake, "attempts", before.files("attempts", since=since))
+        waiting = waiting_messages(spark, options)
+        limits = {"since": begin, "until": end}
+        frames = {
+            "report_hour": hours(attempts, waiting=waiting, targets=targets, **limits),
+            "report_queue": queues_by_hour(attempts, waiting=waiting, **limits),
+            "report_error": errors_by_hour(attempts, **limits),
+        }
+        added = keep(lake, before, frames, since, until)
+        progress.step("writing to PostgreSQL")
+        copy(lake, added, begin, end, options)
+        return Reported(since=since, until=until, rows={name: sum(f.rows for f in added[name]) for name in TABLES})
+
+
+def period(manifest: Manifest, since: dt.date | None, until: dt.date | None) -> tuple[dt.date, dt.date]:
+    days = sorted({dt.date.fromisoformat(file.date) for file in manifest.files("attempts")})
+    if not days:
+        message = "There are no attempts in the lake to report on. Export some first."
+        raise LakeError(message)
+    reported = manifest.notes.get("reported_until")
+    if since is None:
+        since = days[0] if reported is None else dt.date.fromisoformat(reported) - dt.timedelta(days=DAYS_AGAIN)
+    until = days[-1] if until is None else until
+    if since > until:
+        message = f"The report would end ({until}) before it begins ({since})."
+        raise LakeError(message)
+    return since, until
+
+
+def midnight(day: dt.date) -> dt.datetime:
+    return dt.datetime.combine(day, dt.time(), dt.UTC)
+
+
+def waiting_messages(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """The messages that have not ended, with the names that attempts have for the same."""
+    messages = spark.read.format("pgqueue").options(**{**options, "table": "messages"}).load()
+    return messages.select(
+        "queue", "task", "channel", "created_at", "dequeue_at", F.col("locked_at").alias("started_at")
+    )
+
+
+def keep(
+    lake: Lake, before: Manifest, frames: Mapping[str, DataFrame], since: dt.date, until: dt.date
+) -> dict[str, list[DataFile]]:
+    """Replaces the reported days in the lake, in all tables at once."""
+    run = run_name()
+    added = {name: publish(lake, stage(lake, gathered(frame), name, run)) for name, frame in frames.items()}
+    clear(lake, run)
+    tables: Any = before.tables
+    for name, files in added.items():
+        old = before.files(name, since=since, until=until)
+        tables = {**tables, **before.with_files(name, files, removed=old)} | {
+            other: tables[other] for other in tables if other != name
+        }
+    last = max(until.isoformat(), before.notes.get("reported_until", ""))
+    lake.commit(before, written_by="report", tables=tables, notes={**before.notes, "reported_until": last})
+    return added
+
+
+def gathered(frame: DataFrame) -> DataFrame:
+    """Reports are small: one task, and so one file for each day and queue."""
+    return frame.coalesce(1)
+
+
+def copy(
+    lake: Lake,
+    added: Mapping[str, list[DataFile]],
+    since: dt.datetime,
+    until: dt.datetime,
+    options: Mapping[str, str],
+) -> None:
+    """Replaces the reported hours in PostgreSQL, in one transaction."""
+    with database.connect(database.writing(Options.of(options))) as connection, connection.transaction():
+        # One report at a time; whoever looks at the tables meanwhile sees the one before.
+        connection.execute("select pg_advisory_xact_lock(hashtext('pgqueue_report'))")
+        cursor = connection.cursor()
+        for name, files in added.items():
+            cursor.execute(DELETE[name], (since, until))
+            fill(cursor, name, rows_of(read_files(lake, name, files)))
+
+
+DELETE = {name: f"delete from pgqueue_{name} where hour >= %s and hour < %s".encode() for name in TABLES}  # noqa: S608
+COPY = {
+    name: f"copy pgqueue_{name} ({', '.join(SCHEMAS[name].names)}) from stdin".encode()  # our own names
+    for name in TABLES
+}
+
+
+def fill(cursor: Cursor[Any], table: str, rows: Iterator[tuple[Any, ...]]) -> None:
+    with cursor.copy(COPY[table]) as copied:
+        for row in rows:
+            copied.write_row(row)
+
+
+def rows_of(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
+    """Times as text, because Python's are naive and in the driver's time zone when they come from Spark."""
+    shaped = frame.select(*(as_text(name) if name == "hour" else F.col(name) for name in frame.columns))
+    histograms = {number for number, field in enumerate(frame.schema.fields) if field.dataType == HISTOGRAM}
+    for row in shaped.toLocalIterator():
+        yield tuple(json.dumps(value) if number in histograms else value for number, value in enumerate(row))
+
+
+def as_text(name: str) -> Any:
+    return F.concat(F.date_format(F.to_utc_timestamp(name, F.current_timezone()), "yyyy-MM-dd HH:mm:ss"), F.lit("+00"))

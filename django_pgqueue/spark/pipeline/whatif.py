@@ -1,0 +1,147 @@
+"""Scenarios side by side: each is simulated by a task of its own, from the attempts that the lake has."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from django_pgqueue.spark.lake import LakeError, read_lake
+from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.report.moments import due_ms, run_ms
+from django_pgqueue.spark.whatif import Arrival, Scenario, simulate
+
+if TYPE_CHECKING:
+    import datetime as dt
+    import os
+    from collections.abc import Sequence
+
+    from pyspark import Broadcast
+    from pyspark.sql import DataFrame, SparkSession
+
+    from django_pgqueue.spark.pipeline.progress import Progress
+
+MOST = 2_000_000
+"""Attempts: all of them are in the memory of each task, at about 100 bytes each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    scenario: Scenario
+    wait_p50_ms: float
+    wait_p95_ms: float
+    wait_p99_ms: float
+    longest_ms: float
+    utilisation: float
+    """Of the slots, between the first arrival and the last end."""
+
+
+def whatif(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    scenarios: Sequence[Scenario],
+    *,
+    queues: Sequence[str] = (),
+    since: dt.date | None = None,
+    until: dt.date | None = None,
+    progress: Progress | None = None,
+) -> list[Prediction]:
+    """How long messages would have waited, for each of the scenarios.
+
+    Each recorded attempt arrives when it was due and runs as long as it ran.  Retries come when they came.
+
+    >>> whatif(spark, "/data/jobs", [Scenario(slots=n) for n in (4, 8, 16)])  # doctest: +SKIP
+    """
+    progress = progress or Quiet()
+    progress.step("reading arrivals")
+    recorded = record(read_lake(spark, path, since=since, until=until), queues)
+    progress.step(f"simulating {len(scenarios)} scenarios")
+    found = spark.sparkContext.parallelize([asdict(scenario) for scenario in scenarios], len(scenarios)).map(
+        lambda words: predict(recorded.value, Scenario(**words))
+    )
+    return found.collect()
+
+
+def needed(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    within: float,
+    share: float = 0.95,
+    loads: Sequence[float] = (1.0,),
+    queues: Sequence[str] = (),
+    since: dt.date | None = None,
+    until: dt.date | None = None,
+    progress: Progress | None = None,
+) -> dict[float, int | None]:
+    """By load, the fewest slots with which ``share`` of the messages starts ``within`` seconds; None: too many."""
+    progress = progress or Quiet()
+    progress.step("looking for the number of slots")
+    recorded = record(read_lake(spark, path, since=since, until=until), queues)
+    found = spark.sparkContext.parallelize(list(loads), len(loads)).map(
+        lambda load: needed_slots(recorded.value, target_ms=within * 1000, share=share, load=load)
+    )
+    return dict(zip(loads, found.collect(), strict=True))
+
+
+def record(attempts: DataFrame, queues: Sequence[str]) -> Broadcast[list[Arrival]]:
+    """The arrivals, sent once to each executor."""
+    rows = arrivals(attempts, queues).collect()
+    if not rows:
+        message = "The lake has no attempts that ran in these days and queues."
+        raise LakeError(message)
+    if len(rows) > MOST:
+        message = f"There are more than {MOST:,} attempts. Choose fewer days (since, until) or queues."
+        raise LakeError(message)
+    return attempts.sparkSession.sparkContext.broadcast([Arrival(*row) for row in rows])
+
+
+def arrivals(attempts: DataFrame, queues: Sequence[str]) -> DataFrame:
+    chosen = attempts.where(F.col("queue").isin(*queues)) if queues else attempts
+    return (
+        chosen.select(due_ms().alias("due_ms"), run_ms().alias("run_ms"), F.col("priority").cast("int"), "channel")
+        .where("run_ms is not null")
+        .orderBy("due_ms")
+        .limit(MOST + 1)
+    )
+
+
+def predict(recorded: Sequence[Arrival], scenario: Scenario) -> Prediction:
+    done = simulate(recorded, scenario)
+    waits = sorted(done.waits_ms)
+    lasted = done.ended_ms - recorded[0].due_ms / scenario.load
+    return Prediction(
+        scenario=scenario,
+        wait_p50_ms=at(waits, 0.5),
+        wait_p95_ms=at(waits, 0.95),
+        wait_p99_ms=at(waits, 0.99),
+        longest_ms=waits[-1],
+        utilisation=done.busy_ms / (lasted * scenario.slots) if lasted > 0 else 1.0,
+    )
+
+
+def at(ordered: Sequence[float], share: float) -> float:
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def needed_slots(
+    recorded: Sequence[Arrival], *, target_ms: float, share: float, load: float, most: int = 4096
+) -> int | None:
+    """The fewest slots with which that share of the messages starts in time: by halving, as more are never slower."""
+    low, high = 1, most
+    if not fits(recorded, most, target_ms, share, load):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if fits(recorded, middle, target_ms, share, load):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def fits(recorded: Sequence[Arrival], slots: int, target_ms: float, share: float, load: float) -> bool:
+    waits = sorted(simulate(recorded, Scenario(slots=slots, load=load)).waits_ms)
+    return at(waits, share) <= target_ms

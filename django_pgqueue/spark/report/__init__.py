@@ -1,0 +1,9 @@
+"""The report: what the attempts of a lake come to, by the hour.  Functions from DataFrames to DataFrames."""
+
+from django_pgqueue.spark.report.errors import errors_by_hour
+from django_pgqueue.spark.report.hours import hours
+from django_pgqueue.spark.report.percentiles import percentiles
+from django_pgqueue.spark.report.queues import queues_by_hour
+from django_pgqueue.spark.report.rollup import rollup
+
+__all__ = ["errors_by_hour", "hours", "percentiles", "queues_by_hour", "rollup"]

@@ -1,0 +1,30 @@
+"""Which errors there were in each hour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from django_pgqueue.spark.report.moments import hour_of, ms, within
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from pyspark.sql import DataFrame
+
+KEYS = ("hour", "queue", "task", "error_class")
+LONGEST_EXAMPLE = 200
+
+
+def errors_by_hour(attempts: DataFrame, *, since: dt.datetime, until: dt.datetime) -> DataFrame:
+    """One row for each hour, queue, task and class of error, with the columns of ``report_error``."""
+    return (
+        attempts.where(within("finished_at", since, until))
+        .where("error_class is not null")
+        .groupBy(hour_of(ms("finished_at")).alias("hour"), *KEYS[1:])
+        .agg(
+            F.count(F.lit(1)).alias("attempts"),
+            F.substring(F.max_by("error_message", "id"), 1, LONGEST_EXAMPLE).alias("example"),
+        )
+    )

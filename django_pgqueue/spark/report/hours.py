@@ -1,0 +1,91 @@
+"""What was enqueued and what ended in each hour, of each queue, task and channel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from django_pgqueue.spark.lake.schema import REPORT_HOUR
+from django_pgqueue.spark.report.buckets import EMPTY, bucket, histogram
+from django_pgqueue.spark.report.moments import hour_of, ms, run_ms, wait_ms, within
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+KEYS = ("hour", "queue", "task", "channel")
+STATUSES = ("succeeded", "deferred", "retried", "failed", "cancelled", "lost")
+COUNTS = (*STATUSES, "messages", "message_attempts", "sla_misses", "wait_ms", "run_ms")
+
+
+def hours(
+    attempts: DataFrame,
+    *,
+    since: dt.datetime,
+    until: dt.datetime,
+    waiting: DataFrame | None = None,
+    targets: Mapping[str, float] | None = None,
+) -> DataFrame:
+    """One row for each hour from ``since`` until before ``until``, with the columns of ``report_hour``.
+
+    ``attempts`` are all that ended at ``since`` or later, also those after ``until``: a message counts as enqueued in
+    the hour in which it was, whenever it ended.  ``waiting`` are the messages that have not ended yet.  ``targets`` has
+    seconds by queue ("*" for all others) within which an attempt should start.
+    """
+    ended = _ended(attempts.where(within("finished_at", since, until)), targets or {})
+    counted = ended.groupBy(*KEYS, "wait_bucket", "run_bucket").agg(
+        F.count(F.lit(1)).alias("times"), *(F.sum(name).alias(name) for name in COUNTS)
+    )
+    frames = [
+        counted.groupBy(*KEYS).agg(*(F.sum(name).alias(name) for name in COUNTS)),
+        histogram(counted, KEYS, "wait_bucket", "times", "wait_histogram"),
+        histogram(counted, KEYS, "run_bucket", "times", "run_histogram"),
+        _enqueued(attempts, waiting).where(within("hour", since, until)),
+    ]
+    parts = frames[0]
+    for frame in frames[1:]:
+        parts = parts.unionByName(frame, allowMissingColumns=True)
+    return parts.groupBy(*KEYS).agg(*map(_total, REPORT_HOUR.names[len(KEYS) :]))
+
+
+def _total(name: str) -> Column:
+    if name.endswith("_histogram"):
+        return F.coalesce(F.first(name, ignorenulls=True), F.expr(EMPTY)).alias(name)
+    if name == "sla_misses":
+        return F.sum(name).alias(name)  # null: there is no target
+    return F.coalesce(F.sum(name), F.lit(0)).alias(name)
+
+
+def _ended(attempts: DataFrame, targets: Mapping[str, float]) -> DataFrame:
+    return attempts.select(
+        hour_of(ms("finished_at")).alias("hour"),
+        *KEYS[1:],
+        *(F.when(F.col("status") == status, 1).otherwise(0).alias(status) for status in STATUSES),
+        F.col("final").cast("long").alias("messages"),
+        F.when(F.col("final"), F.col("attempt")).otherwise(0).cast("long").alias("message_attempts"),
+        (wait_ms() > target_ms(targets)).cast("long").alias("sla_misses"),
+        wait_ms().alias("wait_ms"),
+        run_ms().alias("run_ms"),
+        bucket(wait_ms()).alias("wait_bucket"),
+        bucket(run_ms()).alias("run_bucket"),
+    )
+
+
+def target_ms(targets: Mapping[str, float]) -> Column:
+    """Null for a queue without a target."""
+    found: Column = F.lit(targets["*"] * 1000) if "*" in targets else F.lit(None).cast("double")
+    for queue, seconds in targets.items():
+        if queue != "*":
+            found = F.when(F.col("queue") == queue, F.lit(seconds * 1000.0)).otherwise(found)
+    return found
+
+
+def _enqueued(attempts: DataFrame, waiting: DataFrame | None) -> DataFrame:
+    """A message has one final row, or it is still waiting."""
+    messages = attempts.where("final").select("created_at", *KEYS[1:])
+    if waiting is not None:
+        messages = messages.unionByName(waiting.select("created_at", *KEYS[1:]))
+    return messages.groupBy(hour_of(ms("created_at")).alias("hour"), *KEYS[1:]).agg(F.count(F.lit(1)).alias("enqueued"))

@@ -1,0 +1,6 @@
+"""What would have happened with other workers: the recorded arrivals, simulated."""
+
+from django_pgqueue.spark.whatif.scenario import Scenario
+from django_pgqueue.spark.whatif.simulation import Arrival, simulate
+
+__all__ = ["Arrival", "Scenario", "simulate"]

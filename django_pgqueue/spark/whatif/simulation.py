@@ -1,0 +1,87 @@
+"""The simulation itself: plain Python, without Spark, one scenario at a time."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django_pgqueue.spark.whatif.scenario import Scenario
+
+
+class Arrival(NamedTuple):
+    """An attempt that became due.  In the order of ``due_ms``."""
+
+    due_ms: float
+    run_ms: float
+    priority: int = 0
+    channel: str | None = None
+
+
+class Simulation:
+    """Slots that take the most urgent message that is due, as the queue does: by priority, then by time.
+
+    What is over its channel's limit waits beside the queue until one of its channel has ended.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.ready: list[tuple[int, float, int, Arrival]] = []
+        self.running: list[tuple[float, int, str | None]] = []
+        self.busy: dict[str, int] = defaultdict(int)
+        self.parked: dict[str, list[tuple[int, float, int, Arrival]]] = defaultdict(list)
+        self.waits_ms: list[float] = []
+        self.busy_ms = 0.0
+        self.ended_ms = 0.0
+
+    def run(self, arrivals: Iterable[Arrival]) -> list[float]:
+        """How long each waited, in milliseconds."""
+        for number, arrival in enumerate(arrivals):
+            due = arrival.due_ms / self.scenario.load
+            self._until(due)
+            self._queue((-arrival.priority, due, number, arrival))
+            self._start(due)
+        self._until(float("inf"))
+        return self.waits_ms
+
+    def _until(self, now: float) -> None:
+        """Everything that ends before ``now``, and what starts in its place."""
+        while self.running and self.running[0][0] <= now:
+            end, _, channel = heapq.heappop(self.running)
+            self.ended_ms = end
+            if channel is not None:
+                self.busy[channel] -= 1
+                if self.parked[channel]:
+                    heapq.heappush(self.ready, heapq.heappop(self.parked[channel]))
+            self._start(end)
+
+    def _queue(self, entry: tuple[int, float, int, Arrival]) -> None:
+        heapq.heappush(self.ready, entry)
+
+    def _start(self, now: float) -> None:
+        while self.ready and len(self.running) < self.scenario.slots:
+            entry = heapq.heappop(self.ready)
+            _, due, number, arrival = entry
+            channel = arrival.channel if self.scenario.channel_limit is not None else None
+            if channel is not None:
+                if self.busy[channel] >= (self.scenario.channel_limit or 0):
+                    heapq.heappush(self.parked[channel], entry)
+                    continue
+                self.busy[channel] += 1
+            self.waits_ms.append(now - due)
+            self.busy_ms += arrival.run_ms
+            heapq.heappush(self.running, (now + arrival.run_ms, number, channel))
+
+
+def simulate(arrivals: Iterable[Arrival], scenario: Scenario) -> Simulation:
+    """A simulation that has run: its ``waits_ms``, ``busy_ms`` and ``ended_ms``.
+
+    >>> simulate([Arrival(0, 10), Arrival(1, 10)], Scenario(slots=1)).waits_ms
+    [0.0, 9.0]
+    """
+    simulation = Simulation(scenario)
+    simulation.run(arrivals)
+    return simulation

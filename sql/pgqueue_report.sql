@@ -1,0 +1,56 @@
+-- What the pipeline's report has found out about the history, by the hour (UTC): small tables for the admin and for
+-- dashboards.  A report replaces the hours that it is about, so reporting twice changes nothing.
+-- Histograms are {"bucket": count}, where a bucket is ceil(ln(milliseconds) / ln(1.05)): counts of the same bucket can be
+-- added up over hours, queues and tasks.
+
+-- What was enqueued, and what ended, of each queue, task and channel.
+create table pgqueue_report_hour (
+    id               bigint generated always as identity primary key,
+    hour             timestamptz not null,
+    queue            text not null,
+    task             text,
+    channel          text,
+    enqueued         bigint not null,
+    succeeded        bigint not null,
+    deferred         bigint not null,
+    retried          bigint not null,
+    failed           bigint not null,
+    cancelled        bigint not null,
+    lost             bigint not null,
+    messages         bigint not null,
+    message_attempts bigint not null,
+    sla_misses       bigint,
+    wait_ms          double precision not null,
+    run_ms           double precision not null,
+    wait_histogram   jsonb not null,
+    run_histogram    jsonb not null
+);
+
+create index pgqueue_report_hour_ix on pgqueue_report_hour (hour);
+
+-- How many messages were due and waited, and how many ran.
+create table pgqueue_report_queue (
+    id          bigint generated always as identity primary key,
+    hour        timestamptz not null,
+    queue       text not null,
+    depth       bigint not null,
+    depth_max   bigint not null,
+    running     double precision not null,
+    running_max bigint not null,
+    slots       bigint not null
+);
+
+create index pgqueue_report_queue_ix on pgqueue_report_queue (hour);
+
+-- Which errors there were.
+create table pgqueue_report_error (
+    id          bigint generated always as identity primary key,
+    hour        timestamptz not null,
+    queue       text not null,
+    task        text,
+    error_class text not null,
+    attempts    bigint not null,
+    example     text
+);
+
+create index pgqueue_report_error_ix on pgqueue_report_error (hour);

@@ -1,0 +1,168 @@
+"""The history in the lake: every committed attempt, once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, NewerLake, NotALake, read_lake
+from django_pgqueue.spark.lake.compaction import compact
+from django_pgqueue.spark.lake.tidying import tidy
+from django_pgqueue.spark.pipeline import drop_exported, export
+from django_pgqueue.spark.pipeline.origin import writing
+from tests.sql.sessions import NOON
+from tests.sql.test_pgqueue_attempt import end_one
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.sql.conftest import Connect
+
+pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
+DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC
+
+
+def ids(spark: SparkSession, lake: Path) -> list[int]:
+    return sorted(row["id"] for row in read_lake(spark, lake).select("id").collect())
+
+
+def test_everything_is_exported_once_and_as_it_is(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    for queue in ("mail", "a/b=c", "007", "x" * 300):
+        session.create({"n": queue}, queue=queue, headers={"trace": "1"})
+        held = session.take(queues=[queue])
+        session.value(
+            "pgqueue_message_fail",
+            id=held.id,
+            attempt=held.attempt,
+            worker=held.worker,
+            error={"class": "E", "message": "no", "traceback": "…"},
+        )
+    assert export(spark, lake, options=options).rows == 4
+    assert export(spark, lake, options=options).rows == 0
+    end_one(session)
+    assert export(spark, lake, options=options).rows == 1
+    history = session.rows("select * from pgqueue_attempt order by id")
+    columns = read_lake(spark, lake).columns
+    assert sorted(columns) == sorted(history[0]._fields)
+    found = read_lake(spark, lake).orderBy("id").collect()
+    assert [as_in_sql(row.asDict()) for row in found] == [row._asdict() for row in history]
+
+
+def as_in_sql(row: dict[str, Any]) -> dict[str, Any]:
+    """Spark's times are naive, in the time zone of the machine; JSON is text in the lake."""
+    times = {name: row[name].astimezone(dt.UTC) for name in ("created_at", "started_at", "finished_at")}
+    values = {name: row[name] and json.loads(row[name]) for name in ("content", "headers", "result")}
+    return row | times | values
+
+
+def test_what_is_committed_late_is_neither_skipped_nor_repeated(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session, late, undone = connect(), connect(autocommit=False), connect(autocommit=False)
+    end_one(late)
+    end_one(undone)
+    end_one(session)
+    export(spark, lake, options=options)
+    before = ids(spark, lake)
+    undone.rollback()
+    late.commit()
+    end_one(session)
+    export(spark, lake, options=options)
+    assert set(before) <= set(ids(spark, lake))
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+def test_many_small_files_of_a_day_become_few(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    for _ in range(2):
+        end_one(session)
+        export(spark, lake, options=options)
+    opened = Lake.open(spark, lake)
+    before = opened.manifest()
+    after = compact(opened, "run", most=1)
+    assert [len(before.files("attempts")), len(after.files("attempts"))] == [2, 1]
+    assert after.position == before.position
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+    assert tidy(opened, kept_seconds=0) == 2
+    assert len(list(lake.glob("attempts/**/*.parquet"))) == 1
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+def test_two_exports_at_a_time_are_refused_and_nothing_is_written(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    opened = Lake.open_or_make(spark, lake)
+    end_one(connect())
+    with writing(opened, options), pytest.raises(LakeConflict, match="Somebody else is writing"):
+        export(spark, lake, options=options)
+    assert opened.versions() == [0]
+
+
+def test_of_two_who_write_at_a_time_in_spite_of_that_one_wins(spark: SparkSession, lake: Path) -> None:
+    opened = Lake.open_or_make(spark, lake)
+    before = opened.manifest()
+    opened.commit(before, written_by="one")
+    with pytest.raises(LakeConflict, match="Somebody else"):
+        opened.commit(before, written_by="two")
+    assert opened.manifest().written_by == "one"
+
+
+def test_a_folder_that_is_not_ours_is_refused(spark: SparkSession, lake: Path, options: dict[str, str]) -> None:
+    lake.mkdir()
+    (lake / "holiday.jpg").write_bytes(b"")
+    with pytest.raises(NotALake, match=r"'holiday\.jpg'"):
+        export(spark, lake, options=options)
+    assert [file.name for file in lake.iterdir()] == ["holiday.jpg"]
+
+
+def test_a_lake_that_is_not_there_is_an_error_for_readers(spark: SparkSession, lake: Path) -> None:
+    with pytest.raises(NotALake, match="no lake"):
+        read_lake(spark, lake)
+    assert not lake.exists()
+
+
+def test_a_schema_from_a_newer_version_is_refused(spark: SparkSession, lake: Path, options: dict[str, str]) -> None:
+    Lake.open_or_make(spark, lake)
+    manifest = lake / "_pgqueue/manifests/000000000000.json"
+    manifest.write_text(manifest.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    for use in (lambda: read_lake(spark, lake), lambda: export(spark, lake, options=options)):
+        with pytest.raises(NewerLake, match="schema version 2"):
+            use()
+
+
+def test_the_lake_of_another_database_is_refused(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    opened = Lake.open_or_make(spark, lake)
+    opened.commit(opened.manifest(), written_by="other", source="1/other", position="3")
+    with pytest.raises(LakeError, match="1/other"):
+        export(spark, lake, options=options)
+
+
+def test_days_that_the_lake_has_are_dropped_and_others_stay(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    for days in (0, 1):
+        session.value("pgqueue_attempt_partition", day=DAY + dt.timedelta(days=days))
+    end_one(session, NOON)
+    end_one(session, NOON + 86_400_000)
+    export(spark, lake, options=options)
+    end_one(session, NOON + 86_400_000)
+    dropped = drop_exported(spark, lake, keep_days=30, options=options)
+    assert dropped.days == (DAY,)
+    assert [*dropped.kept] == [DAY + dt.timedelta(days=1)]
+    assert len(session.history()) == 2
+    export(spark, lake, options=options)
+    assert drop_exported(spark, lake, keep_days=30, options=options).days == (DAY + dt.timedelta(days=1),)
+    assert len(ids(spark, lake)) == 3
