@@ -15,6 +15,7 @@ class Message(models.Model):
     dequeue_at = EpochField()
     unlock_at = EpochField(null=True, blank=True)
     check_at = EpochField(null=True, blank=True)
+    awaited_id = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     locked_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)

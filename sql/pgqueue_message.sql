@@ -10,7 +10,8 @@
 -- unique_until_started, until its first attempt begins.  pgqueue_message_unique_key_ix says who holds one.
 -- cancel_requested_at asks the consumer that runs the message to stop.  progress is what it last said.
 -- after_ids are messages that must have ended first: until then dequeue_at is out of reach, and pgqueue_message_settle
--- looks at it at check_at, for the next time after checks looks.
+-- looks at it at check_at, for the next time after checks looks.  awaited_id is one of them that was still there at the
+-- last look: before it has ended a look is in vain, and when it has ended one may be worth it.
 -- Times of the queue are milliseconds since 1970 (pgqueue_to_epoch), because dequeue_at may also be
 -- historical or negative: such a message goes first.
 create table pgqueue_message (
@@ -18,6 +19,7 @@ create table pgqueue_message (
     dequeue_at           bigint not null,
     unlock_at            bigint,
     check_at             bigint,
+    awaited_id           bigint,
     created_at           timestamptz not null default now(),
     locked_at            timestamptz,
     cancel_requested_at  timestamptz,
@@ -44,6 +46,7 @@ create table pgqueue_message (
     -- The fencing of every ending call rests on this: worker is null whenever nobody holds the message.
     constraint pgqueue_message_lock_whole check (num_nulls(unlock_at, worker, locked_at) in (0, 3)),
     constraint pgqueue_message_after_whole check (num_nulls(check_at, checks, after_policy, after_ids) in (0, 4)),
+    constraint pgqueue_message_awaited_of_after check (awaited_id is null or after_ids is not null),
     constraint pgqueue_message_after_policy_known check (after_policy in ('finished', 'succeeded'))
 ) with (
     -- Every message is inserted, updated and deleted once, so dead rows come at the rate of the work.
@@ -66,3 +69,5 @@ create unique index pgqueue_message_unique_key_ix on pgqueue_message (unique_key
     where unique_key is not null and cancel_requested_at is null and (attempt = 0 or not unique_until_started);
 
 create index pgqueue_message_check_ix on pgqueue_message (check_at) where check_at is not null;
+
+create index pgqueue_message_awaited_ix on pgqueue_message (awaited_id) where awaited_id is not null;

@@ -17,7 +17,8 @@ declare
 begin
     for v_message in
         update pgqueue_message m
-        set dequeue_at = v_dequeue_at, after_ids = null, after_policy = null, check_at = null, checks = null
+        set dequeue_at = v_dequeue_at, after_ids = null, after_policy = null, check_at = null, checks = null,
+            awaited_id = null
         where m.id = any (p_ids) and m.worker is null
         returning m.id, m.queue
     loop

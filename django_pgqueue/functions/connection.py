@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Connection(Protocol):
@@ -13,3 +16,8 @@ def answered_ids(connection: Connection, sql: str, params: tuple[Any, ...]) -> s
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return {row[0] for row in cursor.fetchall()}
+
+
+def array_of(items: Iterable[object]) -> str:
+    """An array's text, of items without commas or quotes: psycopg's general way costs ten times as much."""
+    return f"{{{','.join(map(str, items))}}}"

@@ -34,6 +34,7 @@ class Migration(migrations.Migration):
                         ("dequeue_at", django_pgqueue.fields.EpochField()),
                         ("unlock_at", django_pgqueue.fields.EpochField(blank=True, null=True)),
                         ("check_at", django_pgqueue.fields.EpochField(blank=True, null=True)),
+                        ("awaited_id", models.BigIntegerField(blank=True, null=True)),
                         ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                         ("locked_at", models.DateTimeField(blank=True, null=True)),
                         ("cancel_requested_at", models.DateTimeField(blank=True, null=True)),

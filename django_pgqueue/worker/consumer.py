@@ -79,6 +79,8 @@ class Consumer:
         self.held: dict[int, Held] = {}
         self.unstarted: list[Received] = []
         self.ended: list[Ended] = []
+        self.ended_ids: list[int] = []
+        """What was recorded since the last look at messages that wait for others."""
         self.first_ended = self.last_progress = 0.0
         self.drained = False
         self.stop_by: float | None = None
@@ -164,7 +166,7 @@ class Consumer:
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
         with self.connection.transaction() if self.idleness.asleep else nullcontext():
             if self.idleness.asleep:
-                functions.message_settle(self.connection)
+                self._settle()
             claimed, everywhere = self._claim(room)
             self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
             if self.idleness.asleep and not claimed:
@@ -245,6 +247,7 @@ class Consumer:
 
     def _record(self) -> None:
         record(self.connection, self.ended, worker=self.id, announce=self.slots.announce)
+        self.ended_ids += [end.message.id for end in self.ended]
         for end in self.ended:
             self._forget(end.message)
         self.ended = []
@@ -327,10 +330,16 @@ class Consumer:
         """Looks at messages that wait for others to end."""
         now = time.monotonic()
         # A sleeper does it when it looks, in the same transaction.
-        if self.stop_by is None and now >= self.next_settling and not self.idleness.asleep:
+        is_time = now >= self.next_settling and (self.ended_ids or not self.idleness.asleep)
+        if self.stop_by is None and is_time:
             self.next_settling = now + SETTLE_EVERY_SECONDS
-            if functions.message_settle(self.connection):
+            if self._settle():
                 self.idleness.notified()
+
+    def _settle(self) -> int:
+        """Who ended a message says so, for those that wait for it: they need not wait until they are looked at."""
+        ended_ids, self.ended_ids = self.ended_ids, []
+        return functions.message_settle(self.connection, ended_ids=ended_ids)
 
     # Waiting
 
@@ -355,7 +364,7 @@ class Consumer:
         if self.stop_by is not None:
             due.append(self.stop_by)
         else:
-            due.append(self.scheduler.next_look)
+            due += [self.scheduler.next_look, *([self.next_settling] if self.ended_ids else [])]
             if self.pace.room(self._unfinished() - len(self.slots.done)):
                 due.append(self.idleness.next_look)
         if self.held:
@@ -429,6 +438,7 @@ class Consumer:
         try:
             self._give_back_if_stopping_or_stalled()
             self._abandon()
+            self._settle()
             functions.worker_gone(self.connection, self.id)
             self.connection.close()
         except psycopg.Error as error:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection, connections, transaction
+from django.utils import timezone
 
 from django_pgqueue import control, functions
 from django_pgqueue.compat import InvalidTask, TaskResultStatus
@@ -15,6 +16,13 @@ from django_pgqueue.dependencies import batch
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing import clock, drain
 from tests.features.dependency_tasks import fail, note, noted, retried
+from tests.waiting import wait_until
+from tests.worker.tasks import hold
+from tests.worker.watching import ended
+
+if TYPE_CHECKING:
+    from tests.features.conftest import Consume
+    from tests.worker.diary import Diary
 
 pytestmark = pytest.mark.django_db
 
@@ -205,3 +213,21 @@ def test_what_was_rolled_back_is_not_waited_for() -> None:
     drain()
 
     assert noted == ["runs"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_has_waited_for_long_begins_right_after_the_end_of_the_other(consume: Consume, diary: Diary) -> None:
+    first = hold.enqueue("first")
+    second = hold.using(after=[first]).enqueue("second")
+    consume()
+    wait_until(diary.words, "the first one runs")
+    Message.objects.filter(pk=second.id).update(created_at=timezone.now() - timedelta(days=1))
+    looked = Message.objects.filter(pk=second.id, check_at__gt=timezone.now() + timedelta(seconds=7))
+    wait_until(looked.exists, "the next look is far away")
+    diary.allow("first-1")
+    diary.allow("second-1")
+    ended(second)
+    assert second.started_at is not None
+    finished_at = ended(first).finished_at
+    assert finished_at is not None
+    assert second.started_at - finished_at < timedelta(seconds=4)

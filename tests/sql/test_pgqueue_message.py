@@ -68,6 +68,7 @@ def test_a_lock_is_held_whole_or_not_at_all(session: Session, columns: dict[str,
         ({"queue": ""}, "queue_named"),
         ({"after_ids": [1]}, "after_whole"),
         ({"check_at": 5}, "after_whole"),
+        ({"awaited_id": 5}, "awaited_of_after"),
     ],
 )
 def test_what_no_function_could_understand_is_refused(
