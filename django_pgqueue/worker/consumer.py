@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
-import socket
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -16,13 +13,15 @@ import psycopg
 from django_pgqueue import functions, registry
 from django_pgqueue.compat import task_backends
 from django_pgqueue.worker.clock import DatabaseClock
-from django_pgqueue.worker.connection import connect
 from django_pgqueue.worker.floors import Floors
+from django_pgqueue.worker.holdings import Holdings
 from django_pgqueue.worker.idleness import Idleness
 from django_pgqueue.worker.pace import Pace
+from django_pgqueue.worker.presence import Presence
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED, Recycling
 from django_pgqueue.worker.scheduler import Scheduler
+from django_pgqueue.worker.session import Session
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.waker import Waker
 
@@ -39,22 +38,8 @@ MOST_RECORDED = 500
 LONGEST_WAIT_SECONDS = 1.0
 STALLED_SECONDS = 0.5
 """When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""
-SEEN_EVERY_SECONDS = 4.0
-ATTEND_EVERY_SECONDS = 0.5
 SETTLE_EVERY_SECONDS = 0.2
 MAINTAIN_EVERY_SECONDS = 3600.0
-SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
-
-
-@dataclass(slots=True)
-class Held:
-    """A message that this process has claimed and not yet ended."""
-
-    message: Received
-    claimed: float
-    locked: float
-    """When the lock was last set, by the monotonic clock."""
-    lost: bool = False
 
 
 class Consumer:
@@ -63,9 +48,8 @@ class Consumer:
     def __init__(self, settings: WorkerSettings, *, parent: int | None = None) -> None:
         self.settings = settings
         self.parent = parent
-        self.hostname = socket.gethostname()
-        # Unique for each start: a server crash may undo a claim and hand the same attempt out again.
-        self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.presence = Presence(settings)
+        self.id = self.presence.id
         self.backend = cast("PgQueueBackend", task_backends[settings.backend])
         self.database = self.backend.settings.database
         self.waker = Waker()
@@ -76,7 +60,7 @@ class Consumer:
         self.recycled = False
         self.jobs = 0
         self.idleness = Idleness(listen=settings.listen)
-        self.held: dict[int, Held] = {}
+        self.held = Holdings(settings, self.id)
         self.unstarted: list[Received] = []
         self.ended: list[Ended] = []
         self.ended_ids: list[int] = []
@@ -85,15 +69,18 @@ class Consumer:
         self.drained = False
         self.stop_by: float | None = None
         self.stop_now = self.stopping = False
-        self.next_heartbeat = self.next_seen = self.next_maintenance = self.next_attention = self.next_settling = 0.0
-        self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
-        self.connection: psycopg.Connection[Any]
+        self.next_maintenance = self.next_settling = 0.0
+        self.session = Session(self.database, worker=self.id, listen=settings.listen, notified=self.idleness.notified)
         self.slots: Slots
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        return self.session.connection
 
     def run(self) -> int:
         """Works until told to stop, or until nothing is ready in a burst.  Answers the exit code."""
         registry.autodiscover()
-        self.connection = self._connect()
+        self.session.open()
         self.clock = DatabaseClock(functions.now(self.connection))
         self.slots = Slots(self.settings.threads, backend=self.backend, clock=self.clock, waker=self.waker)
         logger.info("started worker=%s slots=%s queues=%s", self.id, self.settings.threads, self.settings.served)
@@ -120,14 +107,14 @@ class Consumer:
                 self._begin_to_stop()
             self._reconnect_if_needed()
             self._time_out()
-            if not self.connection.closed:
+            if not self.session.is_closed:
                 self._collect()
                 self._record_if_due()
                 self._give_back_if_stopping_or_stalled()
-                self._heartbeat_if_due()
+                self.held.heartbeat_if_due(self.connection, now=time.monotonic())
                 self._attend_if_due()
                 self._recycle_if_due()
-                self._be_seen_if_due()
+                self.presence.be_seen_if_due(self.connection, asleep=self.idleness.asleep)
                 self._maintain_if_due()
                 self._schedule_if_due()
                 self._settle_if_due()
@@ -201,20 +188,19 @@ class Consumer:
     def _begin(self, claimed: list[Received]) -> None:
         self.last_progress = time.monotonic()
         self.clock.correct(claimed[0].locked_at)
-        for message in claimed:
-            self.held[message.id] = Held(message, self.last_progress, self.last_progress)
+        self.held.add(claimed, now=self.last_progress)
         self.slots.refill_below = self.pace.refill_below
         self.slots.run(claimed)
 
     # Sleeping and waking
 
     def _fall_asleep(self) -> None:
-        self._be_seen(asleep=True)
+        self.presence.be_seen(self.connection, asleep=True)
         self.idleness.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
 
     def _wake_up(self, claimed: list[Received], *, full: bool) -> None:
         self.idleness.woke_up()
-        self._be_seen(asleep=False)
+        self.presence.be_seen(self.connection, asleep=False)
         if full:  # there may be more than this process can do: the next sleeper is ours to wake
             for queue in {message.queue for message in claimed}:
                 functions.worker_wake(self.connection, queue, tasks=True)
@@ -256,66 +242,24 @@ class Consumer:
             self.idleness.notified()
 
     def _forget(self, message: Received) -> None:
-        """A lost attempt that ends late must not be taken for the next one, which may well be ours too."""
-        held = self.held.get(message.id)
-        if held is not None and held.message.attempt == message.attempt:
-            del self.held[message.id]
+        if self.held.forget(message):
             self.slots.reports.forget(message)
 
     def _unfinished(self) -> int:
         return len(self.held) - len(self.ended)
 
-    # Keeping what is held
-
-    def _heartbeat_if_due(self) -> None:
-        now, third = time.monotonic(), self.settings.lock_seconds / 3
-        if now < self.next_heartbeat:
-            return
-        self.next_heartbeat = now + third / 2
-        old = [held for held in self.held.values() if not held.lost and now - held.locked > third]
-        if not old:
-            return
-        ours = functions.message_heartbeat(
-            self.connection, [held.message for held in old], worker=self.id, lock_ms=self.settings.lock_ms
-        )
-        for held in old:
-            held.locked = now
-            if held.message.id not in ours:
-                held.lost = True
-                logger.warning(
-                    "lost id=%s task=%s attempt=%s: its lock ran out and it was taken over while it ran here",
-                    held.message.id, held.message.task, held.message.attempt,
-                )  # fmt: skip
+    # Attending to what is held
 
     def _attend_if_due(self) -> None:
         """Passes on what running tasks say, and asks whether they shall stop."""
         now = time.monotonic()
-        if not self.held or now < self.next_attention:
-            return
-        self.next_attention = now + ATTEND_EVERY_SECONDS
-        self.slots.reports.write(self.connection)
-        old = [message_id for message_id, held in self.held.items() if now - held.claimed > ATTEND_EVERY_SECONDS]
-        if old:
-            asked = functions.message_cancellations(self.connection, old, worker=self.id)
+        if self.held.needs_attention(now=now):
+            self.slots.reports.write(self.connection)
+            asked = self.held.asked_to_stop(self.connection, now=now)
             if new := asked - self.slots.reports.cancelled:
                 self.slots.cancel(new)
 
-    def _be_seen_if_due(self) -> None:
-        if time.monotonic() >= self.next_seen:
-            self._be_seen(asleep=self.idleness.asleep)
-
-    def _be_seen(self, *, asleep: bool) -> None:
-        self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
-        functions.worker_seen(
-            self.connection,
-            worker=self.id,
-            queues=self.settings.queues,
-            exclude_queues=self.settings.exclude_queues,
-            hostname=self.hostname,
-            pid=os.getpid(),
-            slots=self.settings.threads,
-            asleep_ms=int(2.5 * SEEN_EVERY_SECONDS * 1000) if asleep else None,
-        )
+    # What every worker does for all
 
     def _maintain_if_due(self) -> None:
         if time.monotonic() >= self.next_maintenance:
@@ -347,7 +291,7 @@ class Consumer:
         # Who ends an attempt after this line wakes us; who ended one before is seen by the next lines.
         self.waker.parked = True
         seconds = self._seconds_until_something_is_due()
-        files = [] if self.connection.closed or not self.idleness.asleep else [self.connection.fileno()]
+        files = [] if self.session.is_closed or not self.idleness.asleep else [self.connection.fileno()]
         if self.waker.wait(seconds, *files):
             self._notified()
 
@@ -356,8 +300,8 @@ class Consumer:
         due = [now + LONGEST_WAIT_SECONDS, self.slots.next_timeout()]
         if self._finished():
             return 0.0
-        if self.connection.closed:  # all else waits for this
-            return min(*due, self.reconnect_at, self.stop_by or self.reconnect_at) - now
+        if self.session.is_closed:  # all else waits for this
+            return min(*due, self.session.reconnect_at, self.stop_by or self.session.reconnect_at) - now
         if self.slots.done or self.ended:
             unfinished = self._unfinished() - len(self.slots.done)
             due.append((self.first_ended if self.ended else now) + (RECORD_WITHIN_SECONDS if unfinished else 0))
@@ -368,47 +312,29 @@ class Consumer:
             if self.pace.room(self._unfinished() - len(self.slots.done)):
                 due.append(self.idleness.next_look)
         if self.held:
-            due += [self.next_heartbeat, self.next_attention]
+            due += [self.held.next_heartbeat, self.held.next_attention]
         if self.slots.waiting():
             due.append(self.last_progress + STALLED_SECONDS)
         return min(due) - now
 
     def _notified(self) -> None:
         try:
-            self.connection.pgconn.consume_input()
-            while self.connection.pgconn.notifies():
-                self.idleness.notified()
+            self.session.take_notifications()
         except psycopg.OperationalError as error:
             self._pause(error)
 
     # The connection
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        connection = connect(self.database, prepare=self.settings.listen)
-        connection.add_notify_handler(lambda _: self.idleness.notified())
-        if self.settings.listen:
-            connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(f"pgqueue_{self.id}")))
-        return connection
-
     def _reconnect_if_needed(self) -> None:
-        if not self.connection.closed or time.monotonic() < self.reconnect_at:
-            return
-        self.connection = self._connect()
-        self.reconnect_seconds = SHORTEST_RECONNECT_SECONDS
-        self.next_seen = 0.0
-        self.slots.reconnects += 1
-        logger.info("reconnected worker=%s", self.id)
+        if self.session.reopen_if_due():
+            self.presence.next_seen = 0.0
+            self.slots.reconnects += 1
 
     def _pause(self, error: Exception) -> None:
         """After an error of the connection: what was held is still held, and what has ended is recorded later."""
-        now = time.monotonic()
-        logger.warning("database error worker=%s retry_in_seconds=%.1f: %s", self.id, self.reconnect_seconds, error)
-        if self.connection.broken:
-            self.connection.close()
-        self.reconnect_at = now + self.reconnect_seconds
-        self.idleness.pause(self.reconnect_seconds, now=now)
-        self.first_ended = max(self.first_ended, now + self.reconnect_seconds)
-        self.reconnect_seconds = min(LONGEST_RECONNECT_SECONDS, 2 * self.reconnect_seconds)
+        seconds, now = self.session.failed(error), time.monotonic()
+        self.idleness.pause(seconds, now=now)
+        self.first_ended = max(self.first_ended, now + seconds)
 
     # Giving back and stopping
 
@@ -437,9 +363,12 @@ class Consumer:
         self.slots.stop()
         try:
             self._give_back_if_stopping_or_stalled()
-            self._abandon()
+            self._collect()
+            if self.ended:
+                self._record()
+            self.held.abandon(self.connection)
             self._settle()
-            functions.worker_gone(self.connection, self.id)
+            self.presence.leave(self.connection)
             self.connection.close()
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
@@ -448,19 +377,3 @@ class Consumer:
         if self.recycled:
             return RECYCLED
         return 1 if self.held else 0
-
-    def _abandon(self) -> None:
-        """What did not end within grace: its lock ends now, so that others take it over at once."""
-        self._collect()
-        if self.ended:
-            self._record()
-        rest = [held.message for held in self.held.values()]
-        if rest:
-            functions.message_heartbeat(self.connection, rest, worker=self.id, lock_ms=0)
-        for message in rest:
-            logger.error(
-                "abandoned id=%s task=%s attempt=%s: it did not end within grace",
-                message.id,
-                message.task,
-                message.attempt,
-            )

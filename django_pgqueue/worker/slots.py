@@ -1,9 +1,7 @@
-"""The slots of a worker process: threads for plain tasks, one event loop for async ones."""
+"""The slots of a worker process: threads for plain tasks, and an event loop (``coroutines.py``) for async ones."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import threading
 import time
@@ -13,23 +11,14 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import connections
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.worker.cleaning import leave_connections_clean
+from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.execution import Execution
-from django_pgqueue.worker.outcome import (
-    Abandoned,
-    Cancelled,
-    Committed,
-    Deferred,
-    Ended,
-    Failed,
-    Retry,
-    Succeeded,
-)
+from django_pgqueue.worker.log import log_end
 from django_pgqueue.worker.reports import SharedReports
 
 if TYPE_CHECKING:
@@ -38,9 +27,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.functions import Received
+    from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.waker import Waker
-
-logger = logging.getLogger("django_pgqueue.worker")
 
 
 class Slots:
@@ -107,7 +95,7 @@ class Slots:
 
     def ended(self, end: Ended) -> None:
         """Called by the slots."""
-        _log(end)
+        log_end(end)
         self.done.append(end)
         # The consumer wants to know of the first end, to record it in time, and of a stock that runs low.
         if self.waker.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
@@ -182,98 +170,6 @@ class Slots:
         return min(list(self._timed.values()), default=float("inf"))
 
 
-class Coroutines:
-    """One event loop in a thread of its own, made when the first async task comes."""
-
-    def __init__(self, slots: Slots) -> None:
-        self.slots = slots
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: deque[Received] = deque()
-        self._running: set[asyncio.Task[None]] = set()
-        self._begun: dict[asyncio.Task[None] | None, Execution] = {}
-        self._cleaning: set[asyncio.Task[None]] = set()
-        self._stopped = False
-        self._reconnects = 0
-
-    def run(self, messages: list[Received]) -> None:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._run_loop, args=[self._loop], name="coroutines", daemon=True).start()
-        self._waiting.extend(messages)
-        self._loop.call_soon_threadsafe(self._start_waiting)
-
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    def take_unstarted(self) -> list[Received]:
-        unstarted = []
-        with contextlib.suppress(IndexError):  # the loop takes from it at the same time
-            while True:
-                unstarted.append(self._waiting.popleft())
-        return unstarted
-
-    def cancel(self, ids: set[int]) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cancel, ids)
-
-    def _cancel(self, ids: set[int]) -> None:
-        # A task that is cancelled before its first step never takes it: the end of its message would be lost.  So would
-        # that of one that only waits for the receivers of its signal.
-        for task, execution in self._begun.items():
-            if task is not None and execution.message.id in ids and not execution.is_over:
-                task.cancel()
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-
-    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        while not self._stopped:
-            try:
-                loop.run_forever()
-            except BaseException:
-                # SystemExit in something that a task has started besides itself: asyncio lets go of the whole loop.
-                logger.exception("Something that an async task had started ended with more than an Exception.")
-
-    def _start_waiting(self) -> None:
-        while len(self._running) < self.slots.count:
-            try:
-                message = self._waiting.popleft()
-            except IndexError:
-                return
-            task = asyncio.get_running_loop().create_task(self._run(message))
-            self._running.add(task)
-            task.add_done_callback(self._ended)
-
-    async def _run(self, message: Received) -> None:
-        if self._reconnects != self.slots.reconnects:
-            self._reconnects = self.slots.reconnects
-            await sync_to_async(connections.close_all)()
-        execution = self.slots.execution(message)
-        if message.id in self.slots.reports.cancelled:
-            self.slots.ended(execution.cancelled_before_it_began())
-            return
-        task = asyncio.current_task()
-        self._begun[task] = execution
-        try:
-            end = await execution.arun()
-        except BaseException as error:  # noqa: BLE001
-            end = execution.broken(error)
-        self.slots.ended(end)
-        del self._begun[task]
-        # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
-        # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.
-        if getattr(SyncToAsync.single_thread_executor, "_threads", True):
-            cleaning = asyncio.create_task(sync_to_async(leave_connections_clean)(message, shared=bool(self._begun)))
-            self._cleaning.add(cleaning)
-            cleaning.add_done_callback(self._cleaning.discard)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._start_waiting()
-
-
 def is_async(message: Received) -> bool:
     try:
         return registry.is_async(message.task or "")
@@ -286,41 +182,3 @@ def timeout_seconds(message: Received) -> float | None:
         return registry.timeout_seconds(message.task or "")
     except UnknownTask:
         return None
-
-
-def _log(end: Ended) -> None:
-    if isinstance(end.outcome, (Succeeded, Committed)) and not logger.isEnabledFor(logging.INFO):
-        return
-    message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
-    match end.outcome:
-        case Succeeded() | Committed():
-            logger.info("succeeded id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms)
-        case Deferred(wait_seconds):
-            logger.info(
-                "deferred id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f",
-                message.id, message.task, message.attempt, run_ms, wait_seconds,
-            )  # fmt: skip
-        case Cancelled():
-            logger.warning(
-                "cancelled id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms
-            )
-        case Abandoned(error):
-            logger.warning(
-                "rolled back id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms, error.error_class, _in_one_line(error.message),
-            )  # fmt: skip
-        case Retry(error, wait_seconds):
-            logger.warning(
-                "retried id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms, wait_seconds,
-                error.error_class, _in_one_line(error.message),
-            )  # fmt: skip
-        case Failed(error):
-            logger.error(
-                "failed id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms, error.error_class, _in_one_line(error.message),
-            )  # fmt: skip
-
-
-def _in_one_line(text: str) -> str:
-    return " ".join(text.split())

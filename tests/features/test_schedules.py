@@ -227,8 +227,8 @@ def test_a_burst_fires_nothing_and_does_not_spin_while_its_job_runs(
     thread.start()
     try:
         started(diary, "x")
-        attended = consumer.next_attention
-        wait_until(lambda: consumer.next_attention > attended + 1, "it has attended to its job twice")
+        attended = consumer.held.next_attention
+        wait_until(lambda: consumer.held.next_attention > attended + 1, "it has attended to its job twice")
     finally:
         diary.allow("x-1")
         thread.join(SECONDS)

@@ -1,0 +1,114 @@
+"""The slots for async tasks: one event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from asgiref.sync import SyncToAsync, sync_to_async
+from django.db import connections
+
+from django_pgqueue.worker.cleaning import leave_connections_clean
+
+if TYPE_CHECKING:
+    from django_pgqueue.functions import Received
+    from django_pgqueue.worker.execution import Execution
+    from django_pgqueue.worker.slots import Slots
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+class Coroutines:
+    """Made with the slots; the loop and its thread when the first async task comes."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[Received] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+        self._begun: dict[asyncio.Task[None] | None, Execution] = {}
+        self._cleaning: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        self._reconnects = 0
+
+    def run(self, messages: list[Received]) -> None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._run_loop, args=[self._loop], name="coroutines", daemon=True).start()
+        self._waiting.extend(messages)
+        self._loop.call_soon_threadsafe(self._start_waiting)
+
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def take_unstarted(self) -> list[Received]:
+        unstarted = []
+        with contextlib.suppress(IndexError):  # the loop takes from it at the same time
+            while True:
+                unstarted.append(self._waiting.popleft())
+        return unstarted
+
+    def cancel(self, ids: set[int]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, ids)
+
+    def _cancel(self, ids: set[int]) -> None:
+        # A task that is cancelled before its first step never takes it: the end of its message would be lost.  So would
+        # that of one that only waits for the receivers of its signal.
+        for task, execution in self._begun.items():
+            if task is not None and execution.message.id in ids and not execution.is_over:
+                task.cancel()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stopped:
+            try:
+                loop.run_forever()
+            except BaseException:
+                # SystemExit in something that a task has started besides itself: asyncio lets go of the whole loop.
+                logger.exception("Something that an async task had started ended with more than an Exception.")
+
+    def _start_waiting(self) -> None:
+        while len(self._running) < self.slots.count:
+            try:
+                message = self._waiting.popleft()
+            except IndexError:
+                return
+            task = asyncio.get_running_loop().create_task(self._run(message))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    async def _run(self, message: Received) -> None:
+        if self._reconnects != self.slots.reconnects:
+            self._reconnects = self.slots.reconnects
+            await sync_to_async(connections.close_all)()
+        execution = self.slots.execution(message)
+        if message.id in self.slots.reports.cancelled:
+            self.slots.ended(execution.cancelled_before_it_began())
+            return
+        task = asyncio.current_task()
+        self._begun[task] = execution
+        try:
+            end = await execution.arun()
+        except BaseException as error:  # noqa: BLE001
+            end = execution.broken(error)
+        self.slots.ended(end)
+        del self._begun[task]
+        # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
+        # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.
+        if getattr(SyncToAsync.single_thread_executor, "_threads", True):
+            cleaning = asyncio.create_task(sync_to_async(leave_connections_clean)(message, shared=bool(self._begun)))
+            self._cleaning.add(cleaning)
+            cleaning.add_done_callback(self._cleaning.discard)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._start_waiting()

@@ -1,0 +1,46 @@
+"""The worker's row in pgqueue_worker: that it is alive, and whether it sleeps."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from django_pgqueue import functions
+
+if TYPE_CHECKING:
+    from django_pgqueue.functions import Connection
+    from django_pgqueue.worker.settings import WorkerSettings
+
+SEEN_EVERY_SECONDS = 4.0
+
+
+class Presence:
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.hostname = socket.gethostname()
+        # Unique for each start: a server crash may undo a claim and hand the same attempt out again.
+        self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.next_seen = 0.0
+
+    def be_seen_if_due(self, connection: Connection, *, asleep: bool) -> None:
+        if time.monotonic() >= self.next_seen:
+            self.be_seen(connection, asleep=asleep)
+
+    def be_seen(self, connection: Connection, *, asleep: bool) -> None:
+        self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
+        functions.worker_seen(
+            connection,
+            worker=self.id,
+            queues=self.settings.queues,
+            exclude_queues=self.settings.exclude_queues,
+            hostname=self.hostname,
+            pid=os.getpid(),
+            slots=self.settings.threads,
+            asleep_ms=int(2.5 * SEEN_EVERY_SECONDS * 1000) if asleep else None,
+        )
+
+    def leave(self, connection: Connection) -> None:
+        functions.worker_gone(connection, self.id)

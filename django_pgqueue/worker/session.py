@@ -1,0 +1,64 @@
+"""The worker's session with the queue: one connection, opened again when it breaks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from django_pgqueue.worker.connection import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
+
+
+class Session:
+    def __init__(self, database: str, *, worker: str, listen: bool, notified: Callable[[], None]) -> None:
+        self.database = database
+        self.worker = worker
+        self.listen = listen
+        self.notified = notified
+        self.connection: psycopg.Connection[Any]
+        self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
+
+    @property
+    def is_closed(self) -> bool:
+        return self.connection.closed
+
+    def open(self) -> psycopg.Connection[Any]:
+        connection = connect(self.database, prepare=self.listen)
+        connection.add_notify_handler(lambda _: self.notified())
+        if self.listen:
+            connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(f"pgqueue_{self.worker}")))
+        self.connection = connection
+        return connection
+
+    def reopen_if_due(self) -> bool:
+        """True: it was closed, and is open again."""
+        if not self.is_closed or time.monotonic() < self.reconnect_at:
+            return False
+        self.open()
+        self.reconnect_seconds = SHORTEST_RECONNECT_SECONDS
+        logger.info("reconnected worker=%s", self.worker)
+        return True
+
+    def failed(self, error: Exception) -> float:
+        """Takes note of an error of the connection, and answers for how many seconds to leave the database alone."""
+        seconds = self.reconnect_seconds
+        logger.warning("database error worker=%s retry_in_seconds=%.1f: %s", self.worker, seconds, error)
+        if self.connection.broken:
+            self.connection.close()
+        self.reconnect_at = time.monotonic() + seconds
+        self.reconnect_seconds = min(LONGEST_RECONNECT_SECONDS, 2 * seconds)
+        return seconds
+
+    def take_notifications(self) -> None:
+        self.connection.pgconn.consume_input()
+        while self.connection.pgconn.notifies():
+            self.notified()
