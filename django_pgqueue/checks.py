@@ -221,13 +221,35 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
     ]
 
 
+@checks.register(checks.Tags.database)
+def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Looks whether the databases have the bindings that the code declares."""
+    from django_pgqueue import registry  # noqa: PLC0415 -- imports the project's tasks
+    from django_pgqueue.routing.synchronising import changes  # noqa: PLC0415 -- it knows backends
+
+    found: list[checks.CheckMessage] = []
+    for database in sorted(_databases() & set(databases or ())):
+        if connections[database].vendor == "postgresql" and _has_tables(database, "pgqueue_binding"):
+            registry.autodiscover()
+            missing = [change.what for change in changes(database) if not change.is_left_over]
+            if missing:
+                found.append(
+                    checks.Warning(
+                        f"The database {database!r} does not have what the code declares: {'; '.join(missing)}.",
+                        hint="Run manage.py qbind.",
+                        id="pgqueue.W004",
+                    )
+                )
+    return found
+
+
 def _databases() -> set[str]:
     """Those that hold a queue; what is no database is another check's."""
     known = list(connections.settings)
     return {backend.settings.database for backend in ours().values() if backend.settings.database in known}
 
 
-def _has_tables(database: str) -> bool:
+def _has_tables(database: str, name: str = "pgqueue_message") -> bool:
     with connections[database].cursor() as cursor:
-        cursor.execute("select to_regclass('pgqueue_message') is not null")
+        cursor.execute("select to_regclass(%s) is not null", (name,))
         return bool(cursor.fetchone()[0])

@@ -27,6 +27,14 @@ class InvalidMessage(PgQueueError, ValueError):
     """The message has an argument that the queue can not take."""
 
 
+class InvalidPattern(InvalidMessage):
+    """The pattern of a binding can not be understood, or could hold up who publishes."""
+
+
+class UnknownExchange(PgQueueError, LookupError):
+    """There is no exchange of this name."""
+
+
 class AttemptLost(PgQueueError):
     """The lock of this attempt ran out and the message was taken over: the call did nothing."""
 

@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 import sys
+from copy import copy
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from django.test import override_settings
 
 from django_pgqueue import registry
 from django_pgqueue.checks import check_backends
+from django_pgqueue.routing.declarations import DECLARED
 from example_project.shop import models as shop_models
 from tests.docs import commands
 from tests.docs.pages import PAGES, READ, ROOT, RUN, Block, blocks, name_of, pages_with
@@ -102,6 +104,8 @@ class Project:
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     registry.find.cache_clear()
+    for said in ("exchanges", "bindings", "subscriptions"):  # what a page declares ends with it
+        monkeypatch.setattr(DECLARED, said, copy(getattr(DECLARED, said)))
     yield Project(monkeypatch)
     registry.find.cache_clear()
 

@@ -118,6 +118,7 @@ def test_the_errors_page_has_every_exception() -> None:
         ("qworker", "worker", "Options"),
         ("qenqueue", "bulk", "From the command line"),
         ("qpipeline", "pipeline", "Options"),
+        ("qbind", "routing", "Declare and bind"),
     ],
 )
 def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: str) -> None:
@@ -131,7 +132,7 @@ def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: st
 
 def test_every_command_has_a_page() -> None:
     commands = {path.stem for path in (ROOT / "django_pgqueue" / "management" / "commands").glob("q*.py")}
-    assert commands == {"qworker", "qenqueue", "qpipeline"}
+    assert commands == {"qworker", "qenqueue", "qpipeline", "qbind"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

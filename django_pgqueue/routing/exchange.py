@@ -1,0 +1,225 @@
+"""What messages are published to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.db import DataError, connections, transaction
+
+from django_pgqueue import content as contents, functions, schedule
+from django_pgqueue.conf import Options
+from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
+from django_pgqueue.functions import KnownBinding, Published, Route
+from django_pgqueue.queue import _checked_max_attempts, _checked_name, _checked_priority
+from django_pgqueue.routers import default_database
+from django_pgqueue.routing.patterns import checked_key, checked_name, checked_pattern
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from django_pgqueue.compat import AnyTask
+
+OURS = ("exchange", "routing_key")
+"""Headers that every published message gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A name to publish to, and its bindings.  Nothing is read or written before one of its methods is called.
+
+    ``database``: alias of the one that has the queue; None: that of the default backend.
+
+    >>> orders = Exchange("orders")
+    >>> orders.declare(), orders.bind("order.#", queue="audit")  # doctest: +SKIP
+    (True, True)
+    """
+
+    name: str
+    database: str | None = None
+    max_content_bytes: int = field(default=Options().max_content_bytes, kw_only=True)
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+
+    def publish(
+        self,
+        routing_key: str,
+        content: Any,
+        *,
+        headers: dict[str, Any] | None = None,
+        priority: int | None = None,
+        run_after: dt.datetime | dt.timedelta | None = None,
+    ) -> list[Published]:
+        """Enqueues one message in every queue and for every task that is bound with a matching pattern: in one
+        statement, in the caller's transaction.  Answers what was enqueued; nothing matches: nothing.
+        """
+        at, delay_ms = schedule.split(run_after=run_after)
+        published = functions.message_publish(
+            self._connection,
+            self.name,
+            checked_key(routing_key),
+            contents.encode(content, max_bytes=self.max_content_bytes),
+            headers=self._encoded(headers),
+            priority=None if priority is None else _checked_priority(priority),
+            dequeue_at=at,
+            delay_ms=delay_ms,
+        )
+        if published is None:
+            raise UnknownExchange(self._is_unknown())
+        return published
+
+    def route(self, routing_key: str) -> list[Route]:
+        """Where a message with this routing key would go."""
+        return functions.exchange_route(self._connection, self.name, checked_key(routing_key))
+
+    def declare(self) -> bool:
+        """Makes the exchange.  False: it was there."""
+        return functions.exchange_declare(self._connection, self.name)
+
+    def delete(self) -> bool:
+        """Deletes the exchange with its bindings; messages stay.  False: there was none."""
+        return functions.exchange_delete(self._connection, self.name)
+
+    def bind(
+        self,
+        pattern: str,
+        *,
+        queue: str | None = None,
+        task: AnyTask | None = None,
+        regex: bool = False,
+        priority: int | None = None,
+        max_attempts: int | None = 5,
+    ) -> bool:
+        """Binds a queue, whose consumers get raw messages, or a task.  False: it was bound so already.
+
+        ``priority`` and ``max_attempts`` are those of the messages; a task brings its own.
+        """
+        return self._declared(
+            self._binding(pattern, queue, task, regex=regex, priority=priority, max_attempts=max_attempts)
+        )
+
+    def unbind(
+        self, pattern: str, *, queue: str | None = None, task: AnyTask | None = None, regex: bool = False
+    ) -> bool:
+        """False: it was not bound."""
+        return functions.binding_delete(self._connection, self._binding(pattern, queue, task, regex=regex))
+
+    def _binding(
+        self,
+        pattern: str,
+        queue: str | None,
+        task: AnyTask | None,
+        *,
+        regex: bool,
+        priority: int | None = None,
+        max_attempts: int | None = 5,
+    ) -> KnownBinding:
+        if (queue is None) == (task is None):
+            message = "Give the queue or the task that gets the messages: a task brings its own queue."
+            raise InvalidMessage(message)
+        if task is not None:
+            return binding_of(task, self.name, pattern, regex=regex)
+        return KnownBinding(
+            exchange=self.name,
+            pattern=checked_pattern(pattern, regex=regex),
+            kind=kind(regex=regex),
+            queue=_checked_name("queue", queue) or "",
+            priority=_checked_priority(priority or 0),
+            max_attempts=_checked_max_attempts(max_attempts),
+        )
+
+    def _declared(self, binding: KnownBinding) -> bool:
+        try:
+            # What PostgreSQL refuses must not break the caller's transaction.
+            with transaction.atomic(using=self._database):
+                if self.name not in functions.exchanges(self._connection):
+                    raise UnknownExchange(self._is_unknown())
+                return functions.binding_declare(self._connection, binding)[1]
+        except DataError as error:
+            raise InvalidPattern(str(error).partition("\nCONTEXT")[0]) from error
+
+    def _encoded(self, headers: dict[str, Any] | None) -> str | None:
+        if headers is None:
+            return None
+        for name in OURS:
+            if name in headers:
+                message = f"The header {name!r} is set by the exchange: choose another name for {headers[name]!r}."
+                raise InvalidMessage(message)
+        return contents.encode(headers, max_bytes=self.max_content_bytes, what="headers")
+
+    def _is_unknown(self) -> str:
+        return (
+            f"There is no exchange {self.name!r} in the database {self._database!r}. Subscribe a task to it, or say "
+            f"declare_exchange({self.name!r}), and run manage.py qbind; or make it now: "
+            f"Exchange({self.name!r}).declare()."
+        )
+
+    @property
+    def _database(self) -> str:
+        return self.database or default_database()
+
+    @property
+    def _connection(self) -> Any:
+        return connections[self._database]
+
+
+def publish(
+    exchange: str,
+    routing_key: str,
+    content: Any,
+    *,
+    headers: dict[str, Any] | None = None,
+    priority: int | None = None,
+    run_after: dt.datetime | dt.timedelta | None = None,
+    database: str | None = None,
+) -> list[Published]:
+    """``Exchange(exchange).publish(...)``: one message for every queue and every task that wants it.
+
+    >>> publish("orders", "order.created", {"order": 7})  # doctest: +SKIP
+    [Published(id=12, queue='default', task='shop.tasks.audit')]
+    """
+    return Exchange(exchange, database).publish(
+        routing_key, content, headers=headers, priority=priority, run_after=run_after
+    )
+
+
+async def apublish(
+    exchange: str,
+    routing_key: str,
+    content: Any,
+    *,
+    headers: dict[str, Any] | None = None,
+    priority: int | None = None,
+    run_after: dt.datetime | dt.timedelta | None = None,
+    database: str | None = None,
+) -> list[Published]:
+    """``publish`` in async code."""
+    return await sync_to_async(publish)(
+        exchange,
+        routing_key,
+        content,
+        headers=headers,
+        priority=priority,
+        run_after=run_after,
+        database=database,
+    )
+
+
+def kind(*, regex: bool) -> str:
+    return "regex" if regex else "topic"
+
+
+def binding_of(task: AnyTask, exchange: str, pattern: str, *, regex: bool) -> KnownBinding:
+    """A task gets its messages as it would when somebody enqueued it."""
+    backend = task.get_backend()
+    return KnownBinding(
+        exchange=checked_name(exchange),
+        pattern=checked_pattern(pattern, regex=regex),
+        kind=kind(regex=regex),
+        queue=task.queue_name,
+        task=task.module_path,
+        priority=int(task.priority),
+        max_attempts=backend.max_attempts(task) if hasattr(backend, "max_attempts") else None,
+    )

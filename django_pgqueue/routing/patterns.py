@@ -1,0 +1,50 @@
+"""What names, routing keys and patterns may be: looked at before any SQL."""
+
+from __future__ import annotations
+
+import re
+
+from django_pgqueue.exceptions import InvalidMessage, InvalidPattern
+
+MOST_BYTES = 255
+BACK_REFERENCE = re.compile(r"\\[1-9]")
+
+
+def checked_name(name: str) -> str:
+    """The name of an exchange."""
+    if not name or not _is_short(name):
+        message = f"{name!r} can not be the name of an exchange: it is a text of 1 to {MOST_BYTES} bytes, without NUL."
+        raise InvalidMessage(message)
+    return name
+
+
+def checked_key(routing_key: str) -> str:
+    if not _is_short(routing_key):
+        message = f"{routing_key!r} can not be a routing key: it is a text of at most {MOST_BYTES} bytes, without NUL."
+        raise InvalidMessage(message)
+    return routing_key
+
+
+def checked_pattern(pattern: str, *, regex: bool) -> str:
+    """What can be said without PostgreSQL, which has the last word on regular expressions."""
+    if not _is_short(pattern):
+        message = f"{pattern!r} can not be a pattern: it is a text of at most {MOST_BYTES} bytes, without NUL."
+        raise InvalidPattern(message)
+    if regex and BACK_REFERENCE.search(pattern.replace(r"\\", "")):
+        message = f"The regular expression {pattern!r} has a back-reference, which could take for ever. Do without it."
+        raise InvalidPattern(message)
+    for word in () if regex else pattern.split("."):
+        if ("*" in word or "#" in word) and word not in ("*", "#"):
+            message = (
+                f"The topic {pattern!r} has the word {word!r}: * and # stand for whole words, between dots. "
+                "For parts of words use regex=True."
+            )
+            raise InvalidPattern(message)
+    return pattern
+
+
+def _is_short(text: object) -> bool:
+    try:
+        return isinstance(text, str) and "\x00" not in text and len(text.encode()) <= MOST_BYTES
+    except UnicodeEncodeError:
+        return False
