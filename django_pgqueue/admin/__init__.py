@@ -1,9 +1,10 @@
-"""The queue in Django's admin: what waits, what has ended, what comes again, who works."""
+"""The queue in Django's admin: what waits, what has ended, what comes again, who works, what it came to."""
 
 from django_pgqueue.admin.attempt import AttemptAdmin
+from django_pgqueue.admin.insights import InsightsAdmin
 from django_pgqueue.admin.message import MessageAdmin
 from django_pgqueue.admin.queue import QueueAdmin
 from django_pgqueue.admin.schedule import ScheduleAdmin
 from django_pgqueue.admin.worker import WorkerAdmin
 
-__all__ = ["AttemptAdmin", "MessageAdmin", "QueueAdmin", "ScheduleAdmin", "WorkerAdmin"]
+__all__ = ["AttemptAdmin", "InsightsAdmin", "MessageAdmin", "QueueAdmin", "ScheduleAdmin", "WorkerAdmin"]

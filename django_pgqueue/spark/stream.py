@@ -43,7 +43,7 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
         if self.options.starting_offset == "earliest":
-            return {"transaction": 0}
+            return {"transaction": self.options.from_transaction or 0}
         with self._connection() as connection:
             return {"transaction": horizon(connection)}
 

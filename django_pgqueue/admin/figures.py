@@ -1,0 +1,157 @@
+"""What Insights shows, computed from the rows of the report: series by hour or by day, and tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Sum
+from django.utils import timezone
+
+from django_pgqueue.histogram import merged, quantile_ms
+from django_pgqueue.models import ReportError, ReportHour, ReportQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.db.models import QuerySet
+
+STATUSES = ("succeeded", "deferred", "retried", "failed", "lost", "cancelled")
+SUMS = (*STATUSES, "enqueued", "messages", "message_attempts", "sla_misses", "run_ms")
+BY_HOUR = dt.timedelta(days=4)
+"""Longer times are shown by the day."""
+MOST_ROWS = 20_000
+LISTED = 10
+HOUR = dt.timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class Total:
+    """Rows of the report, added up."""
+
+    counts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SUMS, 0))
+    waits: list[dict[int, int]] = field(default_factory=list)
+    runs: list[dict[int, int]] = field(default_factory=list)
+    has_target: bool = False
+
+    def add(self, row: dict[str, Any]) -> None:
+        for name in SUMS:
+            self.counts[name] += row[name] or 0
+        self.has_target |= row["sla_misses"] is not None
+        self.waits.append(numbers(row["wait_histogram"]))
+        self.runs.append(numbers(row["run_histogram"]))
+
+    @property
+    def attempts(self) -> float:
+        return sum(self.counts[status] for status in STATUSES)
+
+    def wait_ms(self, share: float) -> float | None:
+        return quantile_ms(merged(self.waits), share)
+
+    def run_ms(self, share: float) -> float | None:
+        return quantile_ms(merged(self.runs), share)
+
+
+def numbers(histogram: Any) -> dict[int, int]:
+    """Of a JSON object, whose keys are text."""
+    return {int(bucket): int(count) for bucket, count in histogram.items()}
+
+
+class Figures:
+    """Of the chosen rows of the report."""
+
+    def __init__(self, chosen: QuerySet[ReportHour], queue: str | None) -> None:
+        rows: list[dict[str, Any]] = list(chosen.order_by("-hour", "-pk").values()[: MOST_ROWS + 1])  # type: ignore[arg-type]
+        self.capped = len(rows) > MOST_ROWS
+        self.rows = rows[:MOST_ROWS]
+        self.using = chosen.db
+        self.queue = queue
+        hours = [row["hour"] for row in self.rows]
+        self.first: dt.datetime | None = min(hours, default=None)
+        self.last: dt.datetime | None = max(hours, default=None)
+        self.daily = bool(hours) and max(hours) - min(hours) > BY_HOUR
+
+    @property
+    def steps(self) -> list[dt.datetime]:
+        """The hours or days of the charts, without a gap."""
+        if self.first is None or self.last is None:
+            return []
+        step, found = self.step_of(self.first), []
+        while step <= self.last:
+            found.append(step)
+            step = self._next(step)
+        return found
+
+    def step_of(self, moment: dt.datetime) -> dt.datetime:
+        local = timezone.localtime(moment)
+        return local.replace(hour=0, minute=0, second=0) if self.daily else local
+
+    def _next(self, step: dt.datetime) -> dt.datetime:
+        if not self.daily:
+            return timezone.localtime(step.astimezone(dt.UTC) + HOUR)
+        # A day of the clock change has 23 or 25 hours.
+        return self.step_of(step.replace(hour=12) + dt.timedelta(days=1))
+
+    def by_step(self) -> dict[dt.datetime, Total]:
+        found = {step: Total() for step in self.steps}
+        for row in self.rows:
+            found[self.step_of(row["hour"])].add(row)
+        return found
+
+    def by_name(self, column: str) -> list[tuple[str | None, Total]]:
+        found: dict[str | None, Total] = defaultdict(Total)
+        for row in self.rows:
+            found[row[column]].add(row)
+        return list(found.items())
+
+    def slowest(self) -> list[tuple[str | None, Total]]:
+        """The tasks by the time that 95 per cent of their attempts need."""
+        return sorted(self.by_name("task"), key=lambda named: -(named[1].run_ms(0.95) or 0))[:LISTED]
+
+    def queues(self) -> list[tuple[str | None, Total]]:
+        return sorted(self.by_name("queue"), key=lambda named: -named[1].attempts)[:LISTED]
+
+    def levels(self) -> dict[dt.datetime, dict[str, float]]:
+        """Depth and running attempts of the chosen queue, or of all of them together."""
+        found: dict[dt.datetime, dict[str, float]] = {
+            step: dict.fromkeys(("depth", "depth_max", "running", "slots"), 0.0) for step in self.steps
+        }
+        hours: dict[dt.datetime, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for row in self._within(ReportQueue.objects.values("hour", "depth", "depth_max", "running", "slots")):
+            for name in ("depth", "depth_max", "running", "slots"):
+                hours[row["hour"]][name] += row[name]
+        counted: dict[dt.datetime, int] = defaultdict(int)
+        for hour, levels in sorted(hours.items()):
+            step = self.step_of(hour)
+            counted[step] += 1
+            shown = found[step]
+            shown["depth"] = levels["depth"]
+            shown["depth_max"] = max(shown["depth_max"], levels["depth_max"])
+            shown["slots"] = max(shown["slots"], levels["slots"])
+            shown["running"] += levels["running"] / (24 if self.daily else 1)
+        return found
+
+    def errors(self) -> list[dict[str, Any]]:
+        found = self._within(ReportError.objects.values("error_class", "task"))
+        tasks = {row["task"] for row in self.rows}
+        grouped = found.annotate(total=Sum("attempts")).order_by("-total", "error_class")
+        return [row for row in grouped[: 10 * LISTED] if row["task"] in tasks][:LISTED]
+
+    def _within(self, found: Any) -> Any:
+        if self.first is None or self.last is None:
+            return found.none()
+        chosen = found.using(self.using).filter(hour__gte=self.first, hour__lte=self.last)
+        return chosen if self.queue is None else chosen.filter(queue=self.queue)
+
+
+def sums(totals: Iterable[Total]) -> Total:
+    whole = Total()
+    for total in totals:
+        for name in SUMS:
+            whole.counts[name] += total.counts[name]
+        whole.has_target |= total.has_target
+        whole.waits += total.waits
+        whole.runs += total.runs
+    return whole

@@ -1,0 +1,146 @@
+"""Insights: what the report's rows come to on the page."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.histogram import bucket
+from django_pgqueue.models import ReportError, ReportHour, ReportQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.admin.page import Element, Page, Visitor
+
+pytestmark = pytest.mark.django_db
+INSIGHTS = "/admin/pgqueue/reporthour/"
+NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+COUNTS = ("enqueued", "succeeded", "deferred", "retried", "failed", "cancelled", "lost", "messages", "message_attempts")
+
+
+def hour(
+    hours: float = 0, *, waits: dict[float, int] | None = None, runs: dict[float, int] | None = None, **more: Any
+) -> None:
+    """``waits`` and ``runs`` are milliseconds and how often."""
+    times = {
+        f"{name}_{kind}": value
+        for name, counts in (("wait", waits or {}), ("run", runs or {}))
+        for kind, value in (
+            ("histogram", {str(bucket(ms)): times for ms, times in counts.items()}),
+            ("ms", sum(ms * times for ms, times in counts.items())),
+        )
+    }
+    row = dict.fromkeys(COUNTS, 0) | {"queue": "mail", "task": "shop.tasks.send_receipt"} | times
+    ReportHour.objects.create(hour=NOON + dt.timedelta(hours=hours), **{**row, **more})
+
+
+def figures(page: Page) -> dict[str, str]:
+    [shown] = page.root.all("dl", class_="pgqueue-numbers")
+    return {div.one("dt").text: div.one("dd").text for div in shown.all("div")}
+
+
+def charts(page: Page) -> dict[str, Element]:
+    return {chart.one("strong").text: chart for chart in page.root.all("figure", class_="pgqueue-chart")}
+
+
+def titles(chart: Element) -> list[str]:
+    return [title.text for title in chart.all("title")]
+
+
+def test_hours_are_added_up_and_percentiles_are_those_of_all(root: Visitor) -> None:
+    hour(0, succeeded=98, failed=2, messages=100, message_attempts=150, enqueued=120, waits={10: 98}, runs={100: 98})
+    hour(
+        1, succeeded=100, messages=100, message_attempts=100, waits={1000: 2}, runs={100: 100}, task="shop.tasks.other"
+    )
+    found = figures(root.open(INSIGHTS))
+    assert found["enqueued"] == "120"
+    assert found["finished attempts"] == "200"
+    assert found["failed"] == "1.0%"
+    assert found["attempts a message"] == "1.25"
+    assert found["waited (p95)"] == "10.1 ms"
+    assert "started too late" not in found
+
+
+def test_each_hour_has_its_bar_and_hours_without_a_row_are_gaps(root: Visitor) -> None:
+    hour(0, succeeded=5, waits={10: 5})
+    hour(3, failed=1)
+    shown = charts(root.open(INSIGHTS))
+    assert titles(shown["Throughput"]) == ["Mar 1 12:00: 5 succeeded", "Mar 1 15:00: 1 failed", *zeros(4)]
+    assert titles(shown["Waiting time"]) == [f"Mar 1 12:00: 10.1 ms {name}" for name in ("p50", "p95", "p99")]
+
+
+def zeros(hours: int) -> list[str]:
+    return [f"Mar 1 {12 + number}:00: 0 enqueued" for number in range(hours)]
+
+
+def test_a_longer_time_is_shown_by_the_day(root: Visitor) -> None:
+    for hours in (0, 1, 5 * 24):
+        hour(hours, succeeded=5)
+    bars = [title for title in titles(charts(root.open(INSIGHTS))["Throughput"]) if "succeeded" in title]
+    assert bars == ["Mar 1: 10 succeeded", "Mar 6: 5 succeeded"]
+
+
+def test_the_last_seven_days_are_shown_unless_a_range_is_chosen(root: Visitor) -> None:
+    hour(0, succeeded=5)
+    hour(24 * 30, succeeded=7)
+    page = root.open(INSIGHTS)
+    assert figures(page)["finished attempts"] == "7"
+    assert "last seven days" in page.root.text
+    chosen = root.open(f"{INSIGHTS}?hour__range__gte_0=2026-03-01&hour__range__lte_0=2026-03-01")
+    assert figures(chosen)["finished attempts"] == "5"
+
+
+def test_a_queue_is_chosen_for_the_backlog_as_well(root: Visitor) -> None:
+    hour(0, succeeded=5)
+    hour(0, succeeded=7, queue="slow")
+    for queue, depth in (("mail", 3), ("slow", 40)):
+        ReportQueue.objects.create(
+            hour=NOON, queue=queue, depth=depth, depth_max=depth * 2, running=1.5, running_max=2, slots=4
+        )
+    assert titles(charts(root.open(INSIGHTS))["Backlog"]) == [
+        "Mar 1 12:00: 86 most at a time",
+        "Mar 1 12:00: 43 at the end",
+    ]
+    shown = charts(root.open(f"{INSIGHTS}?queue=slow"))
+    assert titles(shown["Backlog"])[1] == "Mar 1 12:00: 40 at the end"
+    assert titles(shown["Running"])[0] == "Mar 1 12:00: 1.5 on average"
+
+
+def test_tables_name_queues_slow_tasks_and_errors(root: Visitor) -> None:
+    hour(0, succeeded=5, runs={10: 5})
+    hour(0, failed=2, messages=2, runs={60_000: 2}, task="shop.tasks.monthly_report", sla_misses=1)
+    ReportError.objects.create(
+        hour=NOON, queue="mail", task="shop.tasks.monthly_report", error_class="builtins.<b>Error", attempts=2
+    )
+    page = root.open(INSIGHTS)
+    queues, slowest, errors = (
+        [[cell.text for cell in row.children if not isinstance(cell, str)] for row in table.one("tbody").all("tr")]
+        for table in page.root.all("table", class_="pgqueue-table")
+    )
+    assert [row[0] for row in slowest] == ["shop.tasks.monthly_report", "shop.tasks.send_receipt"]
+    assert queues[0][:3] == ["mail", "7", "100.0%"]
+    assert queues[0][-1] == "1"
+    assert errors == [["builtins.<b>Error", "shop.tasks.monthly_report", "2"]]
+    assert figures(page)["started too late"] == "14.3%"
+
+
+def test_without_a_report_the_page_says_how_to_get_one(root: Visitor) -> None:
+    assert "qpipeline report" in root.open(INSIGHTS).root.text
+
+
+def test_only_who_may_view_insights_sees_them(visitor: Callable[..., Visitor]) -> None:
+    assert visitor("view_message").client.get(INSIGHTS).status_code == 403
+    assert visitor("view_reporthour").client.get(INSIGHTS).status_code == 200
+
+
+def test_the_page_asks_the_same_number_of_queries_however_many_rows(
+    root: Visitor, django_assert_max_num_queries: Any
+) -> None:
+    for hours in range(30):
+        hour(hours, succeeded=1, task=f"t{hours % 7}", queue=f"q{hours % 3}")
+    root.open(INSIGHTS)
+    with django_assert_max_num_queries(22):
+        root.open(INSIGHTS)
