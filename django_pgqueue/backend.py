@@ -88,13 +88,10 @@ class PgQueueBackend(BaseTaskBackend):
         if after:
             policy = getattr(task, "after_policy", "finished")
             return functions.message_create_after(connection, after, text, policy=policy, **columns), True
-        key = unique.key_of(task, call)
-        if key is None:
+        held = unique.columns_of(task, call)
+        if not held:
             return functions.message_create(connection, text, **columns), True
-        until_started = getattr(task, "unique_until", "finished") == "started"
-        return functions.message_create_unique(
-            connection, key, text, on_conflict=unique.policy_of(task), until_started=until_started, **columns
-        )
+        return functions.message_create_unique(connection, content=text, **held, **columns)
 
     def _holder(self, task: AnyTask, message_id: int) -> AnyTaskResult:
         """The result of the message that holds the unique key."""

@@ -159,12 +159,7 @@ class Bulk:
 
     def _own_columns(self, item: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         columns = dict(self._columns_of_call(item) if isinstance(item, Call) else self.columns)
-        key = unique.key_of(self.task, arguments)
-        if key is not None:
-            until_started = getattr(self.task, "unique_until", "finished") == "started"
-            columns |= {"unique_key": key, "on_conflict": unique.policy_of(self.task)}
-            columns |= {"until_started": until_started}
-        return columns
+        return columns | unique.columns_of(self.task, arguments)
 
     def _columns_of_call(self, call: Call) -> dict[str, Any]:
         if call.channel is not None and not content.is_name(call.channel):

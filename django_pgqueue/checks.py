@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +12,7 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.module_loading import import_string
 
-from django_pgqueue import content, retry
+from django_pgqueue import content, declarations, registry, retry
 from django_pgqueue.apps import PgQueueConfig
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
@@ -202,6 +203,24 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
             )
         )
     return found
+
+
+@checks.register(checks.Tags.compatibility)
+def check_schedules(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Looks for names that two declared schedules share."""
+    databases = sorted(_databases())
+    if databases:
+        with suppress(Exception):  # of a module that can not be imported the worker says so, and migrate must still run
+            registry.autodiscover()
+    return [
+        checks.Error(
+            f"The schedule {name!r} is declared {len(paths)} times, by {' and by '.join(paths)}: only one would run.",
+            hint="Give each a name of its own: cron(..., name=...) or every(..., name=...).",
+            id="pgqueue.E008",
+        )
+        for database in databases
+        for name, paths in declarations.clashes(database).items()
+    ]
 
 
 @checks.register(checks.Tags.database)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue import content, functions, schedule
+from django_pgqueue import content, declarations, functions, registry, schedule
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
-from django_pgqueue.exceptions import InvalidMessage, InvalidSchedule
+from django_pgqueue.exceptions import DuplicateMessage, InvalidMessage, InvalidSchedule
 from django_pgqueue.recurrence import Rule
 from django_pgqueue.routers import default_database
 
@@ -68,18 +68,31 @@ def resume_schedule(name: str, *, database: str | None = None) -> bool:
 
 
 def run_schedule(name: str, *, database: str | None = None) -> int:
-    """Enqueues the job of a schedule now, beside its slots, and answers the id of its message."""
-    message_id = functions.schedule_run(_connection(database), _known(name, database).name)
-    assert message_id is not None  # noqa: S101 -- it is known
+    """Enqueues the job of a schedule now, beside its slots, and answers the id of its message.
+
+    Where another message holds the unique key of the task it is as with ``enqueue``: the id is that one's, or
+    ``DuplicateMessage`` is raised.
+    """
+    connection, known = _connection(database), _known(name, database)
+    ran = functions.schedule_run(connection, name, **declarations.key_of(connection, known))
+    if ran is None:
+        raise _unknown(name)
+    message_id, new = ran
+    if not new and getattr(registry.find(known.task), "on_conflict", "keep") == "raise":
+        message = f"{known.task} is already enqueued: message {message_id} holds its unique key."
+        raise DuplicateMessage(message, existing_id=message_id)
     return message_id
 
 
 def _known(name: str, database: str | None) -> functions.KnownSchedule:
     found, _ = functions.schedules(_connection(database), [name])
     if not found:
-        message = f"There is no schedule {name!r}. Workers make those of the project's code when they start."
-        raise InvalidSchedule(message)
+        raise _unknown(name)
     return found[0]
+
+
+def _unknown(name: str) -> InvalidSchedule:
+    return InvalidSchedule(f"There is no schedule {name!r}. Workers make those of the project's code when they start.")
 
 
 def _connection(database: str | None, result: AnyTaskResult | str | int | None = None) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import registry
+from django_pgqueue import functions, registry, unique
 from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,25 +33,56 @@ class Declaration:
 def declarations(database: str) -> dict[str, Declaration]:
     """Those of the tasks whose queue is in ``database``, by name, from the modules that have been imported."""
     found: dict[str, Declaration] = {}
+    for one in _declared(database):
+        if one.name in found:
+            first, other = found[one.name].task.module_path, one.task.module_path
+            logger.error("schedule name=%s is declared by %s and by %s: %s counts", one.name, first, other, first)
+        else:
+            found[one.name] = one
+    return found
+
+
+def clashes(database: str) -> dict[str, list[str]]:
+    """The names that are declared more than once, with the paths of the tasks that do."""
+    found: dict[str, list[str]] = {}
+    for one in _declared(database):
+        found.setdefault(one.name, []).append(one.task.module_path)
+    return {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
+def key_of(connection: functions.Connection, schedule: functions.KnownSchedule) -> dict[str, Any]:
+    """How a message of a schedule holds the unique key of its task, as arguments of the SQL.
+
+    It is made when it is needed: who made the schedule by hand, or with other code, knew another key.
+    """
+    try:
+        task = registry.find(schedule.task)
+    except UnknownTask:
+        return {}  # its message will say so
+    if getattr(task, "unique_key", None) is None:
+        return {}
+    try:
+        return unique.columns_of(task, json.loads(functions.schedule_content(connection, schedule.name) or "{}"))
+    except InvalidTask as error:
+        raise InvalidSchedule(str(error)) from error
+    except Exception as error:  # whatever a project's own function does
+        message = f"The unique_key of {schedule.task} can not be made: {type(error).__name__}: {error}."
+        raise InvalidSchedule(message) from error
+
+
+def _declared(database: str) -> Iterator[Declaration]:
     for task in registry.scheduled():
         backend = task.get_backend()
         if not isinstance(backend, PgQueueBackend) or backend.settings.database != database:
             continue
         for name, recurrence in _named(task):
-            if name in found:
-                other = found[name].task.module_path
-                logger.error(
-                    "schedule name=%s is declared by %s and by %s: %s counts", name, other, task.module_path, other
-                )
-                continue
-            found[name] = Declaration(
+            yield Declaration(
                 name=name,
                 task=task,
                 recurrence=recurrence,
                 max_attempts=backend.max_attempts(task),
                 max_content_bytes=backend.settings.max_content_bytes,
             )
-    return found
 
 
 def _named(task: AnyTask) -> Iterator[tuple[str, Recurrence]]:

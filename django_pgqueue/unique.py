@@ -33,6 +33,15 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> str | None:
     return f"{task.module_path}:{key}"
 
 
+def columns_of(task: AnyTask, call: dict[str, Any]) -> dict[str, Any]:
+    """How the message of a call holds its key, as arguments of the SQL.  Empty where it has none."""
+    key = key_of(task, call)
+    if key is None:
+        return {}
+    until_started = getattr(task, "unique_until", "finished") == "started"
+    return {"unique_key": key, "on_conflict": policy_of(task), "until_started": until_started}
+
+
 def policy_of(task: AnyTask) -> str:
     """What the SQL is told: it keeps what is there, and Python raises."""
     on_conflict: str = getattr(task, "on_conflict", "keep")

@@ -50,6 +50,7 @@ begin;
 \ir pgqueue_attempt_enqueue.sql
 \ir pgqueue_schedule_declare.sql
 \ir pgqueue_schedule_fire.sql
+\ir pgqueue_schedule_prune.sql
 \ir pgqueue_staged_enqueue.sql
 \ir pgqueue_staged_discard.sql
 \ir pgqueue_exchange_declare.sql

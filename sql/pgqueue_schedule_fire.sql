@@ -2,23 +2,35 @@ create or replace function pgqueue_schedule_fire(
     p_name text,
     p_slots bigint[],
     p_expected_at bigint,
-    p_next_at bigint
+    p_next_at bigint,
+    p_unique_key text default null,
+    p_on_conflict text default 'keep',
+    p_until_started boolean default false
 ) returns setof bigint
 language plpgsql
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
+set lock_timeout = '50ms'
 as $$
--- Enqueues a message for each slot (epoch ms) of a schedule that has not been used, and answers their ids.  next_at goes
--- on from p_expected_at to p_next_at; where it is not there any more somebody else was faster and nothing happens.
+-- Enqueues a message for each slot (epoch ms) of a schedule that has not been used, and answers the ids of those that
+-- are new.  next_at goes on from p_expected_at to p_next_at; where it is not there any more somebody else was faster and
+-- nothing happens.  With p_unique_key the messages go through pgqueue_message_create_unique: a slot that meets one that
+-- holds the key is used all the same, and counts for that one.
 -- Everybody may call this at the same time: each (name, slot) is enqueued at most once, by the primary key of
--- pgqueue_schedule_slot, even if next_at is put back by hand (by no more than 90 days: older slots are forgotten).
--- Locks one row of pgqueue_schedule, without waiting for it; writes pgqueue_schedule_slot and pgqueue_message.
+-- pgqueue_schedule_slot, even if next_at is put back by hand.  Slots are remembered for 90 days, and of an interval the
+-- last 10,000 at most: no further back may next_at be put.
+-- Locks one row of pgqueue_schedule, without waiting for it; writes pgqueue_schedule_slot and pgqueue_message.  A key
+-- that some transaction is just about to take is not waited for longer than lock_timeout: then nothing happens, and the
+-- slot is fired the next time.
 declare
     v_schedule pgqueue_schedule;
     v_slot bigint;
     v_message_id bigint;
+    v_created boolean;
+    v_ids bigint[] := '{}';
+    v_kept_ms bigint;
 begin
     select s.* into v_schedule
     from pgqueue_schedule s
@@ -28,20 +40,39 @@ begin
         return;
     end if;
 
-    foreach v_slot in array p_slots loop
-        insert into pgqueue_schedule_slot (name, slot_at) values (p_name, v_slot) on conflict do nothing;
-        continue when not found;
-        v_message_id := pgqueue_message_create(
-            v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_slot,
-            p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
-            p_max_attempts => v_schedule.max_attempts);
-        update pgqueue_schedule_slot l set message_id = v_message_id where l.name = p_name and l.slot_at = v_slot;
-        return next v_message_id;
-    end loop;
+    begin
+        foreach v_slot in array p_slots loop
+            insert into pgqueue_schedule_slot (name, slot_at) values (p_name, v_slot) on conflict do nothing;
+            continue when not found;
+            if p_unique_key is null then
+                v_created := true;
+                v_message_id := pgqueue_message_create(
+                    v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_slot,
+                    p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
+                    p_max_attempts => v_schedule.max_attempts);
+            else
+                select u.p_id, u.p_created into v_message_id, v_created
+                from pgqueue_message_create_unique(
+                    p_unique_key, v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_slot,
+                    p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
+                    p_max_attempts => v_schedule.max_attempts, p_on_conflict => p_on_conflict,
+                    p_until_started => p_until_started) as u;
+            end if;
+            update pgqueue_schedule_slot l set message_id = v_message_id where l.name = p_name and l.slot_at = v_slot;
+            if v_created then
+                v_ids := v_ids || v_message_id;
+            end if;
+        end loop;
+    exception
+        when lock_not_available then
+            return;
+    end;
 
     update pgqueue_schedule s set next_at = p_next_at where s.name = p_name;
-    -- Slots that long before are not asked for again.  Not by the clock: catching up may itself be about old slots.
+    -- Not by the clock: catching up may itself be about old slots.
+    v_kept_ms := 10000 * least(coalesce(v_schedule.interval_ms, 777600), 777600);
     delete from pgqueue_schedule_slot l
-    where l.name = p_name and l.slot_at < greatest(p_expected_at, -9223372029078775808) - 90 * 86400000::bigint;
+    where l.name = p_name and l.slot_at < greatest(p_expected_at, v_kept_ms - 1 - 9223372036854775807) - v_kept_ms;
+    return query select unnest(v_ids);
 end
 $$;

@@ -6,19 +6,18 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
-from django.db import connections
 from django.db.models import BigIntegerField, Func, Q
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from django_pgqueue import control, functions, registry
+from django_pgqueue import control, registry
 from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias, now, once, url
 from django_pgqueue.admin.expressions import Moment, Pretty
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, may_see_content
 from django_pgqueue.admin.schedule_form import ScheduleForm
 from django_pgqueue.declarations import declarations
-from django_pgqueue.exceptions import InvalidSchedule
+from django_pgqueue.exceptions import DuplicateMessage, InvalidSchedule
 from django_pgqueue.fields import EpochField
 from django_pgqueue.models import Schedule
 from django_pgqueue.recurrence import ON_TIME, Rule, zone
@@ -264,10 +263,12 @@ class ScheduleAdmin(ReadOnlyAdmin):
         """Beside the slots, which stay as they are."""
         made: list[int] = []
         for name in self._chosen(queryset):
-            message_id = functions.schedule_run(connections[alias()], name)
-            if message_id is not None:
-                made.append(message_id)
-                log.written(request, Schedule, [name], f"Run now: message {message_id}.")
+            try:
+                made.append(control.run_schedule(name, database=alias()))
+            except (InvalidSchedule, DuplicateMessage) as error:
+                self.message_user(request, f"Schedule {name}: {error}", messages.ERROR)
+            else:
+                log.written(request, Schedule, [name], f"Run now: message {made[-1]}.")
         links = format_html_join(", ", '<a href="{}">{}</a>', ((url("message_change", pk), str(pk)) for pk in made))
         if made:
             self.message_user(request, format_html("Enqueued {}: {}.", actions.count(made), links), messages.SUCCESS)

@@ -57,9 +57,11 @@ from django_pgqueue.functions.message import (
 from django_pgqueue.functions.queue import message_queues, queue_pause, queue_resume
 from django_pgqueue.functions.schedule import (
     KnownSchedule,
+    schedule_content,
     schedule_declare,
     schedule_fire,
     schedule_pause,
+    schedule_prune,
     schedule_resume,
     schedule_run,
     schedules,
@@ -114,9 +116,11 @@ __all__ = [
     "now",
     "queue_pause",
     "queue_resume",
+    "schedule_content",
     "schedule_declare",
     "schedule_fire",
     "schedule_pause",
+    "schedule_prune",
     "schedule_resume",
     "schedule_run",
     "schedules",

@@ -69,13 +69,21 @@ def schedule_declare(
 
 
 def schedule_fire(
-    connection: Connection, name: str, *, slots: Sequence[int], expected_at: int, next_at: int
+    connection: Connection,
+    name: str,
+    *,
+    slots: Sequence[int],
+    expected_at: int,
+    next_at: int,
+    unique_key: str | None = None,
+    on_conflict: str = "keep",
+    until_started: bool = False,
 ) -> list[int]:
-    """Enqueues a message for each slot that was not used, and answers their ids."""
+    """Enqueues a message for each slot that was not used, and answers the ids of those that are new."""
     fired = answered_ids(
         connection,
-        "select pgqueue_schedule_fire(%s, %s::bigint[], %s::bigint, %s::bigint)",
-        (name, list(slots), expected_at, next_at),
+        "select pgqueue_schedule_fire(%s, %s::bigint[], %s::bigint, %s::bigint, %s, %s, %s)",
+        (name, list(slots), expected_at, next_at, unique_key, on_conflict, until_started),
     )
     return sorted(fired)
 
@@ -102,17 +110,48 @@ def schedule_resume(connection: Connection, name: str, *, next_at: int) -> bool:
         return bool(cursor.rowcount)
 
 
-RUN_SCHEDULE = """
+RUN = """
 select pgqueue_message_create(
     s.content, s.queue, s.task, s.priority, p_headers => jsonb_build_object('schedule', s.name),
-    p_max_attempts => s.max_attempts)
+    p_max_attempts => s.max_attempts), true
 from pgqueue_schedule s where s.name = %s
+"""
+RUN_UNIQUE = """
+select u.p_id, u.p_created
+from pgqueue_schedule s
+cross join lateral pgqueue_message_create_unique(
+    %s, s.content, s.queue, s.task, s.priority, p_headers => jsonb_build_object('schedule', s.name),
+    p_max_attempts => s.max_attempts, p_on_conflict => %s, p_until_started => %s) as u
+where s.name = %s
 """
 
 
-def schedule_run(connection: Connection, name: str) -> int | None:
-    """Enqueues the message of a schedule now, beside its slots, and answers its id."""
+def schedule_run(
+    connection: Connection,
+    name: str,
+    *,
+    unique_key: str | None = None,
+    on_conflict: str = "keep",
+    until_started: bool = False,
+) -> tuple[int, bool] | None:
+    """Enqueues the message of a schedule now, beside its slots: the id, perhaps that of who holds the key."""
+    held = () if unique_key is None else (unique_key, on_conflict, until_started)
     with connection.cursor() as cursor:
-        cursor.execute(RUN_SCHEDULE, (name,))
+        cursor.execute(RUN_UNIQUE if held else RUN, (*held, name))
+        found: tuple[int, bool] | None = cursor.fetchone()
+        return found
+
+
+def schedule_content(connection: Connection, name: str) -> str | None:
+    """The content of its messages, as JSON."""
+    with connection.cursor() as cursor:
+        cursor.execute("select s.content::text from pgqueue_schedule s where s.name = %s", (name,))
         row = cursor.fetchone()
-        return None if row is None else int(row[0])
+        return None if row is None else str(row[0])
+
+
+def schedule_prune(connection: Connection) -> int:
+    """Forgets the used slots of schedules that were deleted, and answers how many."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_schedule_prune()")
+        return int(cursor.fetchone()[0])

@@ -335,6 +335,7 @@ class Migration(migrations.Migration):
         run("pgqueue_attempt_enqueue"),
         run("pgqueue_schedule_declare"),
         run("pgqueue_schedule_fire"),
+        run("pgqueue_schedule_prune"),
         run("pgqueue_staged_enqueue"),
         run("pgqueue_staged_discard"),
         run("pgqueue_exchange_declare"),

@@ -265,6 +265,7 @@ class Consumer:
         if time.monotonic() >= self.next_maintenance:
             self.next_maintenance = time.monotonic() + MAINTAIN_EVERY_SECONDS
             functions.attempt_maintain(self.connection, days_kept=self.settings.history_days)
+            functions.schedule_prune(self.connection)
 
     def _schedule_if_due(self) -> None:
         if self.stop_by is None and self.scheduler.look_if_due(self.connection):

@@ -50,15 +50,15 @@ def noon(clock: Clock) -> Clock:
 
 
 @pytest.fixture
-def code(monkeypatch: pytest.MonkeyPatch, noon: Clock) -> Iterator[Callable[[Any], None]]:
+def code(monkeypatch: pytest.MonkeyPatch, noon: Clock) -> Iterator[Callable[..., None]]:
     """Sets what the project's code declares, and lets a worker find it."""
 
-    def declare(schedule: Any) -> None:
+    def declare(schedule: Any, **options: Any) -> None:
         def make() -> None: ...
 
         make.__module__, make.__qualname__ = "reports.tasks", "make"
         module = ModuleType("reports.tasks")
-        module.make = task(make, schedule=schedule)  # type: ignore[attr-defined]
+        module.make = task(make, schedule=schedule, **options)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "reports.tasks", module)
         registry.find.cache_clear()
         Scheduler("default").look_if_due(connection)
@@ -304,6 +304,17 @@ def test_pause_resume_and_run_now(root: Visitor, code: Callable[[Any], None], no
     assert said == f"Enqueued 1 message: {message.pk}."
     assert (message.task, message.headers) == (REMIND, {"schedule": "daily"})
     assert list(Schedule.objects.order_by("name").values("name", "next_at", "paused_at")) == list(before)
+
+
+def test_run_now_names_the_message_that_holds_the_key_where_the_task_refuses_a_second_one(
+    root: Visitor, code: Callable[..., None], noon: Clock
+) -> None:
+    code(every(HOUR, name="hourly"), unique_key="k", on_conflict="raise")
+    Scheduler("default").look_if_due(connection)
+    act(root, "run_now", "hourly")
+    [said] = act(root, "run_now", "hourly").said
+    assert said.startswith("Schedule hourly:")
+    assert f"message {Message.objects.get().pk} holds its unique key" in said
 
 
 def test_a_schedule_that_can_not_be_resumed_says_why(root: Visitor, noon: Clock) -> None:

@@ -14,8 +14,8 @@ import pytest
 from django.db import connection
 from psycopg.types.json import Jsonb
 
-from django_pgqueue import control, registry
-from django_pgqueue.exceptions import InvalidSchedule
+from django_pgqueue import checks, control, registry
+from django_pgqueue.exceptions import DuplicateMessage, InvalidSchedule
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.recurrence import MOST_SLOTS, cron, every
@@ -520,3 +520,133 @@ def test_json_of_a_schedule_made_by_hand_is_the_message_s_own_affair(queue: Queu
     by_hand()
     session.rows("update pgqueue_schedule set content = %s", Jsonb({"args": 5}))
     assert [message.content for message in queue.look()] == [{"args": 5}]
+
+
+# Unique keys
+
+
+def test_a_task_with_a_key_is_enqueued_once_while_its_key_is_held(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(HOUR, args=["a"]), unique_key=True)
+    queue.look()
+    queue.move_to(NINE + HOUR)
+    [message] = queue.look()
+    module = sys.modules["reports.tasks"]
+    assert module.make.enqueue("a").id == str(message.pk), "it is the key of an enqueue"
+    queue.move_to(NINE + 2 * HOUR)
+    assert queue.look() == []
+    assert row().next_at == NINE + 3 * HOUR, "the slot counts as used"
+    assert control.cancel(message.pk) == "cancelled"
+    queue.move_to(NINE + 3 * HOUR)
+    assert len(queue.look()) == 1
+
+
+def test_the_key_and_the_policy_are_those_of_the_task(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(
+        every(HOUR, args=["a"]), unique_key=lambda word: f"key {word}", on_conflict="replace", unique_until="started"
+    )
+    queue.look()
+    module = sys.modules["reports.tasks"]
+    other = module.make.using(run_after=DAY, priority=50).enqueue("a")
+    queue.move_to(NINE + HOUR)
+    assert queue.look() == []
+    message = Message.objects.get(pk=other.id)
+    assert (message.unique_key, message.unique_until_started) == ("reports.tasks.make:key a", True)
+    assert (message.dequeue_at, message.priority) == (NINE + HOUR, 0)
+    assert names([message]) == ["reports.tasks.make"]
+
+
+def test_raise_has_nobody_to_raise_to_and_keeps(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(HOUR), unique_key="k", on_conflict="raise")
+    queue.look()
+    queue.move_to(NINE + HOUR)
+    assert len(queue.look()) == 1
+    queue.move_to(NINE + 2 * HOUR)
+    assert queue.look() == []
+    assert row().next_at == NINE + 3 * HOUR
+    with pytest.raises(DuplicateMessage) as refused:
+        control.run_schedule("reports.tasks.make")
+    assert refused.value.existing_id == Message.objects.get().pk
+
+
+def test_run_now_is_an_enqueue_with_the_key(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(HOUR), unique_key="k")
+    queue.look()
+    message_id = control.run_schedule("reports.tasks.make")
+    assert control.run_schedule("reports.tasks.make") == message_id
+    assert Message.objects.get().unique_key == "reports.tasks.make:k"
+
+
+def test_a_schedule_made_by_hand_has_the_key_of_its_task_too(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(unique_key=True)
+    by_hand(task="reports.tasks.make")
+    by_hand("another", task="reports.tasks.make")
+    assert len(queue.look()) == 1, "two schedules, and the same call"
+    assert set(Schedule.objects.values_list("next_at", flat=True)) == {NINE + HOUR}
+
+
+def test_with_all_that_was_missed_a_key_still_makes_one_message(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(HOUR, catch_up="all"), unique_key="k")
+    queue.look()
+    queue.move_to(NINE + 5 * HOUR)
+    assert len(queue.look()) == 1
+    with connection.cursor() as cursor:
+        cursor.execute("select count(*), count(distinct message_id) from pgqueue_schedule_slot")
+        assert cursor.fetchone() == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (lambda word: word.nothing, "unique_key of reports.tasks.make can not be made: AttributeError"),
+        (lambda _: 7, "unique_key of reports.tasks.make is 7"),
+    ],
+)
+def test_a_key_that_can_not_be_made_pauses_the_schedule_with_a_line(
+    queue: Queue, declare: Callable[..., None], caplog: pytest.LogCaptureFixture, key: Any, says: str
+) -> None:
+    declare(every(HOUR, args=["a"]), unique_key=key)
+    queue.look()
+    queue.move_to(NINE + HOUR)
+    assert queue.look() == []
+    assert row().paused_at is not None
+    assert says in caplog.text
+
+
+# Names
+
+
+def test_two_declarations_of_one_name_are_an_error_that_names_both(
+    declare: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare((every(HOUR, name="nightly"), every(DAY), every(MINUTE, name="own")))
+    assert checks.check_schedules(None) == []
+
+    def send_all() -> None: ...
+
+    send_all.__module__, send_all.__qualname__ = "letters.tasks", "send_all"
+    module = ModuleType("letters.tasks")
+    module.send_all = task(send_all, schedule=cron("0 2 * * *", name="nightly"))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "letters.tasks", module)
+    [error] = checks.check_schedules(None)
+    assert error.id == "pgqueue.E008"
+    assert "'nightly' is declared 2 times, by letters.tasks.send_all and by reports.tasks.make" in error.msg
+    assert "name=" in (error.hint or "")
+
+
+def test_a_module_of_tasks_that_can_not_be_imported_does_not_stop_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise SyntaxError
+
+    monkeypatch.setattr(registry, "autodiscover", broken)
+    assert checks.check_schedules(None) == []
+
+
+# What is left of deleted ones
+
+
+def test_a_worker_forgets_the_slots_of_deleted_schedules(start: Start, session: Session) -> None:
+    session.rows("insert into pgqueue_schedule_slot (name, slot_at) values ('deleted', 1)")
+    run(start, soon={"every_ms": 100})
+    wait_until(
+        lambda: session.rows("select distinct name from pgqueue_schedule_slot") == [("soon",)], "they are forgotten"
+    )

@@ -34,9 +34,9 @@ def make(session: Session, name: str = "report", **parameters: Any) -> None:
 
 
 def fire(
-    session: Session, *slots: int, name: str = "report", expected: int = NOON, then: int = NOON + HOUR
+    session: Session, *slots: int, name: str = "report", expected: int = NOON, then: int = NOON + HOUR, **key: Any
 ) -> list[int]:
-    return session.ids("pgqueue_schedule_fire", name=name, slots=list(slots), expected_at=expected, next_at=then)
+    return session.ids("pgqueue_schedule_fire", name=name, slots=list(slots), expected_at=expected, next_at=then, **key)
 
 
 def next_at(session: Session, name: str = "report") -> int:
@@ -110,6 +110,68 @@ def test_slots_of_long_ago_are_forgotten(session: Session) -> None:
     assert [slot for slot, _ in used(session)] == [NOON, NOON, NOON + HOUR, later]
     fire(session, later + 1, expected=later + 1, then=later + 2)
     assert [slot for slot, _ in used(session)] == [NOON, NOON + HOUR, later, later + 1], "one is the other's"
+
+
+def test_of_a_short_interval_the_last_ten_thousand_are_remembered(session: Session) -> None:
+    make(session, interval_ms=1000)
+    fire(session, NOON)
+    later = NOON + 10_000 * 1000
+    fire(session, later, expected=NOON + HOUR, then=later + 1000)
+    fire(session, later + 1000, expected=later + 1000, then=later + 2000)
+    assert [slot for slot, _ in used(session)] == [later, later + 1000]
+
+
+# Unique keys
+
+
+def test_with_a_key_a_slot_makes_one_message_while_the_key_is_held(session: Session) -> None:
+    make(session, next_at=NOON - HOUR)
+    [first] = fire(session, NOON - HOUR, NOON, expected=NOON - HOUR, then=NOON + HOUR, unique_key="k")
+    assert used(session) == [(NOON - HOUR, first), (NOON, first)], "both slots count"
+    assert fire(session, NOON + HOUR, expected=NOON + HOUR, then=NOON + 2 * HOUR, unique_key="k") == []
+    assert next_at(session) == NOON + 2 * HOUR
+    [message] = session.messages()
+    assert (message.id, message.unique_key, message.dequeue_at) == (first, "k", NOON - HOUR)
+    assert message.headers == {"schedule": "report", "slot": NOON - HOUR}
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "content", "at", "headers"),
+    [
+        ("keep", "by hand", NOON + DAY, None),
+        ("debounce", "by hand", NOON, None),
+        ("replace", {"args": [], "kwargs": {}}, NOON, {"schedule": "report", "slot": NOON}),
+    ],
+)
+def test_who_waits_with_the_key_is_treated_as_the_policy_says(
+    session: Session, on_conflict: str, content: Any, at: int, headers: Any
+) -> None:
+    make(session)
+    [row] = session.call("pgqueue_message_create_unique", unique_key="k", content="by hand", dequeue_at=NOON + DAY)
+    assert fire(session, NOON, unique_key="k", on_conflict=on_conflict) == []
+    [message] = session.messages()
+    assert (message.id, message.content, message.dequeue_at, message.headers) == (row.p_id, content, at, headers)
+    assert used(session) == [(NOON, row.p_id)]
+
+
+def test_until_started_a_slot_is_enqueued_beside_the_message_that_runs(session: Session) -> None:
+    make(session)
+    fire(session, NOON, unique_key="k", until_started=True)
+    session.take(tasks=True)
+    assert len(fire(session, NOON + HOUR, expected=NOON + HOUR, unique_key="k", until_started=True)) == 1
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_key_that_is_just_being_taken_is_not_waited_for_and_the_slot_stays(connect: Connect, commits: bool) -> None:
+    worker, producer = connect(), connect(autocommit=False)
+    make(worker)
+    producer.call("pgqueue_message_create_unique", unique_key="k", content="by hand")
+    worker.rows("set statement_timeout = '5s'")
+    assert fire(worker, NOON, unique_key="k") == []
+    assert (used(worker), next_at(worker), worker.one("show lock_timeout")) == ([], NOON, "0")
+    producer.commit() if commits else producer.rollback()
+    assert len(fire(worker, NOON, unique_key="k")) == (0 if commits else 1)
+    assert (len(used(worker)), next_at(worker)) == (1, NOON + HOUR)
 
 
 @pytest.mark.parametrize("extreme", [-(2**63), 2**63 - 1])

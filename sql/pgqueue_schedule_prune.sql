@@ -1,0 +1,29 @@
+create or replace function pgqueue_schedule_prune() returns integer
+language sql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Forgets the used slots of schedules that were deleted, and answers how many.  (Those of a living one that are old
+    -- go when it is fired.)  Any number of workers may call it: rows that somebody else removes are passed over.
+    -- Writes pgqueue_schedule_slot; finds the names by one index probe each, however many slots they have.
+    with recursive used as (
+        (select l.name from pgqueue_schedule_slot l order by l.name limit 1)
+        union all
+        select (select l.name from pgqueue_schedule_slot l where l.name > u.name order by l.name limit 1)
+        from used u
+        where u.name is not null
+    ),
+    forgotten as (
+        delete from pgqueue_schedule_slot l
+        where l.ctid = any (array(
+            select d.ctid from pgqueue_schedule_slot d
+            where d.name = any (array(
+                select u.name from used u
+                where u.name is not null and not exists (select from pgqueue_schedule s where s.name = u.name)))
+            for update skip locked))
+        returning l.name
+    )
+    select count(*)::integer from forgotten
+$$;
