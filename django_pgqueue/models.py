@@ -128,6 +128,16 @@ class QueueState(models.Model):
         return self.name
 
 
+class Overview(QueueState):
+    """The overview in the admin: a page with a permission of its own, and no table."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        verbose_name = "overview"
+        verbose_name_plural = "overview"
+
+
 class Schedule(models.Model):
     """What is enqueued again and again."""
 

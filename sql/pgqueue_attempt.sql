@@ -51,6 +51,9 @@ create index pgqueue_attempt_id_ix on pgqueue_attempt (id);
 
 create index pgqueue_attempt_message_ix on pgqueue_attempt (message_id);
 
+-- Errors are few, and are looked for among many: those who succeed do not pay for this one.
+create index pgqueue_attempt_error_ix on pgqueue_attempt (id) where status in ('failed', 'retried', 'lost');
+
 -- Rows arrive in the order of these columns, so a block range index is as good as a tree and costs next to nothing.
 create index pgqueue_attempt_finished_ix on pgqueue_attempt using brin (finished_at, transaction_id)
     with (pages_per_range = 32, autosummarize = on);

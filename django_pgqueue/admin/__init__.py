@@ -3,8 +3,17 @@
 from django_pgqueue.admin.attempt import AttemptAdmin
 from django_pgqueue.admin.insights import InsightsAdmin
 from django_pgqueue.admin.message import MessageAdmin
+from django_pgqueue.admin.overview import OverviewAdmin
 from django_pgqueue.admin.queue import QueueAdmin
 from django_pgqueue.admin.schedule import ScheduleAdmin
 from django_pgqueue.admin.worker import WorkerAdmin
 
-__all__ = ["AttemptAdmin", "InsightsAdmin", "MessageAdmin", "QueueAdmin", "ScheduleAdmin", "WorkerAdmin"]
+__all__ = [
+    "AttemptAdmin",
+    "InsightsAdmin",
+    "MessageAdmin",
+    "OverviewAdmin",
+    "QueueAdmin",
+    "ScheduleAdmin",
+    "WorkerAdmin",
+]

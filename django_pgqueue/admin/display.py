@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 NOTHING = "-"
+NARROW = "\N{NO-BREAK SPACE}"
 FAR_MS = 1_000 * 86_400_000
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 

@@ -24,12 +24,12 @@ class Service:
 
     @classmethod
     def at(cls, now: dt.datetime, *, using: str) -> Service:
-        alive = Worker.objects.using(using).filter(seen_at__gt=now - SILENT_AFTER)
+        alive = Worker.objects.using(using).filter(seen_at__gt=now - SILENT_AFTER, tasks=True)
         return cls(list(alive.values_list("queues", "exclude_queues")[:MOST_WORKERS]))
 
     def lacks(self, message: Message) -> bool:
         """Whether nobody would take the message.  Raw messages have consumers of their own, which do not sign in."""
-        return message.task is not None and not any(
-            (queues is None or message.queue in queues) and message.queue not in excluded
-            for queues, excluded in self.workers
-        )
+        return message.task is not None and not self.serves(message.queue)
+
+    def serves(self, queue: str) -> bool:
+        return any((queues is None or queue in queues) and queue not in excluded for queues, excluded in self.workers)

@@ -53,7 +53,7 @@ def measured() -> Iterator[Cost]:
     cost = Cost()
 
     def look(execute: Callable[..., Any], statement: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-        if "pgqueue_" in statement and statement.lstrip()[:6].lower() == "select":
+        if "pgqueue_" in statement and statement.split(maxsplit=1)[0].lower() in {"select", "with"}:
             with context["connection"].cursor().cursor as cursor:
                 cursor.execute(f"explain (analyze, buffers, format json) {statement}", params)
                 _add(cost, cursor.fetchone()[0], statement)

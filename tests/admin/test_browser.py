@@ -8,6 +8,7 @@ import pytest
 from django.conf import settings
 from django.test import Client, override_settings
 from pytest_django.live_server_helper import LiveServer
+from selenium.webdriver.common.keys import Keys
 
 from django_pgqueue.models import Attempt, Message
 from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS, claim, complete, fail, retry, send, sign_in, sql
@@ -22,15 +23,21 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.django_db(transaction=True)]
 
+OVERVIEW = "/admin/pgqueue/overview/"
 HOUR_MS = 3_600_000
 NARROW, WIDE = 400, 1600
 
 chromium = shop.chromium
+under_way: list[str] = []
 
 
 def only_from_here(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
     def answer(request: HttpRequest) -> HttpResponse:
-        response = get_response(request)
+        under_way.append(request.path)
+        try:
+            response = get_response(request)
+        finally:
+            under_way.remove(request.path)
         response["Content-Security-Policy"] = "default-src 'self'"
         return response
 
@@ -49,14 +56,22 @@ def page(chromium: webdriver.Chrome, django_user_model: type, transactional_db: 
         page.open("/static/pgqueue/admin.css")
         chromium.add_cookie({"name": "sessionid", "value": client.cookies["sessionid"].value})
         yield page
-        assert not page.complaints()
+        complaints = page.complaints()
+        chromium.get("about:blank")  # it asks for nothing any more
+        wait_until(lambda: not under_way, "the last answer")
         server.stop()
+        assert not complaints
 
 
 @pytest.fixture
 def queue(transactional_db: None) -> None:
     """Something of everything."""
+    worked_for_hours()
     sign_in("worker-web1-4711", ["default", "mail"], slots=8)
+    sql(
+        "insert into pgqueue_worker (id, pid, slots, hostname, seen_at) "
+        "values ('worker-web3-9', 9, 4, 'web3', now() - interval '1 h')"
+    )
     sign_in("worker-web2-23", None, ("slow",), asleep_ms=60_000)
     send(task="shop.tasks.book_courier")
     for _ in range(2):
@@ -81,6 +96,18 @@ def queue(transactional_db: None) -> None:
     )
 
 
+def worked_for_hours() -> None:
+    """A history, so that there is something to draw."""
+    sql("""
+        insert into pgqueue_attempt (message_id, dequeue_at, created_at, started_at, finished_at, attempt, priority,
+            final, status, queue, task)
+        select i, 0, at - interval '1 s' * (1 + sin(i / 90.0)), at, at + interval '1 s', 1, 0, true, 'succeeded',
+               case when i %% 3 = 0 then 'mail' else 'default' end, 'shop.tasks.send_receipt'
+        from (select i, now() - interval '230 min' + interval '230 min' * sqrt(i / 1200.0) as at
+              from generate_series(1, 1200) i) as t
+    """)
+
+
 def looked_at(page: shop.Page, name: str) -> None:
     page.save(f"admin-{name}", WIDE)
     page.save(f"admin-{name}-dark", WIDE, dark=True)
@@ -93,6 +120,7 @@ def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: sho
     slow = Message.objects.get(queue="slow").pk
     failed = Attempt.objects.get(status="failed").pk
     for name, url, text in [
+        ("overview", OVERVIEW, "no worker"),
         ("message-list", MESSAGES, "no worker"),
         ("message", f"{MESSAGES}{courier}/change/", "The courier's line is busy"),
         ("message-without-worker", f"{MESSAGES}{slow}/change/", "manage.py qworker --queues slow"),
@@ -140,3 +168,61 @@ def test_messages_are_selected_and_cancelled(page: shop.Page) -> None:
     page.shows(f"{selected - 1} messages cancelled.", "1 message asked to stop.")
     looked_at(page, "cancelled")
     assert [message.queue for message in Message.objects.all()] == ["mail"]
+
+
+@pytest.mark.usefixtures("queue")
+def test_the_overview_is_refreshed_while_it_is_looked_at(page: shop.Page) -> None:
+    page.open(OVERVIEW)
+    quick(page)
+    send(queue="brand-new")
+    page.shows("brand-new")
+    key = "document.querySelector('a[data-key]').dataset.key"
+    focused = page.driver.execute_script(f"document.querySelector('a[data-key]').focus(); return {key}")
+    send(queue="newer-still")
+    page.shows("newer-still")
+    assert page.driver.execute_script("return document.activeElement.dataset.key") == focused
+    page.find("#pgqueue-live-switch").click()
+    page.shows("Not refreshed any more.")
+    assert page.find("#pgqueue-live-switch").get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_hidden_tab_asks_for_nothing(page: shop.Page) -> None:
+    page.open(OVERVIEW)
+    quick(page)
+    wait_until(lambda: asked(page) > 0, "it asks")
+    hide = "Object.defineProperty(document, 'hidden', {value: arguments[0], configurable: true});"
+    hide += "document.dispatchEvent(new Event('visibilitychange'))"
+    page.driver.execute_script(hide, True)
+    # What was on its way has come back when another request, made after it, has.
+    page.driver.execute_async_script("fetch(arguments[0]).then(() => arguments[1]())", f"{OVERVIEW}live/?mine")
+    before = asked(page)
+    page.driver.execute_async_script("setTimeout(arguments[0], 500)")
+    assert asked(page) == before
+    page.driver.execute_script(hide, False)
+    wait_until(lambda: asked(page) > before, "it asks again")
+
+
+def quick(page: shop.Page) -> None:
+    """Time goes a hundred times as fast for the page: five seconds are a wink."""
+    page.driver.execute_script("""
+        const slow = window.setTimeout;
+        window.setTimeout = (work, ms) => slow(work, ms > 1000 ? ms / 100 : ms);
+        document.getElementById("pgqueue-live-switch").click();
+        document.getElementById("pgqueue-live-switch").click();
+    """)
+
+
+def asked(page: shop.Page) -> int:
+    script = "return performance.getEntriesByType('resource').filter(e => e.name.endsWith('/live/')).length"
+    return int(page.driver.execute_script(script))
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_queue_is_paused_from_the_overview_with_the_keyboard(page: shop.Page) -> None:
+    page.open(OVERVIEW)
+    button = page.find("tbody tr:first-child button")
+    page.driver.execute_script("window.isOld = true; arguments[0].focus()", button)
+    button.send_keys(Keys.ENTER)
+    wait_until(lambda: not page.driver.execute_script("return window.isOld"), "the page after it")
+    page.shows("Paused: default.", "paused")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_pgqueue.admin import pulse
 from tests.admin.conftest import ATTEMPTS, MESSAGES, sql
 from tests.admin.cost import AT_MOST, DAYS, SERVED, fill, measured, partitions, rare
 
@@ -137,3 +138,24 @@ def test_a_page_of_one_row_costs_some_probes(root: Visitor, statistics: str) -> 
             root.open(url)
         assert not cost.scanned
         assert cost.buffers < 300, (url, cost)
+
+
+def test_the_overview_reads_what_it_counts_and_a_sample(root: Visitor, statistics: str) -> None:
+    with measured() as cost:
+        page = root.open("/admin/pgqueue/overview/")
+    assert not page.notes, "stopped"
+    assert not cost.scanned, cost.statements
+    # Two numbers of each queue, and each row may be in a page of its own.
+    assert cost.buffers < 2 * len(page.root.one("tbody").all("tr")) * AT_MOST + 3 * 10 * pulse.SAMPLE, cost.buffers
+
+
+def test_the_place_of_a_message_is_found_by_what_is_counted(root: Visitor, statistics: str) -> None:
+    [[pk]] = sql(
+        "select id from pgqueue_message where queue = 'default' and task is not null and unlock_at is null "
+        "and dequeue_at <= pgqueue_now() order by priority, dequeue_at desc limit 1"
+    )
+    with measured() as cost:
+        page = root.open(f"{MESSAGES}{pk}/change/")
+    assert "position 10\xa0000+" in page.fields["why not yet"].raw_text
+    assert not cost.scanned
+    assert cost.buffers < AT_MOST + 500, cost.buffers

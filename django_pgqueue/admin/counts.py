@@ -1,0 +1,178 @@
+"""How many messages of each queue wait, run and have failed, counted up to a limit."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.admin import display, probes
+from django_pgqueue.fields import to_epoch_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST = 10_000
+"""Nobody counts further in one queue."""
+ALTOGETHER = 200_000
+"""Nor further than this in all of them: many queues are counted less far each."""
+QUEUES = 100
+DAY = dt.timedelta(days=1)
+OUT_OF_REACH_MS = 2**63 - 1
+
+WAITING = """
+with recursive present as (
+    (select m.queue from pgqueue_message m where m.unlock_at is null order by m.queue limit 1)
+    union all
+    select n.queue from present p cross join lateral (
+        select m.queue from pgqueue_message m
+        where m.unlock_at is null and m.queue > p.queue order by m.queue limit 1) as n
+)
+select p.queue from present p limit %(queues)s
+"""
+
+# (task is null) = <constant> would become "task is not null", which is no key of the index: hence the lanes.
+COUNTS = """
+with recursive asked as materialized (
+    select q.queue, l.raw from unnest(%(names)s::text[]) as q (queue) cross join (values (false), (true)) as l (raw)
+),
+head as (
+    select a.queue, a.raw, h.priority, h.dequeue_at, h.created_at
+    from asked a cross join lateral (
+        select m.priority, m.dequeue_at, m.created_at from pgqueue_message m
+        where m.queue = a.queue and (m.task is null) = a.raw and m.unlock_at is null
+        order by m.priority desc, m.dequeue_at, m.id limit 1) as h
+    union all
+    select p.queue, p.raw, h.priority, h.dequeue_at, h.created_at
+    from head p cross join lateral (
+        select m.priority, m.dequeue_at, m.created_at from pgqueue_message m
+        where m.queue = p.queue and (m.task is null) = p.raw and m.unlock_at is null and m.priority < p.priority
+        order by m.priority desc, m.dequeue_at, m.id limit 1) as h
+)
+select q.queue,
+    (select count(*) from (
+        select from head h cross join lateral (
+            select from pgqueue_message m
+            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.priority = h.priority
+              and m.dequeue_at <= %(now)s limit %(most)s) as d
+        where h.queue = q.queue limit %(most)s) as c),
+    (select count(*) from (
+        select from head h cross join lateral (
+            select from pgqueue_message m
+            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.priority = h.priority
+              and m.dequeue_at > %(now)s and m.dequeue_at < %(out_of_reach)s limit %(most)s) as d
+        where h.queue = q.queue limit %(most)s) as c),
+    (select count(*) from (
+        select from head h cross join lateral (
+            select from pgqueue_message m
+            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.priority = h.priority
+              and m.dequeue_at = %(out_of_reach)s limit %(most)s) as d
+        where h.queue = q.queue limit %(most)s) as c),
+    (select min(greatest(h.dequeue_at, floor(extract(epoch from h.created_at) * 1000)::bigint))
+     from head h where h.queue = q.queue and h.dequeue_at <= %(now)s and isfinite(h.created_at)),
+    (select bool_or(not h.raw and h.dequeue_at <= %(now)s) from head h where h.queue = q.queue)
+from unnest(%(names)s::text[]) as q (queue)
+"""
+
+HELD = """
+select h.queue, count(*) filter (where h.unlock_at > %(now)s), count(*) filter (where h.unlock_at <= %(now)s)
+from (
+    select m.queue, m.unlock_at from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit %(most)s
+) as h
+group by h.queue
+"""
+
+# As the index says it.  Only days whose partitions hold nothing that would have to be passed over.
+FAILED = """
+select e.queue, count(*) filter (where e.status = 'failed' and e.finished_at > %(since)s), count(*),
+       bool_and(e.finished_at > %(since)s)
+from (
+    select a.queue, a.status, a.finished_at from pgqueue_attempt a
+    where a.status in ('failed', 'retried', 'lost') and a.finished_at >= %(day)s and a.finished_at < %(end)s
+    order by a.id desc limit %(most)s
+) as e
+group by e.queue
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """A count, or "at least so many"."""
+
+    value: int
+    is_capped: bool = False
+
+    def __str__(self) -> str:
+        """
+        >>> str(Capped(12)), str(Capped(10_000, True))
+        ('12', '10\xa0000+')
+        """
+        return f"{display.number(self.value)}{'+' if self.is_capped else ''}"
+
+    def __bool__(self) -> bool:
+        return self.value > 0
+
+    @classmethod
+    def of(cls, count: int, most: int) -> Capped:
+        return cls(min(count, most), count > most)
+
+
+NONE = Capped(0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Count:
+    """Of one queue."""
+
+    ready: Capped = NONE
+    scheduled: Capped = NONE
+    after_others: Capped = NONE
+    oldest: dt.timedelta | None = None
+    tasks_are_ready: bool = False
+    running: Capped = NONE
+    expired: Capped = NONE
+    failed: Capped = NONE
+
+
+def waiting_queues() -> list[str]:
+    """Those that have waiting messages, and one more than are shown where there are more."""
+    return [row[0] for row in probes.rows(WAITING, {"queues": QUEUES + 1})]
+
+
+def of(
+    names: Iterable[str], now: dt.datetime, held: dict[str, tuple[Capped, Capped]], failed: dict[str, Capped]
+) -> dict[str, Count]:
+    found = {name: Count() for name in names}
+    most = min(MOST, ALTOGETHER // (2 * max(1, len(found))))
+    now_ms = to_epoch_ms(now)
+    asked: dict[str, Any] = {
+        "names": list(found), "now": now_ms, "most": most + 1, "out_of_reach": OUT_OF_REACH_MS,
+    }  # fmt: skip
+    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(COUNTS, asked):
+        count = found[name]
+        count.ready = Capped.of(ready, most)
+        count.scheduled = Capped.of(scheduled, most)
+        count.after_others = Capped.of(after_others, most)
+        count.oldest = None if oldest_ms is None else dt.timedelta(milliseconds=max(0, now_ms - oldest_ms))
+        count.tasks_are_ready = bool(tasks_are_ready)
+    for name, count in found.items():
+        count.running, count.expired = held.get(name, (NONE, NONE))
+        count.failed = failed.get(name, NONE)
+    return found
+
+
+def held(now: dt.datetime) -> dict[str, tuple[Capped, Capped]]:
+    """Running and expired messages by queue."""
+    rows = probes.rows(HELD, {"now": to_epoch_ms(now), "most": MOST + 1})
+    capped = sum(running + expired for _, running, expired in rows) > MOST
+    return {queue: (Capped(running, capped), Capped(expired)) for queue, running, expired in rows}
+
+
+def failed(now: dt.datetime) -> dict[str, Capped]:
+    """What was given up in the last 24 hours, by queue: of the newest errors."""
+    midnight = now.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    asked = {"since": now - DAY, "day": midnight - DAY, "end": midnight + 2 * DAY, "most": MOST + 1}
+    rows = probes.rows(FAILED, asked)
+    looked = sum(row[2] for row in rows)
+    capped = looked > MOST and all(row[3] for row in rows)
+    return {queue: Capped(failures, capped) for queue, failures, _, _ in rows}

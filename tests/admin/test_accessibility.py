@@ -1,0 +1,57 @@
+"""No page has a serious fault for those who do not see it, see little, or use no mouse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_pgqueue.models import Attempt, Message
+from tests.admin import axe
+from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS
+from tests.admin.test_browser import NARROW, OVERVIEW, WIDE, chromium, page, queue
+from tests.admin.test_schedule import QUEUES, SCHEDULES
+
+if TYPE_CHECKING:
+    from tests.example import test_browser as shop
+
+__all__ = ["chromium", "page", "queue"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return axe.source(tmp_path_factory.mktemp("axe"))
+
+
+def lists() -> list[str]:
+    return [OVERVIEW, MESSAGES, ATTEMPTS, WORKERS, QUEUES, SCHEDULES, f"{SCHEDULES}add/", f"{QUEUES}add/"]
+
+
+@pytest.mark.usefixtures("queue")
+def test_no_page_has_a_serious_fault(page: shop.Page, source: str) -> None:
+    ready = Message.objects.get(task="shop.tasks.book_courier").pk
+    slow = Message.objects.get(queue="slow").pk
+    failed = Attempt.objects.get(status="failed").pk
+    pages = [*lists(), f"{MESSAGES}{ready}/change/", f"{MESSAGES}{slow}/change/", f"{ATTEMPTS}{failed}/change/"]
+    found = {}
+    for url in pages:
+        page.open(url)
+        look(page)
+        found[url] = axe.faults(page, source)
+        look(page, dark=True)
+        found[f"{url} dark"] = axe.faults(page, source, "color-contrast")
+        if "change" in url or url == OVERVIEW:
+            look(page, narrow=True)
+            found[f"{url} narrow"] = axe.faults(page, source)
+    page.complaints()  # the policy forbids axe its styles
+    assert not any(found.values()), "\n".join(
+        f"{where}: {fault}" for where, faults in found.items() for fault in faults
+    )
+
+
+def look(page: shop.Page, *, dark: bool = False, narrow: bool = False) -> None:
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    page.driver.set_window_size(NARROW if narrow else WIDE, 900)

@@ -1,0 +1,360 @@
+"""The overview, as a person reads it, and the numbers that it asks for again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import doctest
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.test import Client
+
+from django_pgqueue import control, functions
+from django_pgqueue.admin import counts, database, pulse, snapshots, sparkline
+from django_pgqueue.models import QueueState
+from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
+from tests.admin.page import Page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.testing import Clock
+    from tests.admin.page import Visitor
+
+OVERVIEW = "/admin/pgqueue/overview/"
+HOUR_MS = 3_600_000
+NOON = dt.datetime(2026, 1, 9, 12, 0, tzinfo=dt.UTC)
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+@pytest.fixture
+def clock(clock: Clock) -> Clock:
+    clock.move_to(NOON)
+    return clock
+
+
+def queues(page: Page) -> dict[str, dict[str, str]]:
+    """The rows of the table, by the names of the queues and of the columns."""
+    table = page.root.one("table", class_="pgqueue-overview-table")
+    return {
+        row.one("th").text: {cell.attributes.get("data-label", ""): cell.text for cell in row.all("td")}
+        for row in table.one("tbody").all("tr")
+        if row.all("th")
+    }
+
+
+def numbers(root: Visitor, queue: str = "default") -> dict[str, str]:
+    row = next(row for name, row in queues(root.open(OVERVIEW)).items() if name.split()[0] == queue)
+    return {name: row[name] for name in ("Ready", "Oldest", "Scheduled", "Running", "Failed, 24 h")}
+
+
+def test_an_empty_queue_says_that_it_is_empty(root: Visitor) -> None:
+    page = root.open(OVERVIEW)
+    assert queues(page) == {}
+    assert "Nothing waits, nothing runs, and nothing has ended in the last 4 hours." in page.root.text
+
+
+def test_it_counts_what_waits_runs_and_has_failed(root: Visitor, clock: Clock) -> None:
+    sign_in()
+    for _ in range(2):
+        send()
+        fail(claim()[0])
+    send()
+    retry(claim()[0], delay_ms=HOUR_MS)
+    send(queue="other")
+    functions.message_create_after(connection, [1], "{}", task="shop.t")
+    send(priority=3)
+    claim()
+    send(task=None, priority=-100)
+    clock.advance(dt.timedelta(minutes=5))
+    send(priority=100)
+    assert numbers(root) == {
+        "Ready": "2", "Oldest": "5 min", "Scheduled": "1 1 for others", "Running": "0 1 expired", "Failed, 24 h": "2",
+    }  # fmt: skip
+    assert numbers(root, "other")["Ready"] == "1"
+
+
+def test_a_number_leads_to_the_list_that_it_counts(root: Visitor) -> None:
+    sign_in()
+    pk = send(queue="a&b")
+    send(queue="a&b", delay_ms=HOUR_MS)
+    table = root.open(OVERVIEW).root.one("table", class_="pgqueue-overview-table")
+    ready, scheduled = (link.attributes["href"] for link in table.all("a"))
+    assert root.open(ready).ids == [pk]
+    assert len(root.open(scheduled).ids) == 1
+
+
+def test_what_failed_a_day_ago_does_not_count(root: Visitor, clock: Clock) -> None:
+    for _ in range(2):
+        send()
+        fail(claim()[0])
+        clock.advance(dt.timedelta(hours=23))
+    send()
+    assert numbers(root)["Failed, 24 h"] == "1"
+
+
+def test_a_message_that_jumps_the_queue_is_as_old_as_it_is_there(root: Visitor, clock: Clock) -> None:
+    send(dequeue_at=-(2**63))
+    clock.advance(dt.timedelta(seconds=30))
+    assert numbers(root)["Oldest"] == "30 s"
+
+
+def test_large_numbers_are_cut_and_that_is_told(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "MOST", 3)
+    for _ in range(4):
+        send()
+        fail(claim()[0])
+    for _ in range(4):
+        send()
+        claim()
+    for _ in range(5):
+        send()
+        send(delay_ms=HOUR_MS)
+    page = root.open(OVERVIEW)
+    assert "+ means: at least so many. Nobody counts further." in page.root.text
+    row = queues(page)["default no worker"]
+    assert (row["Ready"], row["Scheduled"], row["Failed, 24 h"]) == ("3+", "3+", "4+")
+    assert row["Running"] == "4+"
+
+
+def test_many_queues_are_counted_less_far_each_and_not_all_are_shown(
+    root: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "QUEUES", 3)
+    monkeypatch.setattr(counts, "ALTOGETHER", 12)
+    for number in range(5):
+        for _ in range(4):
+            send(queue=f"q{number}", task=None)
+    page = root.open(OVERVIEW)
+    assert {name: row["Ready"] for name, row in queues(page).items()} == {"q0": "2+", "q1": "2+", "q2": "2+"}
+    assert page.notes == ["There are more queues than these."]
+
+
+def test_a_queue_without_a_worker_and_a_paused_one_say_so(root: Visitor) -> None:
+    sign_in(queues=["mail"])
+    send(queue="mail")
+    send(queue="slow")
+    send(queue="raw", task=None)
+    send(queue="later", delay_ms=HOUR_MS)
+    control.pause("mail", by="Ada")
+    assert list(queues(root.open(OVERVIEW))) == [
+        "later", "mail paused since 2026-01-09 12:00:00 by Ada", "raw", "slow no worker",
+    ]  # fmt: skip
+
+
+def test_workers_are_awake_asleep_or_silent(root: Visitor, clock: Clock) -> None:
+    sign_in("gone <b>")
+    clock.advance(dt.timedelta(minutes=10))
+    sign_in("awake", slots=3)
+    sign_in("asleep", asleep_ms=60_000, slots=4)
+    page = root.open(OVERVIEW)
+    assert "1 awake, 1 asleep, 7 slots" in page.root.text
+    [warning] = page.root.one("ul", class_="pgqueue-warnings").all("li")
+    assert warning.text == "Worker gone <b> has said nothing for 10 min: it died, or is cut off."
+
+
+def test_the_next_schedules_are_listed_for_those_who_may_see_them(
+    root: Visitor, visitor: Callable[..., Visitor], clock: Clock
+) -> None:
+    sql(
+        "insert into pgqueue_schedule (name, next_at, task, interval_ms, paused_at) select 'n' || i, "
+        "(extract(epoch from %s::timestamptz) * 1000)::bigint + i * 3600000, 't', 1000, case when i = 1 then now() end "
+        "from generate_series(1, 8) i",
+        clock.at,
+    )
+    text = root.open(OVERVIEW).root.text
+    assert "n2 2026-01-09 14:00:00 in 2 h" in text
+    assert "n1 " not in text
+    assert "n7 " not in text
+    assert "Next schedules" not in visitor("view_overview").open(OVERVIEW).root.text
+
+
+@pytest.mark.django_db(transaction=True)  # within a transaction PostgreSQL shows the sessions as they were before
+def test_a_pinned_snapshot_is_a_warning(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "OLD", dt.timedelta(seconds=-1))
+    assert root.open(OVERVIEW).root.all("ul", class_="pgqueue-warnings") == []
+    settings = connection.settings_dict
+    with psycopg.connect(
+        dbname=settings["NAME"], host=settings["HOST"], port=settings["PORT"], user=settings["USER"],
+        password=settings["PASSWORD"], application_name="a long report",
+    ) as other:  # fmt: skip
+        other.execute("begin isolation level repeatable read")
+        [[pid]] = other.execute("select pg_backend_pid() from pg_class limit 1").fetchall()
+        [warning] = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
+        assert f"session {pid} (a long report, user " in warning.text
+
+
+class TestPulse:
+    def test_few_rows_are_counted_exactly(self, root: Visitor, clock: Clock) -> None:
+        clock.move_to(NOON - dt.timedelta(hours=1))
+        for seconds in (0, 2, 4):
+            send()
+            clock.advance(dt.timedelta(seconds=seconds))
+            complete(claim()[0])
+        clock.move_to(NOON)
+        row = queues(root.open(OVERVIEW))["default"]
+        assert row["Ended"].startswith(
+            "Attempts that ended, default3 in the last 4 hours; at most 3 in 5 minutes.0 a minute"
+        )
+        assert row["Waited"].startswith(
+            "Time that they had waited, defaultMedians of 5 minutes over the last 4 hours: 2.0 s at last, 2.0 s at"
+        )
+
+    def test_what_ended_before_the_window_is_not_in_it(self) -> None:
+        filled(100, NOON - dt.timedelta(hours=9), NOON - dt.timedelta(hours=5))
+        filled(10, NOON - dt.timedelta(hours=3), NOON)
+        found = pulse.taken(NOON)
+        assert found.is_exact
+        assert sum(found.queues["q"].ended) == 10
+
+    def test_many_rows_are_estimated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pulse, "SAMPLE", 300)
+        filled(20_000, NOON - dt.timedelta(hours=8), NOON)
+        found = pulse.taken(NOON)
+        assert not found.is_exact
+        ended = found.queues["q"].ended
+        assert 9_000 <= sum(ended) <= 11_000
+        assert all(0 < each < 500 for each in ended)
+        assert {round(wait) for wait in found.queues["q"].waited_ms if wait is not None} == {1_500}
+
+    def test_a_gap_in_the_ids_is_not_taken_for_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pulse, "SAMPLE", 100)
+        filled(1_000, NOON - dt.timedelta(hours=2), NOON - dt.timedelta(hours=1))
+        sql("select setval('pgqueue_attempt_id_seq', nextval('pgqueue_attempt_id_seq') + 9000)")
+        filled(1_000, NOON - dt.timedelta(hours=1), NOON)
+        assert sum(pulse.taken(NOON).queues["q"].ended) < 3_000
+
+    def test_yesterday_is_a_part_of_a_night(self) -> None:
+        night = NOON.replace(hour=1)
+        filled(10, night - dt.timedelta(hours=3), night)
+        assert sum(pulse.taken(night).queues["q"].ended) == 10
+
+    def test_times_that_no_calendar_has_break_nothing(self, root: Visitor) -> None:
+        for time in ("infinity", "-infinity"):
+            sql(
+                "insert into pgqueue_attempt (message_id, dequeue_at, created_at, started_at, finished_at, attempt, "
+                "priority, final, status, queue) values (1, %s, %s, %s, %s, 1, 0, true, 'failed', 'odd')",
+                -(2**63), time, time, time,
+            )  # fmt: skip
+            sql("insert into pgqueue_message (dequeue_at, content, created_at) values (0, '{}', %s)", time)
+            sql("insert into pgqueue_queue (name, paused_at) values (%s, %s)", f"paused {time}", time)
+        assert root.open(OVERVIEW).response.status_code == 200
+
+
+def filled(rows: int, since: dt.datetime, until: dt.datetime) -> None:
+    """So many attempts at even distances, which had waited a second and a half."""
+    sql(
+        "insert into pgqueue_attempt (message_id, dequeue_at, created_at, started_at, finished_at, attempt, priority, "
+        "final, status, queue) select i, 0, at - interval '1.5 s', at, at, 1, 0, true, 'succeeded', 'q' "
+        "from (select i, %s::timestamptz + (%s::timestamptz - %s::timestamptz) * i / %s as at "
+        "from generate_series(1, %s) i) t",
+        since, until, since, rows + 1, rows,
+    )  # fmt: skip
+
+
+class TestLive:
+    def test_it_answers_the_same_numbers(self, root: Visitor) -> None:
+        send(queue="mail <b>")
+        answer = root.client.get(f"{OVERVIEW}live/")
+        assert answer["Content-Type"] == "application/json"
+        assert "no-store" in answer["Cache-Control"]
+        told = answer.json()
+        assert "mail &lt;b&gt;" in told["html"]
+        assert told["took_ms"] >= 0
+
+    def test_it_is_only_read(self, root: Visitor) -> None:
+        for url in (f"{OVERVIEW}live/", OVERVIEW):
+            assert root.client.post(url).status_code == 405
+
+    @pytest.mark.parametrize("url", [OVERVIEW, f"{OVERVIEW}live/"])
+    def test_it_has_a_permission_of_its_own(self, visitor: Callable[..., Visitor], url: str) -> None:
+        others = ("view_message", "change_message", "view_attempt", "view_worker", "change_queuestate", "see_content")
+        assert visitor(*others).client.get(url).status_code == 403
+        assert visitor("view_overview").client.get(url).status_code == 200
+        assert Client().get(url).status_code == 302
+
+    def test_who_sees_only_the_overview_has_no_links_into_lists(self, visitor: Callable[..., Visitor]) -> None:
+        send()
+        page = visitor("view_overview").open(OVERVIEW)
+        table = page.root.one("table", class_="pgqueue-overview-table")
+        assert table.all("a") == []
+        assert table.all("button") == []
+
+    @pytest.mark.django_db(transaction=True)
+    def test_what_takes_too_long_is_stopped_and_told(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(database.BOUNDS, "statement_timeout", "50ms")
+        settings = connection.settings_dict
+        with psycopg.connect(
+            dbname=settings["NAME"], host=settings["HOST"], port=settings["PORT"], user=settings["USER"],
+            password=settings["PASSWORD"],
+        ) as other:  # fmt: skip
+            other.execute("lock table pgqueue_message in access exclusive mode")
+            answer = root.client.get(f"{OVERVIEW}live/")
+            page = root.open(OVERVIEW)
+        assert answer.status_code == 503
+        assert answer.json() == {"problem": "That would have taken longer than 5 seconds, so it was stopped."}
+        assert page.notes == [answer.json()["problem"]]
+
+
+class TestPause:
+    def press(self, root: Visitor, words: str) -> Page:
+        page = root.open(OVERVIEW)
+        form = next(form for form in page.root.all("form") for b in form.all("button") if b.text.startswith(words))
+        [button] = form.all("button")
+        data = {field.attributes["name"]: field.attributes["value"] for field in form.all("input")}
+        data["action"] = button.attributes["value"]
+        return Page(root.client.post(form.attributes["action"], data, follow=True))
+
+    def test_a_queue_is_paused_and_resumed_and_it_is_logged(self, root: Visitor) -> None:
+        send(queue="mail")
+        assert self.press(root, "Pause").said == ["Paused: mail."]
+        assert QueueState.objects.get().paused_by == "root"
+        assert self.press(root, "Resume").said == ["Resumed: mail."]
+        assert QueueState.objects.get().paused_at is None
+        entries = LogEntry.objects.order_by("pk").values_list("object_id", "change_message")
+        assert list(entries) == [("mail", "Paused."), ("mail", "Resumed.")]
+
+    @pytest.mark.parametrize(
+        ("data", "status"),
+        [({"queue": "mail", "action": "explode"}, 302), ({"queue": "", "action": "pause"}, 302), ({}, 302)],
+    )
+    def test_nonsense_does_nothing(self, root: Visitor, data: dict[str, Any], status: int) -> None:
+        assert root.client.post(f"{OVERVIEW}act/", data).status_code == status
+        assert not QueueState.objects.exists()
+
+    def test_it_needs_the_permission_a_post_and_a_token(self, root: Visitor, visitor: Callable[..., Visitor]) -> None:
+        data = {"queue": "mail", "action": "pause"}
+        assert root.client.get(f"{OVERVIEW}act/", data).status_code == 405
+        assert visitor("view_overview", "view_queuestate").client.post(f"{OVERVIEW}act/", data).status_code == 403
+        assert visitor("change_queuestate").client.post(f"{OVERVIEW}act/", data).status_code == 403
+        client = Client(enforce_csrf_checks=True)
+        client.cookies = root.client.cookies
+        assert client.post(f"{OVERVIEW}act/", data).status_code == 403
+        assert not QueueState.objects.exists()
+
+
+def test_the_pictures_have_words(root: Visitor) -> None:
+    send()
+    complete(claim()[0])
+    page = root.open(OVERVIEW)
+    for picture in page.root.all("svg", class_="pgqueue-spark"):
+        names = picture.attributes["aria-labelledby"].split()
+        assert [element.attributes["id"] for element in (picture.one("title"), picture.one("desc"))] == names
+        assert picture.attributes["role"] == "img"
+        assert picture.one("desc").text
+    assert len(page.root.all("svg", class_="pgqueue-spark")) == 2
+
+
+def test_the_overview_is_one_of_the_pages_of_the_admin(visitor: Callable[..., Visitor]) -> None:
+    assert OVERVIEW in visitor("view_overview").client.get("/admin/").content.decode()
+    assert OVERVIEW not in visitor("view_message").client.get("/admin/").content.decode()
+    assert MESSAGES
+
+
+def test_what_the_docstrings_show_is_so() -> None:
+    for module in (counts, sparkline):
+        assert doctest.testmod(module).failed == 0
