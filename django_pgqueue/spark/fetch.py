@@ -24,7 +24,7 @@ def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.Rec
             cursor.execute(statement)
             for batch in cursor.fetch_record_batch():
                 yield shaped(batch, schema)
-    except adbc_driver_manager.Error as error:
+    except (adbc_driver_manager.Error, OSError) as error:  # Arrow's word for a stream that breaks off
         message = f"PostgreSQL could not be read: {str(error).strip()}"
         raise DatabaseUnavailable(message) from None
 

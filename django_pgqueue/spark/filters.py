@@ -74,21 +74,6 @@ def _comparison(filter_: Filter, column: sql.Composable, kind: DataType) -> sql.
     return None if operator is None or value is None else sql.SQL(operator).format(column=column, value=value)
 
 
-def times(filters: list[Filter], column: str) -> tuple[dt.datetime | None, dt.datetime | None]:
-    """The first and the last time that a column may have: to leave out days before anything is read."""
-    earliest: dt.datetime | None = None
-    latest: dt.datetime | None = None
-    for filter_ in filters:
-        value = getattr(filter_, "value", None)
-        if getattr(filter_, "attribute", None) != (column,) or not isinstance(value, dt.datetime):
-            continue
-        if isinstance(filter_, (EqualTo, GreaterThan, GreaterThanOrEqual)):
-            earliest = value if earliest is None else max(earliest, value)
-        if isinstance(filter_, (EqualTo, LessThan, LessThanOrEqual)):
-            latest = value if latest is None else min(latest, value)
-    return earliest, latest
-
-
 def _kind(path: tuple[str, ...], schema: StructType) -> DataType | None:
     if len(path) != 1 or path[0] not in schema.fieldNames():
         return None

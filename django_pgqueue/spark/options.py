@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import re
 from dataclasses import dataclass, field, fields
@@ -47,6 +48,21 @@ def one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def yes_or_no(value: str) -> bool:
+    return one_of("true", "false")(value) == "true"
+
+
+def moment(value: str) -> dt.datetime:
+    expected = "a time with its zone, such as 2026-11-01T00:00:00+00:00"
+    try:
+        found = dt.datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise ValueError(expected) from None
+    if found.tzinfo is None:
+        raise ValueError(expected)
+    return found
+
+
 def option(default: Any, parse: Callable[[str], Any]) -> Any:
     return field(default=default, metadata={"parse": parse})
 
@@ -73,6 +89,14 @@ class Options:
     """Read: the history (attempts), or what waits and runs (messages)."""
     columns: tuple[str, ...] = option((), names)
     """Read: only these columns, in this order."""
+    finished_from: dt.datetime | None = option(None, moment)  # noqa: RUF009 -- a field
+    """Read attempts: only what finished then or later."""
+    finished_to: dt.datetime | None = option(None, moment)  # noqa: RUF009
+    """Read attempts: only what finished before."""
+    where: str | None = option(None, text)
+    """Read: a condition in SQL, for PostgreSQL to evaluate."""
+    push_filters: bool = option(default=False, parse=yes_or_no)
+    """Read: let PostgreSQL evaluate Spark's filters.  Only for a DataFrame that is used once: see ``pushing.py``."""
     num_partitions: int | None = option(None, whole(1))
     """Read: into how many tasks.  By default as many as the amount of data is worth."""
     from_transaction: int | None = option(None, whole(0))

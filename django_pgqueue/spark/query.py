@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 # What Python and Spark can say of a time; "infinity" is as late as it gets.
-TIME = "greatest(least({}, '9999-12-31 23:59:59.999999+00'), '0001-01-01 00:00:00+00') as {}"
+TIME = "greatest(least({}, '9999-12-31 23:59:59.999999+00'), '0001-01-01 00:00:00+00')"
 
 
 def select(table: str, schema: StructType, conditions: Iterable[sql.Composable]) -> str:
@@ -32,5 +32,7 @@ def select(table: str, schema: StructType, conditions: Iterable[sql.Composable])
 def _selected(field: StructField) -> sql.Composable:
     name = sql.Identifier(field.name)
     if isinstance(field.dataType, TimestampType):
-        return sql.SQL(TIME).format(name, name)
+        time = sql.SQL(TIME).format(name)
+        # Of a null and a time, the time is the greatest.
+        return sql.SQL("case when {} is not null then {} end").format(name, time) if field.nullable else time
     return sql.SQL("{}::text").format(name) if field.name in JSON_COLUMNS else name

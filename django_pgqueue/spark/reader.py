@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from psycopg import sql
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from django_pgqueue.spark import database, filters, query, schema as schemas, slices
@@ -11,7 +12,7 @@ from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import psycopg
     import pyarrow as pa
@@ -21,20 +22,12 @@ if TYPE_CHECKING:
 
 
 class PgQueueReader(DataSourceReader):
-    """Spark pickles it to its executors after the filters were pushed and before the partitions are made."""
+    """Spark pickles it to its executors before the partitions are made, so what they need is in the partitions."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.schema = schema
         self.pushed: list[Filter] = []
-
-    def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:  # noqa: N802 -- Spark's name
-        whole = schemas.TABLES[self.options.table]
-        for filter_ in filters_:
-            if filters.condition(filter_, whole) is None:
-                yield filter_
-            else:
-                self.pushed.append(filter_)
 
     def partitions(self) -> list[Slice]:
         with database.connect(database.reading(self.options)) as connection:
@@ -45,9 +38,9 @@ class PgQueueReader(DataSourceReader):
 
         assert isinstance(partition, Slice)  # noqa: S101 -- Spark gives back what partitions() made
         conninfo, arrow = database.reading(self.options), schemas.arrow(self.schema)
-        pushed = [found for one in self.pushed if (found := filters.condition(one, schemas.TABLES[self.options.table]))]
+        asked = self._asked()
         for conditions in partition.conditions():
-            statement = query.select(self.options.table, self.schema, [*pushed, *conditions])
+            statement = query.select(self.options.table, self.schema, [*asked, *conditions])
             yield from fetch.batches(conninfo, statement, arrow)
 
     def _of_messages(self, connection: psycopg.Connection) -> list[Slice]:
@@ -62,7 +55,23 @@ class PgQueueReader(DataSourceReader):
         if first:
             found = slices.of_transactions(connection, first, min(end or snapshot.end, snapshot.end), at_most=at_most)
         if found is None:
-            earliest, latest = filters.times(self.pushed, "finished_at")
-            exactly = at_most if self.options.num_partitions else None
-            found = slices.of_days(connection, at_most=at_most, earliest=earliest, latest=latest, exactly=exactly)
+            found = slices.of_days(
+                connection,
+                at_most=at_most,
+                exactly=at_most if self.options.num_partitions else None,
+                earliest=self.options.finished_from,
+                latest=self.options.finished_to,
+            )
         return [Slice(ranges=ranges, snapshot=snapshot, transactions=(first, end)) for ranges in found]
+
+    def _asked(self) -> list[sql.Composable]:
+        """What the options and the filters leave of the rows."""
+        whole = schemas.TABLES[self.options.table]
+        asked = [found for one in self.pushed if (found := filters.condition(one, whole)) is not None]
+        if self.options.finished_from is not None:
+            asked.append(sql.SQL("finished_at >= {}").format(self.options.finished_from))
+        if self.options.finished_to is not None:
+            asked.append(sql.SQL("finished_at < {}").format(self.options.finished_to))
+        if self.options.where is not None:
+            asked.append(sql.SQL("({}\n)").format(sql.SQL(self.options.where.replace("{", "{{").replace("}", "}}"))))
+        return asked

@@ -70,6 +70,7 @@ MESSAGES = _struct(
         ("dequeue_at", LONG, False),
         ("unlock_at", LONG, True),
         ("check_at", LONG, True),
+        ("awaited_id", LONG, True),
         ("created_at", TIMESTAMP, False),
         ("locked_at", TIMESTAMP, True),
         ("cancel_requested_at", TIMESTAMP, True),

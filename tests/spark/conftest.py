@@ -1,0 +1,115 @@
+"""One Spark for all tests of this folder, on the test database.  They have the marker spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.sql.conftest import connect, conninfo, session, sessions, test_database
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+__all__ = ["connect", "conninfo", "session", "sessions", "test_database"]
+
+HERE = Path(__file__).parent
+if importlib.util.find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+LEFT_OPEN = """
+    select pid from pg_stat_activity where application_name = 'pgqueue-spark' and datname = current_database()
+"""
+QUICK = {
+    # Most of what is run here is run once: to compile it well takes longer than to run it.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(300))  # the first one waits for Spark
+            # PySpark leaves sockets to the garbage collector, and calls what Python is about to take away.
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"))
+
+
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """For as long as a program is started: its children keep it."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def url(test_database: str) -> str:
+    """The test database, as an environment variable has it."""
+    at: dict[str, Any] = conninfo_to_dict(test_database)
+    return f"postgresql://{at['user']}:{quote(at['password'])}@{at['host']}:{at.get('port') or 5432}/{at['dbname']}"
+
+
+@pytest.fixture(scope="session")
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Spark has to say of itself, all of it."""
+    return tmp_path_factory.mktemp("spark") / "log.txt"
+
+
+@pytest.fixture(scope="session")
+def spark(url: str) -> Iterator[SparkSession]:
+    """Two tasks at a time, each of which may be tried three times."""
+    from django_pgqueue.spark import session as sessions_of_spark
+
+    with environment(DATABASE_URL=url):
+        spark = sessions_of_spark.start("tests", master="local[2,3]", configuration=QUICK)
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def here(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is what an executor is: it knows where the database is."""
+    monkeypatch.setenv("DATABASE_URL", url)
+
+
+@pytest.fixture
+def queue(connect: Connect) -> Iterator[Session]:
+    """The queue, empty before and after; and nobody has left a connection open."""
+    queue = connect()
+    yield queue
+    strangers = (
+        "select pid from pg_stat_activity where application_name = 'pgqueue-spark' and datname = current_database()"
+    )
+    wait_until(lambda: not queue.rows(strangers), "the connections of tasks are closed")
+
+
+def finish(session: Session, number: int = 1, **message: Any) -> list[int]:
+    """So many messages, run and finished: their ids.  One transaction, if the session does not commit by itself."""
+    ids = session.create_batch(number, **message)
+    session.rows("select pgqueue_message_cancel(%s::bigint[])", [ids])
+    return ids
+
+
+def numbers(frame: DataFrame, column: str = "message_id") -> list[int]:
+    return sorted(row[0] for row in frame.select(column).collect())

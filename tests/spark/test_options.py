@@ -1,0 +1,137 @@
+"""Options are text: they are checked once, and an error names the option and never a secret."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+
+from django_pgqueue.spark import database
+from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
+from django_pgqueue.spark.messages import Declared
+from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.source import PgQueueDataSource
+from tests.docs.pages import FOLDER
+
+
+def test_options_are_named_as_spark_names_them_in_any_case() -> None:
+    options = Options.of({"maxconnections": "4", "NUMPARTITIONS": "2", "table": "Messages"})
+    assert (options.max_connections, options.num_partitions, options.table) == (4, 2, "messages")
+
+
+def test_options_travel_to_executors() -> None:
+    options = Options.of({"tasks": "a.b, c.d", "columns": "id, queue"})
+    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301
+
+
+def test_there_are_never_more_partitions_than_connections() -> None:
+    assert Options.of({"numPartitions": "20", "maxConnections": "3"}).partitions_at_most == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"tabel": "x"}, "Unknown option 'tabel'. Did you mean table? There are urlVariable, credentials, url,"),
+        ({"password": "hunter2"}, "Unknown option 'password'."),
+        ({"table": "jobs"}, "Option table is 'jobs', and must be attempts or messages."),
+        ({"maxConnections": "0"}, "Option maxConnections is '0', and must be a whole number from 1 on."),
+        ({"maxRowsPerBatch": "1e6"}, "Option maxRowsPerBatch is '1e6', and must be a whole number from 1 on."),
+        ({"columns": "id,colour"}, "Option columns: attempts has no column 'colour'. It has id, message_id,"),
+        ({"runId": " "}, "Option runId is ' ', and must be some text."),
+        ({"tasks": "send receipt"}, "Option tasks is 'send receipt', and must be what declared(task, ...) answers"),
+        ({"tasks": '{"a.b": {"colour": 1}}'}, "and must be what declared(task, ...) answers"),
+        ({"finishedFrom": "2026-11-01T00:00:00"}, "must be a time with its zone, such as 2026-11-01T00:00:00+00:00"),
+        ({"finishedTo": "yesterday"}, "Option finishedTo is 'yesterday', and must be a time with its zone"),
+        ({"pushFilters": "yes"}, "Option pushFilters is 'yes', and must be true or false."),
+        ({"startingOffset": "now"}, "Option startingOffset is 'now', and must be earliest or latest."),
+    ],
+)
+def test_a_wrong_option_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidOption, match=re.escape(said)) as caught:
+        Options.of(given)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@db/shop",
+        "postgresql://me@db/shop?password=hunter2",
+        "host=db user=me password=hunter2",
+        "postgresql://me:hunter2@db:port:5/shop",
+        "hunter2",
+    ],
+)
+def test_a_url_with_a_password_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(InvalidOption, match="Option url") as caught:
+        PgQueueDataSource({"url": url}).checked  # noqa: B018
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def test_a_url_without_a_password_is_fine() -> None:
+    assert PgQueueDataSource({"url": "postgresql://me@db/shop"}).checked.url == "postgresql://me@db/shop"
+
+
+def test_the_place_of_the_database_is_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAIN", "postgresql://me@main/shop")
+    monkeypatch.setenv("REPLICA", "postgresql://me@replica/shop")
+    options = Options.of({"urlVariable": "MAIN", "replicaVariable": "REPLICA"})
+    assert "host=replica" in database.reading(options)
+    assert "host=main" in database.writing(options)
+    assert "application_name=pgqueue-spark" in database.writing(options)
+
+
+def provided() -> str:
+    return "postgresql://me:hunter2@vault/shop"
+
+
+def unprovided() -> None:
+    return None
+
+
+def test_a_provider_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me@main/shop")
+    assert "host=vault" in database.writing(Options.of({"credentials": f"{__name__}.provided"}))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"urlVariable": "NOT_SET"},
+            "The environment variable NOT_SET is not set in this process (option urlVariable)",
+        ),
+        ({"replicaVariable": "NOT_SET"}, "(option replicaVariable)"),
+        ({"credentials": "no.such.function"}, "Option credentials: 'no.such.function' can not be imported here"),
+        ({"credentials": "nothing"}, "Option credentials: 'nothing' can not be imported here"),
+        ({"credentials": f"{__name__}.unprovided"}, "must answer the URL as text, and answered a NoneType"),
+    ],
+)
+def test_credentials_that_are_not_there_are_an_error_with_a_next_step(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidOption, match=re.escape(said)):
+        database.reading(Options.of(given))
+
+
+def test_tasks_that_are_declared_bring_what_they_say() -> None:
+    options = Options.of({"tasks": '{"a.b": {"queue": "mail", "priority": 3, "max_attempts": 5}}'})
+    assert options.tasks == {"a.b": Declared(queue="mail", priority=3, max_attempts=5)}
+
+
+def test_a_schema_of_ones_own_has_known_columns_with_their_types() -> None:
+    from pyspark.sql.types import StructType
+
+    source = PgQueueDataSource({})
+    with pytest.raises(InvalidColumns, match="attempts has no column 'colour'"):
+        source.reader(StructType().add("colour", "string"))
+    with pytest.raises(InvalidColumns, match="Column 'queue' of attempts is string, and the schema says int"):
+        source.reader(StructType().add("queue", "integer"))
+
+
+def test_the_page_has_every_option_with_its_default() -> None:
+    text = (FOLDER / "spark.md").read_text().partition("\n## Options\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)?[^|]*\|", text, re.MULTILINE)
+    assert [name for name, _ in rows] == Options.names()
+    defaults = Options.of({name: default for name, default in rows if default})
+    assert defaults == Options()

@@ -1,0 +1,114 @@
+"""What the tasks read has no row in common and misses none."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.spark import slices
+from django_pgqueue.spark.slices import Slice
+from tests.spark.conftest import finish
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.sql.sessions import Session
+
+TODAY = dt.datetime.now(tz=dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+DAY = slices.DAY
+
+
+@pytest.fixture
+def history(session: Session) -> Session:
+    """Much today, little tomorrow, something on a day that has no partition, and in the far past."""
+    for days, number in ((0, 500), (1, 20), (40, 3), (-4000, 2)):
+        session.set_clock(int((TODAY + days * DAY).timestamp() * 1000))
+        finish(session, number)
+    session.set_clock(None)
+    return session
+
+
+def ids(session: Session, ranges: Any, table: str = "pgqueue_attempt") -> list[int]:
+    found: list[int] = []
+    for conditions in Slice(ranges=ranges).conditions():
+        where = " and ".join(condition.as_string(None) for condition in conditions)
+        found += session.column(f"select id from {table} where {where}")
+    return found
+
+
+def flat(found: Iterable[list[int]]) -> list[int]:
+    return sorted(itertools.chain.from_iterable(found))
+
+
+def all_ids(session: Session) -> list[int]:
+    return session.column("select id from pgqueue_attempt order by 1")
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3, 8])
+def test_slices_of_days_are_the_whole_history_and_about_even(history: Session, wanted: int) -> None:
+    parts = slices.of_days(history.connection, at_most=8, exactly=wanted)
+    found = [ids(history, ranges) for ranges in parts]
+    assert flat(found) == sorted(history.column("select id from pgqueue_attempt"))
+    assert len(parts) == wanted
+    assert max(map(len, found)) <= 525 / wanted * 2
+
+
+def test_a_slice_is_whole_days_and_parts_of_days(history: Session) -> None:
+    conditions = [
+        slices.Range(time_from=TODAY, time_to=TODAY + DAY, id_from=5),
+        slices.Range(time_from=TODAY + DAY, time_to=None),
+    ]
+    low = slices.Cut(day=slices.Day(begin=TODAY, size=1), id=5)
+    assert list(slices._between(low, None)) == conditions
+
+
+def test_small_histories_are_read_by_one_task(history: Session) -> None:
+    assert slices.of_days(history.connection, at_most=8) == [(slices.EVERYTHING,)]
+
+
+def test_large_ones_by_as_many_as_there_may_be(history: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "BYTES_A_TASK", 1000)
+    assert len(slices.of_days(history.connection, at_most=4)) == 4
+
+
+def test_days_that_a_filter_leaves_out_do_not_count(history: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "BYTES_A_TASK", 20_000)
+    whole = slices.of_days(history.connection, at_most=100)
+    tomorrow = slices.of_days(history.connection, at_most=100, earliest=TODAY + DAY, latest=TODAY + 2 * DAY)
+    assert len(tomorrow) < len(whole)
+    found = [ids(history, ranges) for ranges in tomorrow]
+    assert flat(found) == sorted(history.column("select id from pgqueue_attempt"))
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 7])
+def test_slices_of_messages_are_all_messages(session: Session, wanted: int) -> None:
+    made = session.create_batch(100)
+    parts = slices.of_messages(session.connection, wanted)
+    assert flat(ids(session, ranges, "pgqueue_message") for ranges in parts) == made
+    assert len(parts) == wanted
+
+
+def test_an_empty_queue_is_one_slice(session: Session) -> None:
+    assert slices.of_messages(session.connection, 4) == [(slices.EVERYTHING,)]
+    assert len(slices.of_days(session.connection, at_most=4, exactly=4)) <= 4
+
+
+def test_parts_by_remainder_are_the_whole(history: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "ROWS_A_TASK", 200)
+    now = history.one("select pg_current_xact_id()::text::bigint")
+    parts = slices.of_transactions(history.connection, now, now + 1, at_most=4)
+    assert parts is not None
+    found = [ids(history, part) for part in parts]
+    assert flat(found) == sorted(history.column("select id from pgqueue_attempt"))
+    assert len(parts) == 3
+
+
+def test_what_would_be_read_too_often_is_not_cut_by_remainder(
+    history: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "ROWS_A_TASK", 100)
+    now = history.one("select pg_current_xact_id()::text::bigint")
+    assert slices.of_transactions(history.connection, now, now + 1, at_most=4) is None
