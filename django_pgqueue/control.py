@@ -1,7 +1,7 @@
 """What people do to jobs, queues and schedules: cancel, pause, resume, run now.
 
 Each works on Django's connection and so is part of the caller's transaction.  ``database``: alias of the one that has
-the queue (default: that of the default backend; of a result: that of its backend).
+the queue (default: that of the default backend, or the only one; of a result: that of its backend).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
 from django_pgqueue.exceptions import DuplicateMessage, InvalidMessage, InvalidSchedule
 from django_pgqueue.recurrence import Rule
-from django_pgqueue.routers import default_database
+from django_pgqueue.routers import database_of
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
@@ -99,7 +99,7 @@ def _connection(database: str | None, result: AnyTaskResult | str | int | None =
     if database is None and result is not None and not isinstance(result, (str, int)):
         backend = task_backends[result.backend]
         database = backend.settings.database if isinstance(backend, PgQueueBackend) else None
-    return connections[database or default_database()]
+    return connections[database_of(database)]
 
 
 def _checked(queue: str) -> str:

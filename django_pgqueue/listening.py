@@ -124,7 +124,7 @@ def pump(queue: Queue, slots: int, lock_ms: int, notifications: bool | None, del
         raise InvalidMessage(message)
     if notifications is None:  # as the workers of the database do
         known = [backend.settings for backend in ours().values()]
-        notifications = all(settings.listen for settings in known if settings.database == queue.database)
+        notifications = all(settings.listen for settings in known if settings.database == queue.alias)
     return Pump(
-        queue=queue.name, database=queue.database, slots=slots, lock_ms=lock_ms, listen=notifications, deliver=deliver
+        queue=queue.name, database=queue.alias, slots=slots, lock_ms=lock_ms, listen=notifications, deliver=deliver
     )

@@ -14,6 +14,7 @@ from django.db import connections, transaction
 from django_pgqueue import content, functions, retry, schedule
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
+from django_pgqueue.routers import database_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -41,11 +42,17 @@ class Queue:
     """
 
     name: str
-    database: str = "default"
+    database: str | None = None
+    """Its alias.  None: that of the default backend, or the only one that has a queue."""
     max_content_bytes: int = field(default=Options().max_content_bytes, kw_only=True)
 
     def __post_init__(self) -> None:
         _checked_name("queue", self.name)
+
+    @property
+    def alias(self) -> str:
+        """Of the database that it is in: not before it is asked for, since queues are made while apps are loaded."""
+        return database_of(self.database)
 
     def send(
         self,
@@ -66,7 +73,7 @@ class Queue:
         """
         at, delay_ms = schedule.split(run_after=run_after, dequeue_at=dequeue_at)
         return functions.message_create(
-            connections[self.database],
+            connections[self.alias],
             self._encode(content, "content"),
             queue=self.name,
             priority=_checked_priority(priority),
@@ -87,7 +94,7 @@ class Queue:
         # The contents are encoded once, and one by one, so that the size limit is that of each message.
         tail = json.dumps(common, ensure_ascii=False)[1:]
         items = [f'{{"content":{self._encode(item, f"contents[{n}]")},{tail}' for n, item in enumerate(contents)]
-        return functions.message_create_many(connections[self.database], f"[{','.join(items)}]")
+        return functions.message_create_many(connections[self.alias], f"[{','.join(items)}]")
 
     def receive(self, *, lock_seconds: float = 60) -> ReceivedMessage | None:
         """Takes the next ready message and holds it for ``lock_seconds``; None: there is none."""
@@ -99,7 +106,7 @@ class Queue:
             message = f"limit={limit!r} is not a whole number from 1 to {LARGEST_LIMIT:,}."
             raise InvalidMessage(message)
         received = functions.message_dequeue(
-            connections[self.database], queues=[self.name], limit=limit, lock_ms=_checked_lock_ms(lock_seconds)
+            connections[self.alias], queues=[self.name], limit=limit, lock_ms=_checked_lock_ms(lock_seconds)
         )
         return [self.received(message) for message in received]
 
@@ -245,7 +252,7 @@ class ReceivedMessage:
 
     @property
     def _connection(self) -> Any:
-        return connections[self.consumed_from.database]
+        return connections[self.consumed_from.alias]
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -264,7 +271,7 @@ class ReceivedMessage:
             raise
         ended = partial(self.listener.ended, self.received)
         if self._connection.in_atomic_block:
-            transaction.on_commit(ended, using=self.consumed_from.database)
+            transaction.on_commit(ended, using=self.consumed_from.alias)
         else:
             ended()
 

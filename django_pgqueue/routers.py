@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, router
 
 from django_pgqueue.apps import PgQueueConfig
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
+from django_pgqueue.exceptions import PgQueueError
 
 
 class PgQueueRouter:
@@ -49,3 +50,26 @@ def default_database() -> str:
     backends = ours()
     backend = backends.get(DEFAULT_TASK_BACKEND_ALIAS) or next(iter(backends.values()), None)
     return backend.settings.database if backend else DEFAULT_DB_ALIAS
+
+
+def database_of(given: str | None) -> str:
+    """The database that a call means.  Where it does not say: the default backend's, or the only one.
+
+    Without backends of ours it is where the project's routers have the models.
+    """
+    from django_pgqueue.checks import ours  # noqa: PLC0415
+    from django_pgqueue.models import Message  # noqa: PLC0415
+
+    if given is not None:
+        return given
+    backends, known = ours(), databases()
+    if not known:
+        return router.db_for_write(Message)
+    if DEFAULT_TASK_BACKEND_ALIAS in backends or len(known) == 1:
+        return default_database()
+    choices = ", ".join(f"{alias!r} ({', '.join(sorted(of))})" for alias, of in sorted(known.items()))
+    message = (
+        f"There are queues in several databases, and no backend in TASKS is called {DEFAULT_TASK_BACKEND_ALIAS!r} and "
+        f"ours: say which one is meant, as database=. Known, with their backends: {choices}."
+    )
+    raise PgQueueError(message)

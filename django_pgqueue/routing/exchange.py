@@ -13,7 +13,7 @@ from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
 from django_pgqueue.functions import KnownBinding, Published, Route
 from django_pgqueue.queue import _checked_max_attempts, _checked_name, _checked_priority
-from django_pgqueue.routers import default_database
+from django_pgqueue.routers import database_of
 from django_pgqueue.routing.patterns import checked_key, checked_name, checked_pattern
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Exchange:
 
     @property
     def _database(self) -> str:
-        return self.database or default_database()
+        return database_of(self.database)
 
     @property
     def _connection(self) -> Any:

@@ -9,7 +9,7 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.fields import to_epoch_ms
-from django_pgqueue.routers import default_database
+from django_pgqueue.routers import database_of
 from django_pgqueue.testing.draining import is_broken
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ class Clock:
 def clock(at: dt.datetime | None = None, *, database: str | None = None) -> Clock:
     """Stops the queue's clock of this database session at ``at`` (default: now), to be moved from there.
 
-    ``database``: its alias (default: that of the default backend).
+    ``database``: its alias (default: that of the default backend, or the only one).
 
     >>> with clock() as now:
     ...     remind.using(run_after=timedelta(hours=1)).enqueue()
     ...     now.advance(timedelta(hours=1))
     ...     drain()  # doctest: +SKIP
     """
-    return Clock(at, database or default_database())
+    return Clock(at, database_of(database))
 
 
 def _set(database: str, epoch_ms: str) -> None:
