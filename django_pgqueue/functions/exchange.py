@@ -115,6 +115,12 @@ def binding_delete(connection: Connection, binding: KnownBinding) -> bool:
         return bool(cursor.fetchone()[0])
 
 
+def binding_compile(connection: Connection, kind: str, pattern: str) -> None:
+    """Lets PostgreSQL look whether a pattern can be bound: a DataError says why not."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_binding_compile(%s, %s)", (kind, pattern))
+
+
 BINDINGS = """
 select b.exchange, b.pattern, b.kind, b.queue, b.task, b.priority, b.max_attempts, b.declared
 from pgqueue_binding b order by b.exchange, b.kind, b.pattern, b.queue, b.task

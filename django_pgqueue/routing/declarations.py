@@ -79,7 +79,7 @@ def subscribe(exchange: str, pattern: str, *, regex: bool = False) -> Callable[[
             name = getattr(task, "__qualname__", repr(task))
             message = f"@subscribe({exchange!r}, {pattern!r}) must stand above @task: {name} is not a task."
             raise TypeError(message)
-        _check_arguments(task)
+        check_arguments(task)
         key = (exchange, kind(regex=regex), pattern, task.module_path)
         DECLARED.subscriptions[key] = Subscription(task, exchange, pattern, regex)
         return task
@@ -114,7 +114,8 @@ def declare_binding(
     DECLARED.bindings[(database, *binding.key)] = binding
 
 
-def _check_arguments(task: AnyTask) -> None:
+def check_arguments(task: AnyTask) -> None:
+    """Raises InvalidTask where the function of a task can not be called with content and routing key."""
     given = ["content", "order.created"]
     try:
         inspect.signature(task.func).bind(*([None] if task.takes_context else []), *given)

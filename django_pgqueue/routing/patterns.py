@@ -37,7 +37,7 @@ def checked_pattern(pattern: str, *, regex: bool) -> str:
         if ("*" in word or "#" in word) and word not in ("*", "#"):
             message = (
                 f"The topic {pattern!r} has the word {word!r}: * and # stand for whole words, between dots. "
-                "For parts of words use regex=True."
+                "For parts of words use a regular expression (regex=True)."
             )
             raise InvalidPattern(message)
     return pattern

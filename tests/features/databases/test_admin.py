@@ -45,7 +45,18 @@ def due(database: str) -> Any:
     return Message.objects.using(database).values_list("dequeue_at", flat=True).get().epoch_ms
 
 
-@pytest.mark.parametrize("url", [MESSAGES, ATTEMPTS, WORKERS, "/admin/pgqueue/queuestate/", "/admin/pgqueue/schedule/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        MESSAGES,
+        ATTEMPTS,
+        WORKERS,
+        "/admin/pgqueue/queuestate/",
+        "/admin/pgqueue/schedule/",
+        "/admin/pgqueue/exchange/",
+        "/admin/pgqueue/binding/",
+    ],
+)
 def test_each_list_offers_the_databases(root: Visitor, url: str) -> None:
     assert links(root.open(url)) == {"jobs": url, "default": f"{url}{OTHER}"}
     selected = [link.text for link in root.open(f"{url}{OTHER}").root.all("a", **{"aria-current": "page"})]
