@@ -298,7 +298,8 @@ class Execution:
         if self._went_down_with_its_connection(exception):
             outcome: Outcome = Abandoned(error)
         else:
-            outcome = Verdict(self.message, self.task, self.result, self.reports).on(exception, error, state)
+            verdict = Verdict(self.message, self.task, self.result, self.reports, self._earlier)
+            outcome = verdict.on(exception, error, state)
         if isinstance(outcome, (Failed, Cancelled)):
             self._finish(TaskResultStatus.FAILED)
         else:

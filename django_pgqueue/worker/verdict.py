@@ -14,11 +14,12 @@ from django_pgqueue.exceptions import Retry as RetryAsked, TaskCancelled, Unknow
 from django_pgqueue.worker.outcome import Cancelled, Failed, Outcome, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from django_pgqueue.compat import AnyTaskResult
     from django_pgqueue.context import Reports
     from django_pgqueue.functions import Error, Received
+    from django_pgqueue.models import Attempt
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -29,6 +30,7 @@ class Verdict:
     task: Any
     result: AnyTaskResult
     reports: Reports
+    earlier: Callable[[], Sequence[Attempt]]
 
     def on(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         if was_cancelled(exception, self.message, self.reports):
@@ -61,14 +63,20 @@ class Verdict:
     def _backoff_seconds(self, exception: BaseException) -> float | None:
         """None: the backoff gives up."""
         backoff = getattr(self.task, "backoff", None) or retry.DEFAULT
-        if isinstance(backoff, retry.Exponential):  # which need not look at all that was before
-            return backoff.seconds(attempt=self.message.attempt)
+        if isinstance(backoff, retry.Exponential):
+            return backoff.seconds(attempt=self._attempts_that_count())
         try:
             wait_seconds = backoff(exception, self.result)
             return None if wait_seconds is None else _number_of_seconds(wait_seconds)
         except Exception:
             logger.exception("The backoff of task=%s failed; the default is used.", self.message.task)
-            return retry.DEFAULT.seconds(attempt=self.message.attempt)
+            return retry.DEFAULT.seconds(attempt=self._attempts_that_count())
+
+    def _attempts_that_count(self) -> int:
+        """Without those that were deferred: who has looked a dozen times shall not wait an hour after one error."""
+        if self.message.attempt == 1 or not self.task.takes_context:  # without which nobody can defer
+            return self.message.attempt
+        return 1 + sum(attempt.status != "deferred" for attempt in self.earlier())
 
 
 def was_cancelled(exception: BaseException, message: Received, reports: Reports) -> bool:

@@ -57,12 +57,14 @@ def due_in_seconds(result: AnyTaskResult) -> float:
 
 
 @contextmanager
-def declared_with(backoff: Any) -> Iterator[None]:
-    """As if ``retry_without_saying_when`` had this backoff."""
-    before = tasks.retry_without_saying_when.backoff
-    object.__setattr__(tasks.retry_without_saying_when, "backoff", backoff)
-    yield
-    object.__setattr__(tasks.retry_without_saying_when, "backoff", before)
+def declared_with(backoff: Any, task: Any = tasks.retry_without_saying_when) -> Iterator[None]:
+    """As if the task had this backoff."""
+    before = task.backoff
+    object.__setattr__(task, "backoff", backoff)
+    try:
+        yield
+    finally:
+        object.__setattr__(task, "backoff", before)
 
 
 def lines(result: AnyTaskResult) -> list[str]:
@@ -305,6 +307,19 @@ class TestDefer:
     def test_after_hundreds_of_them_there_are_as_many_retries_as_there_were(self) -> None:
         result = run(tasks.follow.using(max_attempts=3), *[DEFER, DEFER, ERROR] * 3)
         assert [status for status in statuses(result) if status != "deferred"] == ["retried", "retried", "failed"]
+
+    @pytest.mark.parametrize("max_attempts", [None, 5])
+    def test_the_waits_after_errors_do_not_grow_by_it(self, max_attempts: int | None) -> None:
+        """A task that has looked six times waited for more than a minute after its first error."""
+        with clock() as now, declared_with(Exponential(base=10), tasks.follow):
+            result = tasks.follow.using(max_attempts=max_attempts).enqueue(
+                *[DEFER] * 6, {"retry": None}, DEFER, {"retry": None}
+            )
+            drain()
+            assert due_in_seconds(result) == pytest.approx(10, rel=0.25)
+            now.advance(dt.timedelta(seconds=13))
+            drain()
+            assert due_in_seconds(result) == pytest.approx(20, rel=0.25)
 
     def test_except_exception_does_not_swallow_it(self) -> None:
         result = run(tasks.defer_and_catch_all)
