@@ -86,6 +86,19 @@ def test_it_says_why_the_others_are_not_among_them() -> None:
     ]
 
 
+def test_a_job_that_waits_for_others_says_so_until_they_have_ended() -> None:
+    first = note.enqueue()
+    second = note.using(after=[first], priority=50).enqueue().id
+    before = everything()
+    lines = explained()
+    assert everything() == before
+    assert [row[1] for row in rows(lines[2:3])] == [first.id]
+    assert rows(lines[-1:]) == [[second, "default", "50", "tests.features.shelf.note", "it waits for other jobs"]]
+    assert control.cancel(first) == "cancelled"
+    functions.message_settle(connection, ended_ids=[int(first.id)])
+    assert [row[1] for row in rows(explained()[2:])] == [second]
+
+
 def test_a_message_whose_lock_ran_out_is_among_the_next_and_stays_as_it_is() -> None:
     with clock(NOON) as now:
         note.enqueue()
