@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.apps import apps
 from django.db import connections
 
-from django_pgqueue import content, functions, registry, schedule, unique
+from django_pgqueue import content, functions, registry, schedule, sensitivity, unique
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -53,8 +53,9 @@ class PgQueueBackend(BaseTaskBackend):
     ) -> AnyTaskResult:
         self.validate_task(task)
         validate_path(task)
-        call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
-        created, new = self._create(task, call)
+        with content.unshown(sensitivity.hides(task, self.settings)):
+            call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
+            created, new = self._create(task, call)
         if not new:
             return self._holder(task, created.id)
         result: AnyTaskResult = TaskResult(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 
-from django_pgqueue import content, functions, schedule, unique
+from django_pgqueue import content, functions, schedule, sensitivity, unique
 from django_pgqueue.backend import PgQueueBackend, validate_path
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
@@ -85,6 +85,10 @@ class Bulk:
         self.raises = self.keyed and getattr(task, "on_conflict", "keep") == "raise"
 
     def enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:
+        with content.unshown(sensitivity.hides(self.task, self.backend.settings)):
+            return self._enqueue(calls, on_progress)
+
+    def _enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:
         batch: list[Encoded] = []
         size = done = 0
 

@@ -12,7 +12,7 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.module_loading import import_string
 
-from django_pgqueue import content, declarations, registry, retry
+from django_pgqueue import content, declarations, registry, retry, sensitivity
 from django_pgqueue.apps import PgQueueConfig
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
@@ -109,6 +109,7 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             "a whole number of days from 1 to 100,000, or None",
         ),
         "listen": (lambda value: isinstance(value, bool), "True or False"),
+        "sensitive": (sensitivity.is_possible, "True, False or a list of names of arguments and keys"),
         "lake": (lambda value: value is None or bool(value and isinstance(value, str | Path)), "a folder or a URL"),
     }
     for name, (is_possible, words) in rules.items():

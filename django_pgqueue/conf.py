@@ -6,7 +6,7 @@ so that a typing error in the settings can not stop a running site.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ class Options:
     """Whether idle workers wait for notifications.  False behind a transaction pooler: they poll every second."""
     lake: str | Path | None = None
     """Folder, or URL, where ``manage.py qpipeline`` keeps the history as Parquet files."""
+    sensitive: bool | Sequence[str] = False
+    """What is shown of no message, in the admin or in logs: names of arguments and keys, or True for all of it."""
 
     @classmethod
     def of(cls, options: Any) -> Options:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
@@ -20,6 +22,7 @@ NEXT_STEP = (
 EXACT_FLOATS_END = 2.0**53
 LONGEST_NAME = 255
 NAMES_ARE = f"names are text of 1 to {LONGEST_NAME} characters, without NUL"
+_hides: ContextVar[bool] = ContextVar("pgqueue_hides", default=False)
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
@@ -77,7 +80,7 @@ def _normalize(value: Any, where: str) -> Any:
         case Sequence():
             return [_normalize(item, f"{where}[{position}]") for position, item in enumerate(value)]
         case _:
-            message = f"{where} is {_shown(value)}. Unsupported type: {type(value).__qualname__}. {NEXT_STEP}"
+            message = f"{where} is {shown(value)}. Unsupported type: {type(value).__qualname__}. {NEXT_STEP}"
             raise InvalidContent(message)
 
 
@@ -98,16 +101,14 @@ def is_name(value: object) -> bool:
 def _text(value: str, where: str) -> str:
     if "\x00" in value:
         message = (
-            f"{where} contains the character NUL, which PostgreSQL can not store: {_shown(value)}. Remove it first."
+            f"{where} contains the character NUL, which PostgreSQL can not store: {shown(value)}. Remove it first."
         )
         raise InvalidContent(message)
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            message = (
-                f"{where} is not valid Unicode ({error.reason}): {_shown(value)}. Decode it with errors='replace'."
-            )
+            message = f"{where} is not valid Unicode ({error.reason}): {shown(value)}. Decode it with errors='replace'."
             raise InvalidContent(message) from error
     return value
 
@@ -124,18 +125,36 @@ def _decoded(value: bytes, where: str) -> str:
     try:
         return _text(value.decode(), where)
     except UnicodeDecodeError as error:
-        message = f"{where} is bytes that are not UTF-8: {_shown(value)}. Encode them first, for example with base64."
+        message = f"{where} is bytes that are not UTF-8: {shown(value)}. Encode them first, for example with base64."
         raise InvalidContent(message) from error
 
 
 def _key(key: Any, where: str) -> str:
     if not isinstance(key, str):
-        message = f"{where} has the key {_shown(key)}, which would come back as text. Use text keys."
+        message = f"{where} has the key {shown(key)}, which would come back as text. Use text keys."
         raise InvalidContent(message)
-    return _text(key, f"the key {_shown(key)} of {where}")
+    return _text(key, f"the key {shown(key)} of {where}")
 
 
-def _shown(value: Any) -> str:
+@contextmanager
+def unshown(hide: bool = True) -> Iterator[None]:  # noqa: FBT -- nothing else could be meant
+    """Errors that are raised inside do not quote values: they are sensitive."""
+    before = _hides.set(hide)
+    try:
+        yield
+    finally:
+        _hides.reset(before)
+
+
+def hides() -> bool:
+    """Whether values may not be quoted here."""
+    return _hides.get()
+
+
+def shown(value: Any) -> str:
+    """A value, as an error quotes it."""
+    if _hides.get():
+        return f"a {type(value).__qualname__} that is not shown, because it is sensitive"
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 -- what can not be shown is named

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from django.utils.module_loading import import_string
 
-from django_pgqueue import dependencies, retry, unique
+from django_pgqueue import dependencies, retry, sensitivity, unique
 from django_pgqueue.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
     AnyTask,
@@ -67,6 +67,8 @@ class PgQueueTask(GenericTask[P, R]):
     """Ids of the messages that must have ended first; ``using(after=[result, ...])`` sets it."""
     after_policy: str = field(default="finished", compare=False)
     """What they must have: finished, or succeeded."""
+    sensitive: bool | tuple[str, ...] | list[str] = False
+    """Names of arguments whose values are not shown in the admin or in logs, or True for all that messages say."""
     delay: dt.timedelta | None = None
     """Time from the enqueue until the task may run, by the database's clock; ``using(run_after=timedelta)`` sets it."""
 
@@ -216,6 +218,7 @@ def validate_extras(task: AnyTask) -> None:
     _validate_exceptions(task)
     unique.validate(task)
     dependencies.validate(task)
+    sensitivity.validate(task)
     _validate_schedule(task)
     _validate_timeout(task)
     atomic = getattr(task, "atomic", False)

@@ -26,8 +26,8 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> str | None:
     key = _own_key(declared, call)
     if not _is_storable(key):
         message = (
-            f"The unique_key of {task.module_path} is {key!r:.100}. It must be a text of 1 to {MOST_BYTES:,} bytes in "
-            "UTF-8, without NUL, or a callable that makes one from the task's arguments."
+            f"The unique_key of {task.module_path} is {content.shown(key)}. It must be a text of 1 to {MOST_BYTES:,} "
+            "bytes in UTF-8, without NUL, or a callable that makes one from the task's arguments."
         )
         raise InvalidTask(message)
     return f"{task.module_path}:{key}"

@@ -14,8 +14,9 @@ from django_pgqueue import functions
 from django_pgqueue.admin import actions, display, filters, log
 from django_pgqueue.admin.changelist import CappedChangeList
 from django_pgqueue.admin.database import alias, url
-from django_pgqueue.admin.expressions import Moment, Pretty, Short, duration
+from django_pgqueue.admin.expressions import Moment, Short, duration
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see_content
+from django_pgqueue.admin.said import Said
 from django_pgqueue.models import Attempt
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ TONES = {
     Status.CANCELLED: "grey",
     Status.LOST: "red",
 }
+SAID = ("content", "headers", "result")
 TIMES = {"created": "created_at", "started": "started_at", "finished": "finished_at"}
 # What any page about an attempt fetches as it is; see message.BRIEF.
 BRIEF = (
@@ -181,22 +183,27 @@ def traceback(attempt: Attempt) -> SafeString | str:
 
 @admin.display(description="content")
 def content(attempt: Attempt) -> SafeString | str:
-    return display.block(getattr(attempt, "pretty_content", None))
+    return said(attempt).block("content")
 
 
 @admin.display(description="headers")
 def headers(attempt: Attempt) -> SafeString | str:
-    return display.block(getattr(attempt, "pretty_headers", None))
+    return said(attempt).block("headers")
 
 
 @admin.display(description="result")
 def result(attempt: Attempt) -> SafeString | str:
-    return display.block(getattr(attempt, "pretty_result", None))
+    return said(attempt).block("result")
 
 
-@admin.display(description="content, headers and result")
-def hidden_content(attempt: Attempt) -> SafeString:  # noqa: ARG001
-    return display.hidden()
+@admin.display(description="unique key")
+def unique_key(attempt: Attempt) -> SafeString | str:
+    return said(attempt).short(attempt.unique_key)
+
+
+def said(attempt: Attempt) -> Said:
+    known: Said = attempt.__dict__["said"]
+    return known
 
 
 def listed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
@@ -242,13 +249,11 @@ class AttemptAdmin(ReadOnlyAdmin):
         return HistoryChangeList
 
     def get_fieldsets(self, request: HttpRequest, obj: Attempt | None = None) -> Any:  # noqa: ARG002
-        sees = may_see_content(request)
-        said = [content, headers, "unique_key"] if sees else [hidden_content, "unique_key"]
         return [
             (None, {"fields": [message_link, status, "final", task, queue, channel, "priority", number, worker]}),
             ("Times", {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
-            ("Outcome", {"fields": [whole_error, traceback, *([result] if sees else [])]}),
-            ("What it said", {"fields": said}),
+            ("Outcome", {"fields": [whole_error, traceback, result]}),
+            ("What it said", {"fields": [content, headers, unique_key]}),
         ]
 
     def rows(self, request: HttpRequest) -> QuerySet[Attempt]:
@@ -260,10 +265,13 @@ class AttemptAdmin(ReadOnlyAdmin):
             .only(*BRIEF, "unique_key", "error_message", "traceback")
             .annotate(took=duration(), **{name: Moment(column) for name, column in TIMES.items()})
         )
-        if may_see_content(request):
-            columns = ("content", "result", "headers")
-            found = found.annotate(**{f"pretty_{column}": Pretty(column) for column in columns})
         return found
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        attempt = super().get_object(request, object_id, from_field)
+        if attempt is not None:
+            attempt.__dict__["said"] = Said(attempt, attempt.task, SAID, sees=may_see_content(request))
+        return attempt
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         ended = context["original"].final and self.has_run_permission(request)

@@ -16,7 +16,7 @@ from django_pgqueue import functions
 from django_pgqueue.admin import actions, filters, message_page
 from django_pgqueue.admin.columns import Columns
 from django_pgqueue.admin.database import alias, now, once, url
-from django_pgqueue.admin.expressions import Moment, Pretty, Short
+from django_pgqueue.admin.expressions import Moment, Short
 from django_pgqueue.admin.message_page import Detail, MessageForm
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see, may_see_content
 from django_pgqueue.admin.related import parent
@@ -188,9 +188,6 @@ class MessageAdmin(ReadOnlyAdmin):
                 schedule_name=parent("schedule"),
             )
         )
-        if may_see_content(request):
-            columns = ("content", "headers", "state", "progress")
-            found = found.annotate(**{f"pretty_{column}": Pretty(column) for column in columns})
         return found
 
     def shown(self, request: HttpRequest) -> Detail:

@@ -16,6 +16,7 @@ from django_pgqueue.admin.columns import Columns
 from django_pgqueue.admin.database import alias, url
 from django_pgqueue.admin.expressions import Short
 from django_pgqueue.admin.related import Related
+from django_pgqueue.admin.said import Said
 from django_pgqueue.admin.status import Status, status_of
 from django_pgqueue.fields import EpochFormField
 from django_pgqueue.models import Attempt, Message
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS_SHOWN = 50
 TRACEBACK_LENGTH = 20_000
+SAID = ("content", "headers", "state", "progress")
 
 
 class MessageForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -82,7 +84,7 @@ class Detail(Columns):
         return [
             (None, {"fields": [self.status, *whys, self.task, "queue", "channel", *when, self.created_at]}),
             ("Attempts", {"fields": [self.attempts, self.lock, self.progress, self.last_error, self.finished]}),
-            ("Related", {"fields": [self.related, "unique_key"]}),
+            ("Related", {"fields": [self.related, self.unique_key]}),
             ("What it says", {"fields": [self.content, self.headers, self.state]}),
         ]
 
@@ -139,22 +141,29 @@ class Detail(Columns):
 
     @admin.display(description="progress")
     def progress(self, message: Message) -> SafeString | str:
-        return self._said(message, "pretty_progress")
+        return self._said(message).block("progress")
 
     @admin.display(description="content")
     def content(self, message: Message) -> SafeString | str:
-        return self._said(message, "pretty_content")
+        return self._said(message).block("content")
 
     @admin.display(description="headers")
     def headers(self, message: Message) -> SafeString | str:
-        return self._said(message, "pretty_headers")
+        return self._said(message).block("headers")
 
     @admin.display(description="state")
     def state(self, message: Message) -> SafeString | str:
-        return self._said(message, "pretty_state")
+        return self._said(message).block("state")
 
-    def _said(self, message: Message, name: str) -> SafeString | str:
-        return display.block(getattr(message, name, None)) if self.sees_content else display.hidden()
+    @admin.display(description="unique key")
+    def unique_key(self, message: Message) -> SafeString | str:
+        return self._said(message).short(message.unique_key)
+
+    def _said(self, message: Message) -> Said:
+        known: Said | None = message.__dict__.get("said")
+        if known is None:
+            known = message.__dict__["said"] = Said(message, message.task, SAID, sees=self.sees_content)
+        return known
 
 
 def finished_attempts(message: Message) -> list[dict[str, Any]]:

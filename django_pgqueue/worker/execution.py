@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
-from django_pgqueue import content, functions, registry, results
+from django_pgqueue import content, functions, registry, results, sensitivity
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.context import Deferral, PgQueueContext
 from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as RetryAsked, TaskCancelled, TaskTimeout
@@ -95,6 +95,10 @@ class Execution:
         """The driver's connection that an atomic task's transaction is in."""
 
     def run(self) -> Ended:
+        with content.unshown(sensitivity.hides_message(self.message.task, self.backend.settings)):
+            return self._run()
+
+    def _run(self) -> Ended:
         try:
             self._begin()
             self._send(task_started)
@@ -112,6 +116,10 @@ class Execution:
             return self._ended(outcome, exception)
 
     async def arun(self) -> Ended:
+        with content.unshown(sensitivity.hides_message(self.message.task, self.backend.settings)):
+            return await self._arun()
+
+    async def _arun(self) -> Ended:
         try:
             self._begin()
             if self.task.takes_context and 1 < self.message.attempt <= FEW_ATTEMPTS:
@@ -166,9 +174,10 @@ class Execution:
                 errors=self.errors,
             )
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            said = "what it is" if content.hides() else self.message.content[:80]
             message = (
                 f"The content of message {self.message.id} is not the call of a task: it must be "
-                f'{{"args": [...], "kwargs": {{...}}}}, not {self.message.content[:80]}.'
+                f'{{"args": [...], "kwargs": {{...}}}}, not {said}.'
             )
             raise InvalidContent(message) from error
 

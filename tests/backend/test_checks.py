@@ -60,6 +60,7 @@ def test_every_option_can_be_set(settings: Settings) -> None:
         "GRACE_SECONDS": 60,
         "HISTORY_DAYS": None,
         "LISTEN": False,
+        "SENSITIVE": ["card"],
     }
     assert found(settings, QUEUES=["default", "mail"], OPTIONS=options) == []
 
@@ -88,6 +89,7 @@ def test_an_unknown_key_does_not_stop_a_site(settings: Settings) -> None:
         *(("LOCK_SECONDS", value) for value in (0, -5, "60", None, True, float("nan"), float("inf"), 1e300)),
         *(("GRACE_SECONDS", value) for value in (0, -5, "25", None, True, float("nan"), float("inf"))),
         *(("LISTEN", value) for value in ("no", 0, 1, None)),
+        *(("SENSITIVE", value) for value in ("card", 1, None, [1], [""])),
     ],
 )
 def test_an_impossible_value_is_an_error_that_says_what_is_possible(settings: Settings, key: str, value: Any) -> None:

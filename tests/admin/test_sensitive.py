@@ -1,0 +1,196 @@
+"""What is sensitive is shown to nobody: not in the admin, not in errors, and not in logs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import functions, registry
+from django_pgqueue.bulk import enqueue_many
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.exceptions import InvalidContent
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.tasks import task
+from django_pgqueue.testing import drain
+from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, noted, retry, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django.fixtures import Settings
+
+    from tests.admin.page import Visitor
+
+SECRET = "4711-0815"
+BACKEND = "django_pgqueue.backend.PgQueueBackend"
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
+
+
+@pytest.fixture
+def bank() -> Iterator[ModuleType]:
+    """A module of tasks, as a project has one."""
+    module = ModuleType("bank")
+
+    def declare(function: Callable[..., Any], **options: Any) -> None:
+        function.__module__, function.__qualname__ = "bank", function.__name__
+        setattr(module, function.__name__, task(function, **options))
+
+    def pay(amount: int, card: str, *, note: Any = None) -> Any: ...
+
+    def vote(*ballot: Any) -> Any:
+        return {1, 2} if "set" in ballot else None
+
+    def tell(context: Any, card: str, text: str) -> Any:
+        context.progress(2, text)
+
+    def fill(first: Any, *rest: Any) -> None: ...
+
+    declare(pay, sensitive=["card"])
+    declare(vote, sensitive=True, unique_key=lambda *ballot: f"{ballot[0]}")
+    declare(tell, sensitive=["card"], takes_context=True)
+    declare(fill, sensitive=["rest"])
+    sys.modules["bank"] = module
+    yield module
+    del sys.modules["bank"]
+    registry.find.cache_clear()
+
+
+def fields(root: Visitor, url: str) -> dict[str, str]:
+    page = root.open(url)
+    assert SECRET not in page.response.content.decode()
+    return {name: value.text for name, value in page.fields.items()}
+
+
+def url_of(pk: int) -> str:
+    return f"{MESSAGES}{pk}/change/"
+
+
+def ended(pk: int) -> str:
+    return f"{ATTEMPTS}{Attempt.objects.get(message_id=pk, final=True).pk}/change/"
+
+
+@pytest.mark.parametrize(
+    "call", [{"args": [12, SECRET]}, {"args": [12], "kwargs": {"card": SECRET}}, {"kwargs": {"card": [SECRET]}}]
+)
+def test_an_argument_is_hidden_however_it_is_given(root: Visitor, bank: ModuleType, call: dict[str, Any]) -> None:
+    pk = int(bank.pay.enqueue(*call.get("args", ()), **call.get("kwargs", {})).id)
+    shown = fields(root, url_of(pk))
+    assert "(hidden)" in shown["content"]
+    assert ("12" in shown["content"]) == ("args" in call)
+
+
+def test_keys_of_its_name_are_hidden_at_any_depth_and_wherever_they_stand(root: Visitor, bank: ModuleType) -> None:
+    pk = send(
+        f'{{"args": [1, 2], "kwargs": {{"note": [{{"card": "{SECRET}", "b": "kept"}}]}}}}',
+        task="bank.pay",
+        headers=f'{{"card": "{SECRET}", "trace": "abc"}}',
+    )
+    [held] = claim()
+    functions.message_progress(connection, held, f'{{"text": {{"card": "{SECRET}"}}}}')
+    retry(held, dequeue_at=0, state=f'{{"card": "{SECRET}", "page": 7}}')
+    shown = fields(root, url_of(pk))
+    assert "kept" in shown["content"]
+    assert "abc" in shown["headers"]
+    assert shown["state"] == '{ "card": "(hidden)", "page": 7 }'
+    complete(claim()[0], f'{{"card": "{SECRET}", "paid": true}}')
+    shown = fields(root, ended(pk))
+    assert shown["result"] == '{ "card": "(hidden)", "paid": true }'
+
+
+def test_a_task_that_takes_its_context_and_one_that_takes_any_number(root: Visitor, bank: ModuleType) -> None:
+    pk = int(bank.tell.enqueue(SECRET, "hello").id)
+    assert fields(root, url_of(pk))["content"] == '{ "args": [ "(hidden)", "hello" ], "kwargs": {} }'
+    pk = int(bank.fill.enqueue("first", SECRET, SECRET).id)
+    assert fields(root, url_of(pk))["content"] == '{ "args": [ "first", "(hidden)", "(hidden)" ], "kwargs": {} }'
+
+
+def test_all_that_a_message_says_can_be_hidden(root: Visitor, bank: ModuleType) -> None:
+    pk = int(bank.vote.enqueue(SECRET).id)
+    shown = fields(root, url_of(pk))
+    assert shown["content"] == "(hidden) It is sensitive, and so it is not shown."
+    assert (shown["state"], shown["unique key"]) == ("-", "(hidden)")
+    complete(claim()[0], f'"{SECRET}"')
+    shown = fields(root, ended(pk))
+    assert shown["result"] == shown["content"] == "(hidden) It is sensitive, and so it is not shown."
+    assert shown["unique key"] == "(hidden)"
+
+
+def test_of_a_task_that_is_not_in_the_code_nothing_is_shown(root: Visitor) -> None:
+    pk = send(f'{{"args": ["{SECRET}"], "kwargs": {{}}}}', task="bank.gone")
+    assert fields(root, url_of(pk))["content"] == (
+        "(hidden) There is no task bank.gone in this code, and so nobody knows what of it is sensitive: "
+        "it is not shown."
+    )
+
+
+@pytest.mark.parametrize("sensitive", [True, ["parcel"], "parcel"])
+def test_a_setting_says_it_for_all_messages(root: Visitor, settings: Settings, sensitive: Any) -> None:
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"SENSITIVE": sensitive}}}
+    for name in ("shop.tasks.send_receipt", None):
+        pk = send(f'{{"parcel": "{SECRET}"}}', task=name, headers=f'{{"parcel": "{SECRET}"}}')
+        shown = fields(root, url_of(pk))
+        assert shown["content"].startswith("(hidden)" if sensitive != ["parcel"] else '{ "parcel": "(hidden)" }')
+        assert "(hidden)" in shown["headers"]
+
+
+@pytest.mark.parametrize("content", ["1e100000", "[" * 3_000 + "]" * 3_000, "[" + "9" * 20_000 + "]", '"text"', "null"])
+def test_what_can_not_be_looked_through_is_not_shown(root: Visitor, bank: ModuleType, content: str) -> None:
+    pk = send(content, task="bank.pay")
+    assert root.open(url_of(pk)).response.status_code == 200
+
+
+class TestErrors:
+    def test_a_refused_call_does_not_quote_it(self, bank: ModuleType) -> None:
+        for call in (
+            lambda: bank.pay.enqueue(1, f"{SECRET}\x00"),
+            lambda: enqueue_many(bank.pay, [(1, f"{SECRET}\x00")]),
+        ):
+            with pytest.raises(InvalidContent) as raised:
+                call()
+            assert SECRET not in str(raised.value)
+            assert "a str that is not shown, because it is sensitive" in str(raised.value)
+
+    def test_neither_does_a_refused_key(self, bank: ModuleType) -> None:
+        with pytest.raises(InvalidTask) as raised:
+            bank.vote.enqueue(SECRET * 1_000)
+        assert SECRET not in str(raised.value)
+
+    def test_other_tasks_are_quoted_as_ever(self, bank: ModuleType) -> None:
+        with pytest.raises(InvalidContent):
+            bank.pay.enqueue(1, f"{SECRET}\x00")
+        with pytest.raises(InvalidContent, match="4711"):
+            sys.modules["shop.tasks"].send_receipt.enqueue(f"{SECRET}\x00")
+
+    @pytest.mark.usefixtures("bank")
+    def test_what_a_worker_records_does_not_quote_it(self) -> None:
+        send(f'"{SECRET}"', task="bank.pay")
+        drain()
+        [attempt] = Attempt.objects.all()
+        assert attempt.error_class == "django_pgqueue.exceptions.InvalidContent"
+        assert SECRET not in f"{attempt.error_message} {attempt.traceback}"
+
+    def test_no_log_says_it(self, bank: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG)
+        logging.getLogger("django.db.backends").setLevel(logging.WARNING)
+        bank.pay.enqueue(1, SECRET)
+        bank.vote.enqueue(SECRET)
+        drain()
+        assert caplog.records
+        assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("sensitive", ["card", 1, [1], [""], None])
+def test_a_task_says_it_in_a_way_that_can_be_understood(sensitive: Any) -> None:
+    with pytest.raises(InvalidTask, match="sensitive must be True, False or a list"):
+        task(noted, sensitive=sensitive)
+
+
+def test_it_is_kept_as_it_is_in_the_database(bank: ModuleType) -> None:
+    bank.pay.enqueue(1, SECRET)
+    assert Message.objects.get().content == {"args": [1, SECRET], "kwargs": {}}
