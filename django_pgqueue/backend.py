@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.apps import apps
 from django.db import connections
 
-from django_pgqueue import content, functions, registry, schedule, sensitivity, unique
+from django_pgqueue import channels, content, functions, registry, schedule, sensitivity, unique
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -83,6 +83,7 @@ class PgQueueBackend(BaseTaskBackend):
             "task": task.module_path,
             "priority": int(task.priority),
             "max_attempts": self.max_attempts(task),
+            "channel": channels.channel_of(task, call),
             **_when(task),
         }
         after = getattr(task, "after", ())

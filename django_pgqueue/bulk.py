@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 
-from django_pgqueue import content, functions, schedule, sensitivity, unique
+from django_pgqueue import channels, content, functions, schedule, sensitivity, unique
 from django_pgqueue.backend import PgQueueBackend, validate_path
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
@@ -81,7 +81,8 @@ class Bulk:
         self.known: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.keyed = getattr(task, "unique_key", None) is not None
         self.locked = False
-        self.alike = not self.keyed
+        self.channel = getattr(task, "channel", None)
+        self.alike = not self.keyed and not callable(self.channel)
         self.raises = self.keyed and getattr(task, "on_conflict", "keep") == "raise"
 
     def enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:
@@ -124,12 +125,19 @@ class Bulk:
         elif batch[0].columns is None:
             headers = json.dumps(self.columns["headers"]) if "headers" in self.columns else None
             contents = f"[{','.join([encoded.text for encoded in batch])}]"
-            functions.message_create_alike(self.connection, contents, **self.columns | {"headers": headers})
+            ids = functions.message_create_alike(self.connection, contents, **self.columns | {"headers": headers})
+            self._check_taken(batch, ids)
         else:
             objects = [
                 f'{{"content":{encoded.text},{json.dumps(encoded.columns, ensure_ascii=False)[1:]}' for encoded in batch
             ]
-            functions.message_create_many(self.connection, f"[{','.join(objects)}]")
+            ids = functions.message_create_many(self.connection, f"[{','.join(objects)}]")
+            self._check_taken(batch, ids)
+
+    def _check_taken(self, batch: list[Encoded], ids: list[int | None]) -> None:
+        if None in ids:
+            refused = batch[ids.index(None)]
+            raise functions.refusal(self.connection, (refused.columns or self.columns)["channel"], refused.what)
 
     def _send_each(self, batch: list[Encoded]) -> None:
         """Only who enqueues one by one is told of each whether it is new.  In the order of the keys, as others do."""
@@ -163,6 +171,8 @@ class Bulk:
 
     def _own_columns(self, item: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         columns = dict(self._columns_of_call(item) if isinstance(item, Call) else self.columns)
+        if callable(self.channel) and "channel" not in columns:
+            columns["channel"] = channels.channel_of(self.task, arguments)
         return columns | unique.columns_of(self.task, arguments)
 
     def _columns_of_call(self, call: Call) -> dict[str, Any]:
@@ -199,6 +209,8 @@ class Bulk:
         }
         delay = getattr(task, "delay", None)
         run_after = task.run_after if delay is None else self.now + delay
+        if isinstance(channel := getattr(task, "channel", None), str):
+            columns |= {"channel": channel}
         if run_after is not None:
             columns |= {"dequeue_at": schedule.not_before(run_after), "headers": {"run_after": run_after.isoformat()}}
         return columns

@@ -1,4 +1,4 @@
-"""What people do to jobs, queues and schedules: cancel, pause, resume, run now.
+"""What people do to jobs, queues, channels and schedules: cancel, pause, resume, set limits, run now.
 
 Each works on Django's connection and so is part of the caller's transaction.  ``database``: alias of the one that has
 the queue (default: that of the default backend, or the only one; of a result: that of its backend).
@@ -6,6 +6,7 @@ the queue (default: that of the default backend, or the only one; of a result: t
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -19,6 +20,8 @@ from django_pgqueue.routers import database_of
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
+
+LARGEST_LIMIT = 2**31 - 1
 
 
 def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) -> str | None:
@@ -84,6 +87,61 @@ def run_schedule(name: str, *, database: str | None = None) -> int:
     return message_id
 
 
+def set_channel(
+    name: str,
+    *,
+    max_concurrency: int | None = None,
+    max_size: int | None = None,
+    release_interval: float | dt.timedelta | None = None,
+    database: str | None = None,
+) -> None:
+    """Sets all limits of a channel; None: no such limit.  A channel that was released is in use again.
+
+    ``max_concurrency``: how many of its messages may run at a time, whatever their queues (0: none, it stands still).
+    ``max_size``: how many may wait; beyond that enqueues raise ``ChannelFull``.
+    ``release_interval``: seconds, or a timedelta, between two messages that begin.
+
+    >>> set_channel("acme", max_concurrency=5, release_interval=0.2)  # doctest: +SKIP
+    """
+    limits = {"max_concurrency": max_concurrency, "max_size": max_size}
+    for what, limit in limits.items():
+        if limit is not None and (type(limit) is not int or not 0 <= limit <= LARGEST_LIMIT):
+            message = f"{what} must be a whole number from 0 to {LARGEST_LIMIT:,}, or None for no limit, not {limit!r}."
+            raise InvalidMessage(message)
+    interval_ms = None if release_interval is None else _milliseconds(release_interval)
+    functions.channel_set(_connection(database), _checked(name, "channel"), release_interval_ms=interval_ms, **limits)
+
+
+def release_channel(name: str, *, database: str | None = None) -> bool:
+    """Gives a channel up: enqueues raise ``ChannelReleased``, and it is gone when its messages have ended.
+
+    True: it is gone already.  False: it still has messages.
+    """
+    gone = functions.channel_release(_connection(database), _checked(name, "channel"))
+    if gone is None:
+        message = f"There is no channel {name!r}: nobody has set limits for it, and it has no messages."
+        raise InvalidMessage(message)
+    return gone
+
+
+def repair_channels(name: str | None = None, *, database: str | None = None) -> list[functions.Recount]:
+    """Counts anew what runs in each channel, or in one, and answers those whose count was wrong: (channel, before,
+    after).  Needed after triggers were switched off or the table was truncated; nothing else makes a count wrong.
+    """
+    return functions.channel_repair(_connection(database), None if name is None else _checked(name, "channel"))
+
+
+def _milliseconds(interval: float | dt.timedelta) -> int:
+    number = interval.total_seconds() if isinstance(interval, dt.timedelta) else interval
+    if type(number) not in (int, float) or not 0 <= number * 1000 <= LARGEST_LIMIT:
+        message = (
+            f"release_interval must be a number of seconds from 0 to {LARGEST_LIMIT // 1000:,}, a timedelta, or None, "
+            f"not {interval!r}."
+        )
+        raise InvalidMessage(message)
+    return round(number * 1000)
+
+
 def _known(name: str, database: str | None) -> functions.KnownSchedule:
     found, _ = functions.schedules(_connection(database), [name])
     if not found:
@@ -102,8 +160,8 @@ def _connection(database: str | None, result: AnyTaskResult | str | int | None =
     return connections[database_of(database)]
 
 
-def _checked(queue: str) -> str:
-    if not content.is_name(queue):
-        message = f"{queue!r} can not be the name of a queue: {content.NAMES_ARE}."
+def _checked(name: str, what: str = "queue") -> str:
+    if not content.is_name(name):
+        message = f"{name!r} can not be the name of a {what}: {content.NAMES_ARE}."
         raise InvalidMessage(message)
-    return queue
+    return name

@@ -51,6 +51,18 @@ class DuplicateMessage(PgQueueError):
         self.existing_id = existing_id
 
 
+class ChannelFull(PgQueueError):
+    """As many messages as its max_size allows wait in the channel."""
+
+    def __init__(self, message: str | None = None, *, channel: str | None = None) -> None:
+        super().__init__(message)
+        self.channel = channel
+
+
+class ChannelReleased(ChannelFull):
+    """The channel was released and takes no new messages."""
+
+
 class Retry(PgQueueError):
     """The task asked to be tried again.
 

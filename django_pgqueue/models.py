@@ -138,6 +138,61 @@ class Overview(QueueState):
         verbose_name_plural = "overview"
 
 
+class Channel(models.Model):
+    """A named share of the work (a tenant, an API) with limits of its own."""
+
+    name = models.TextField(primary_key=True)
+    release_at = EpochField(null=True, blank=True)
+    set_at = models.DateTimeField(null=True, blank=True)
+    released_at = models.DateTimeField(null=True, blank=True)
+    running = models.IntegerField(db_default=0)
+    max_concurrency = models.IntegerField(null=True, blank=True)
+    max_size = models.IntegerField(null=True, blank=True)
+    release_interval_ms = models.IntegerField(null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_channel"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Lane(models.Model):
+    """A channel's messages of one kind in one queue."""
+
+    pk = models.CompositePrimaryKey("channel", "queue", "raw")
+    channel = models.TextField()
+    queue = models.TextField()
+    raw = models.BooleanField()
+    parked = models.BooleanField(db_default=False)
+    next_at = EpochField(null=True, blank=True)
+    turned_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_lane"
+
+    def __str__(self) -> str:
+        return f"{self.channel} in {self.queue}"
+
+
+class Arrival(models.Model):
+    """What happened to a lane and has not been worked into it."""
+
+    pk = models.CompositePrimaryKey("channel", "queue", "raw", "id")
+    id = models.BigIntegerField()
+    dequeue_at = EpochField(null=True, blank=True)
+    ended = models.IntegerField(db_default=0)
+    raw = models.BooleanField()
+    channel = models.TextField()
+    queue = models.TextField()
+
+    class Meta:
+        db_table = "pgqueue_arrival"
+
+    def __str__(self) -> str:
+        return f"{self.channel} in {self.queue}"
+
+
 class Schedule(models.Model):
     """What is enqueued again and again."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -85,7 +85,9 @@ class Queue:
         ).id
 
     def send_many(self, contents: Iterable[Any], *, priority: int = 0, channel: str | None = None) -> list[int]:
-        """Sends messages with one statement and answers their ids, in the order of ``contents``."""
+        """Sends messages with one statement and answers their ids, in the order of ``contents``: all of them, or none
+        where the channel is full (``ChannelFull``).
+        """
         common = {
             "queue": self.name,
             "priority": _checked_priority(priority),
@@ -94,7 +96,12 @@ class Queue:
         # The contents are encoded once, and one by one, so that the size limit is that of each message.
         tail = json.dumps(common, ensure_ascii=False)[1:]
         items = [f'{{"content":{self._encode(item, f"contents[{n}]")},{tail}' for n, item in enumerate(contents)]
-        return functions.message_create_many(connections[self.alias], f"[{','.join(items)}]")
+        connection = connections[self.alias]
+        with transaction.atomic(using=self.alias) if channel is not None else nullcontext():
+            ids = functions.message_create_many(connection, f"[{','.join(items)}]")
+            if None in ids:
+                raise functions.refusal(connection, channel, f"contents[{ids.index(None)}]")
+        return cast("list[int]", ids)
 
     def receive(self, *, lock_seconds: float = 60) -> ReceivedMessage | None:
         """Takes the next ready message and holds it for ``lock_seconds``; None: there is none."""

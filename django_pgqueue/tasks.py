@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from django.utils.module_loading import import_string
 
-from django_pgqueue import dependencies, retry, sensitivity, unique
+from django_pgqueue import channels, dependencies, retry, sensitivity, unique
 from django_pgqueue.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
     AnyTask,
@@ -63,6 +63,8 @@ class PgQueueTask(GenericTask[P, R]):
     """Until when a message holds its key: finished, or started."""
     schedule: Recurrence | tuple[Recurrence, ...] | None = None
     """When the task is enqueued by itself: ``cron(...)`` or ``every(...)``, or several of them."""
+    channel: str | Callable[..., str | None] | None = field(default=None, compare=False)
+    """The channel of its messages (its limits: ``control.set_channel``): a name, or a callable of the arguments."""
     after: tuple[int, ...] = field(default=(), compare=False)
     """Ids of the messages that must have ended first; ``using(after=[result, ...])`` sets it."""
     after_policy: str = field(default="finished", compare=False)
@@ -102,6 +104,7 @@ class PgQueueTask(GenericTask[P, R]):
         unique_key: str | bool | Callable[..., str] | None = None,
         on_conflict: str | None = None,
         unique_until: str | None = None,
+        channel: str | Callable[..., str | None] | None = None,
         after: Iterable[AnyTaskResult | int | str] | None = None,
         after_policy: str | None = None,
     ) -> PgQueueTask[P, R]:
@@ -118,6 +121,7 @@ class PgQueueTask(GenericTask[P, R]):
             "unique_key": unique_key,
             "on_conflict": on_conflict,
             "unique_until": unique_until,
+            "channel": channel,
             "after": None if after is None else dependencies.ids(after),
             "after_policy": after_policy,
         }
@@ -217,6 +221,7 @@ def validate_extras(task: AnyTask) -> None:
         raise InvalidTask(message)
     _validate_exceptions(task)
     unique.validate(task)
+    channels.validate(task)
     dependencies.validate(task)
     sensitivity.validate(task)
     _validate_schedule(task)

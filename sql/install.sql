@@ -11,6 +11,7 @@ begin;
 \ir pgqueue_ledger.sql
 \ir pgqueue_exchange.sql
 \ir pgqueue_report.sql
+\ir pgqueue_channel.sql
 \ir pgqueue_to_epoch.sql
 \ir pgqueue_from_epoch.sql
 \ir pgqueue_clock.sql
@@ -24,6 +25,14 @@ begin;
 \ir pgqueue_attempt_maintain.sql
 \ir pgqueue_attempt_fingerprint.sql
 \ir pgqueue_attempt_drop.sql
+\ir pgqueue_message_lane.sql
+\ir pgqueue_channel_room.sql
+\ir pgqueue_channel_prune.sql
+\ir pgqueue_lane_arm.sql
+\ir pgqueue_lane_dequeue.sql
+\ir pgqueue_channel_set.sql
+\ir pgqueue_channel_release.sql
+\ir pgqueue_channel_repair.sql
 \ir pgqueue_message_create.sql
 \ir pgqueue_message_create_unique.sql
 \ir pgqueue_message_create_item.sql

@@ -56,10 +56,14 @@ create table pgqueue_message (
     autovacuum_analyze_scale_factor = 0.1
 );
 
--- What pgqueue_message_dequeue walks.  Raw messages (task is null) and tasks have lanes of their own inside a
--- queue, so that neither kind of consumer ever scans across the other's messages.
+-- What pgqueue_message_dequeue walks.  Inside a queue, raw messages (task is null) and tasks are apart, so that neither
+-- kind of consumer ever scans across the other's messages, and so are messages with and without a channel.
 create index pgqueue_message_ready_ix on pgqueue_message
-    (queue, (task is null), priority desc, dequeue_at, id) where unlock_at is null;
+    (queue, (task is null), (channel is null) desc, priority desc, dequeue_at, id) where unlock_at is null;
+
+-- What pgqueue_lane_dequeue walks: however many messages wait in other lanes, nobody scans across them.
+create index pgqueue_message_lane_ix on pgqueue_message
+    (channel, queue, (task is null), priority desc, dequeue_at, id) where unlock_at is null and channel is not null;
 
 create index pgqueue_message_locked_ix on pgqueue_message (unlock_at) where unlock_at is not null;
 

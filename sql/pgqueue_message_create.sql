@@ -14,11 +14,15 @@ as $$
 -- Enqueues one message in the caller's transaction and answers its id.  It can be dequeued from p_dequeue_at on
 -- (epoch ms; null: at once; historical or negative values go ahead of others of the same priority).
 -- Without p_task it is a raw message, for consumers of their own.  p_max_attempts null: never again after an error.
+-- null: p_channel is full, or was released (pgqueue_channel_room), and nothing was enqueued.
 -- Writes pgqueue_message; a message that is ready wakes a sleeping worker.
 declare
     v_id bigint;
     v_now bigint := pgqueue_now(now());  -- the transaction's time: its messages share it and are FIFO by id
 begin
+    if p_channel is not null and pgqueue_channel_room(p_channel) <= 0 then
+        return null;
+    end if;
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
     values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
             pgqueue_clock(now()))

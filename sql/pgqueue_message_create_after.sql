@@ -18,12 +18,14 @@ as $$
     --   finished    nothing: it runs all the same
     --   succeeded   it is cancelled
     -- Those messages must have been committed, or be of this transaction; what is not in the queue counts as ended.
+    -- null: p_channel is full, or was released (pgqueue_channel_room), and nothing was enqueued.
     -- Nobody counts them down: pgqueue_message_settle looks whether any of them is left, so there is no row that all of
     -- them would have to write, and nothing that a crash could leave wrong.
     insert into pgqueue_message (
         content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, after_ids, after_policy,
         check_at, checks)
-    values (p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
-            pgqueue_clock(now()), p_after_ids, p_policy, coalesce(p_dequeue_at, pgqueue_now(now())), 0)
+    select p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
+           pgqueue_clock(now()), p_after_ids, p_policy, coalesce(p_dequeue_at, pgqueue_now(now())), 0
+    where p_channel is null or coalesce(pgqueue_channel_room(p_channel), 1) > 0
     returning id
 $$;

@@ -9,6 +9,7 @@ as $$
 -- after an error".  Objects may also have "unique_key", "on_conflict" and "until_started", as in
 -- pgqueue_message_create_unique: these are enqueued one by one, in the order of their keys, so that two calls with the
 -- same keys never deadlock.  Where one transaction makes several such calls: see pgqueue_message_lock_keys.
+-- The id of a message that its channel refuses (pgqueue_channel_room) is null.
 -- Writes pgqueue_message; wakes one sleeping worker for each queue that got a ready message.
 declare
     v_now bigint := pgqueue_now(now());
@@ -16,6 +17,9 @@ declare
     v_queue text;
     v_item record;
     v_ids bigint[];
+    v_rooms jsonb;  -- of channels that may be full: name, how many more
+    v_kept integer[];  -- the positions of those that are not refused, where one may be
+    v_messages jsonb := p_messages;
 begin
     if jsonb_path_exists(p_messages, '$[*].unique_key ? (@ != null)') then
         perform pgqueue_message_lock_keys(t.task)
@@ -31,24 +35,57 @@ begin
         return;
     end if;
 
-    return query
-    insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
-    select m.item -> 'content',
-           coalesce(m.item ->> 'queue', 'default'),
-           m.item ->> 'task',
-           coalesce((m.item ->> 'priority')::integer, 0),
-           coalesce((m.item ->> 'dequeue_at')::bigint, v_now),
-           m.item ->> 'channel',
-           nullif(m.item -> 'headers', 'null'),
-           case when m.item ? 'max_attempts' then (m.item ->> 'max_attempts')::integer else 5 end,
-           v_clock
-    from jsonb_array_elements(p_messages) with ordinality as m (item, position)
-    order by m.position
-    returning id;
+    select jsonb_object_agg(c.channel, c.room) into v_rooms
+    from (
+        select n.channel, pgqueue_channel_room(n.channel) as room
+        from (select distinct m.item ->> 'channel' from jsonb_array_elements(p_messages) as m (item)) as n (channel)
+        where n.channel is not null
+    ) as c
+    where c.room is not null;
+    if v_rooms is not null then
+        v_kept := array(
+            select k.position
+            from (
+                select m.position::integer, m.item ->> 'channel' as channel,
+                       row_number() over (partition by m.item ->> 'channel' order by m.position) as place
+                from jsonb_array_elements(p_messages) with ordinality as m (item, position)
+            ) as k
+            where (k.place <= (v_rooms ->> k.channel)::integer) is not false
+            order by k.position);
+        v_messages := (
+            select coalesce(jsonb_agg(p_messages -> (k.position - 1) order by k.number), '[]')
+            from unnest(v_kept) with ordinality as k (position, number));
+    end if;
+
+    with created as (
+        insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
+        select m.item -> 'content',
+               coalesce(m.item ->> 'queue', 'default'),
+               m.item ->> 'task',
+               coalesce((m.item ->> 'priority')::integer, 0),
+               coalesce((m.item ->> 'dequeue_at')::bigint, v_now),
+               m.item ->> 'channel',
+               nullif(m.item -> 'headers', 'null'),
+               case when m.item ? 'max_attempts' then (m.item ->> 'max_attempts')::integer else 5 end,
+               v_clock
+        from jsonb_array_elements(v_messages) with ordinality as m (item, position)
+        order by m.position
+        returning id
+    )
+    select array_agg(c.id) into v_ids from created c;
+    if v_kept is null then
+        return query select unnest(v_ids);
+    else
+        return query
+        select v_ids[k.number]
+        from generate_series(1, jsonb_array_length(p_messages)) as p (position)
+        left join unnest(v_kept) with ordinality as k (position, number) on k.position = p.position
+        order by p.position;
+    end if;
 
     for v_queue in
         select distinct coalesce(m.item ->> 'queue', 'default')
-        from jsonb_array_elements(p_messages) as m (item)
+        from jsonb_array_elements(v_messages) as m (item)
         where coalesce((m.item ->> 'dequeue_at')::bigint, v_now) <= v_now
     loop
         perform pgqueue_worker_wake(v_queue);
@@ -70,8 +107,10 @@ language plpgsql
 set search_path from current
 as $$
 -- Enqueues a message for each content of the array p_contents, all with the same other parameters, and answers their
--- ids, in the order of the array.  The fastest way in.
+-- ids, in the order of the array.  The fastest way in.  The ids of those that p_channel refuses (pgqueue_channel_room),
+-- which are the last ones, are null.
 declare
+    v_room integer := case when p_channel is not null then pgqueue_channel_room(p_channel) end;
     v_now bigint := pgqueue_now(now());
     v_clock timestamptz := pgqueue_clock(now());
 begin
@@ -79,10 +118,12 @@ begin
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
     select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts, v_clock
     from jsonb_array_elements(p_contents) with ordinality as c (content, position)
+    where v_room is null or c.position <= v_room
     order by c.position
     returning id;
     if found and coalesce(p_dequeue_at, v_now) <= v_now then
         perform pgqueue_worker_wake(p_queue);
     end if;
+    return query select null::bigint from generate_series(v_room + 1, jsonb_array_length(p_contents));
 end
 $$;

@@ -26,6 +26,7 @@ as $$
 --   keep       nothing
 --   replace    it gets everything that was given here
 --   debounce   it gets the dequeue_at that was given here: it runs when nobody has asked for a while
+-- Where nobody holds the key but p_channel is full or was released (pgqueue_channel_room), p_id is null.
 -- A message that runs is left alone, whatever p_on_conflict says.  No conflict breaks the caller's transaction; only
 -- another p_on_conflict is an error.
 -- Waits for a transaction that is about to enqueue the same key: whether there is a conflict depends on its end.
@@ -40,6 +41,15 @@ begin
             using errcode = 'invalid_parameter_value', hint = 'It must be keep, replace or debounce.';
     end if;
     loop
+        if p_channel is not null and pgqueue_channel_room(p_channel) <= 0
+           and not exists (
+                select from pgqueue_message m
+                where m.unique_key = p_unique_key and m.cancel_requested_at is null
+                  and (m.attempt = 0 or not m.unique_until_started)
+           ) then
+            p_created := false;
+            return;
+        end if;
         insert into pgqueue_message as m (
             content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, unique_key,
             unique_until_started)

@@ -28,6 +28,8 @@ as $$
 --   p_floor_…         four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
 --                     from (dequeue_at, id) on.  For consumers that find their probes slow, because a long transaction
 --                     keeps the entries of ended messages at the head of the index: they start behind those.
+-- Messages of channels (pgqueue_channel) wait in lanes, which take turns (pgqueue_lane_dequeue).  Where both they and
+-- messages without a channel are ready, each get half of p_limit.
 -- Every step is a probe of pgqueue_message_ready_ix: at most one for each (queue, priority) present plus one for each
 -- row taken, whatever the backlog or the schedule.  The ctid = any (array (…)) form and the settings above pin that
 -- plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
@@ -46,6 +48,8 @@ declare
     v_taken integer;
     v_again boolean;
     v_step integer := 0;
+    v_lanes boolean := false;  -- whether lanes may have more
+    v_share_of_lanes integer := floor(p_limit / 2.0 + random());
     v_floor_dequeue_at bigint := -9223372036854775808;
     v_floor_id bigint := -9223372036854775808;
 begin
@@ -57,7 +61,12 @@ begin
         v_exclude_queues := v_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null);
     end if;
 
-    if p_floor_queues is null then
+    if exists (select from pgqueue_arrival) then
+        perform pgqueue_lane_arm();
+    end if;
+    v_lanes := exists (select from pgqueue_lane);
+
+    if p_floor_queues is null or v_lanes then
         if v_queues is null then
             v_queues := array(select q from pgqueue_message_queues() as q);
         end if;
@@ -67,6 +76,13 @@ begin
         if cardinality(v_queues) > 1 then
             v_queues := array(select q from unnest(v_queues) as q order by random());
         end if;
+    end if;
+
+    if v_lanes and v_share_of_lanes > 0 then
+        return query select * from pgqueue_lane_dequeue(v_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks);
+        get diagnostics v_taken = row_count;
+        v_left := v_left - v_taken;
+        v_lanes := v_taken = v_share_of_lanes;
     end if;
 
     while v_left > 0 loop
@@ -90,7 +106,7 @@ begin
                     select m.priority, m.dequeue_at
                     from pgqueue_message m
                     where m.queue = q.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
-                      and m.priority < v_priority
+                      and m.channel is null and m.priority < v_priority
                     order by m.priority desc, m.dequeue_at, m.id
                     limit 1
                 ) as head
@@ -115,7 +131,7 @@ begin
                         select m.ctid
                         from pgqueue_message m
                         where m.queue = v_queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
-                          and m.priority = v_priority
+                          and m.channel is null and m.priority = v_priority
                           and m.dequeue_at <= v_now
                           and (m.dequeue_at, m.id) >= (v_floor_dequeue_at, v_floor_id)
                         order by m.dequeue_at, m.id
@@ -133,5 +149,9 @@ begin
             v_share := v_left;
         end loop;
     end loop;
+
+    if v_lanes and v_left > 0 then
+        return query select * from pgqueue_lane_dequeue(v_queues, v_left, p_lock_ms, v_worker, p_tasks);
+    end if;
 end
 $$;

@@ -18,6 +18,14 @@ from django_pgqueue.functions.attempt import (
     message_progress,
     message_release,
 )
+from django_pgqueue.functions.channel import (
+    Recount,
+    channel_prune,
+    channel_release,
+    channel_repair,
+    channel_set,
+    refusal,
+)
 from django_pgqueue.functions.clock import now
 from django_pgqueue.functions.connection import Connection
 from django_pgqueue.functions.creation import (
@@ -78,6 +86,7 @@ __all__ = [
     "KnownSchedule",
     "Published",
     "Received",
+    "Recount",
     "Route",
     "Success",
     "attempt_enqueue",
@@ -87,6 +96,10 @@ __all__ = [
     "binding_delete",
     "bindings",
     "bindings_lock",
+    "channel_prune",
+    "channel_release",
+    "channel_repair",
+    "channel_set",
     "exchange_declare",
     "exchange_delete",
     "exchange_route",
@@ -118,6 +131,7 @@ __all__ = [
     "now",
     "queue_pause",
     "queue_resume",
+    "refusal",
     "schedule_content",
     "schedule_declare",
     "schedule_fire",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.functions.channel import refusal
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -42,11 +44,13 @@ def message_create(
     """Enqueues one message.  ``delay_ms`` counts from the database's clock, which is the only clock there is."""
     with connection.cursor() as cursor:
         cursor.execute(CREATE, (content, queue, task, priority, dequeue_at, delay_ms, channel, headers, max_attempts))
-        return Created(*cursor.fetchone())
+        return _created(connection, cursor.fetchone(), channel)
 
 
-def message_create_many(connection: Connection, messages: str) -> list[int]:
-    """Enqueues many messages: ``messages`` is the JSON array that sql/pgqueue_message_create_many.sql describes."""
+def message_create_many(connection: Connection, messages: str) -> list[int | None]:
+    """Enqueues many messages: ``messages`` is the JSON array that sql/pgqueue_message_create_many.sql describes.
+    Answers None for each that its channel refuses.
+    """
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_message_create_many(%s::jsonb)", (messages,))
         return [row[0] for row in cursor.fetchall()]
@@ -66,7 +70,7 @@ def message_create_alike(
     channel: str | None = None,
     headers: str | None = None,
     max_attempts: int | None = 5,
-) -> list[int]:
+) -> list[int | None]:
     """Enqueues a message for each content of a JSON array: many that differ in nothing else."""
     with connection.cursor() as cursor:
         cursor.execute(CREATE_ALIKE, (contents, queue, task, priority, dequeue_at, channel, headers, max_attempts))
@@ -99,7 +103,7 @@ def message_create_after(
     what = (queue, task, priority, dequeue_at, delay_ms, channel, headers, max_attempts, policy)
     with connection.cursor() as cursor:
         cursor.execute(CREATE_AFTER, (list(after_ids), content, *what))
-        return Created(*cursor.fetchone())
+        return _created(connection, cursor.fetchone(), channel)
 
 
 CREATE_UNIQUE = """
@@ -129,11 +133,18 @@ def message_create_unique(
     what = (queue, task, priority, dequeue_at, delay_ms, channel, headers, max_attempts)
     with connection.cursor() as cursor:
         cursor.execute(CREATE_UNIQUE, (unique_key, content, *what, on_conflict, until_started))
-        message_id, created_at, created = cursor.fetchone()
-        return Created(message_id, created_at), created
+        *row, created = cursor.fetchone()
+        return _created(connection, row, channel), created
 
 
 def message_lock_keys(connection: Connection, task: str, *, alone: bool) -> None:
     """Before many messages with unique keys are enqueued, ``alone`` with several statements: see the SQL."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_message_lock_keys(%s, %s)", (task, alone))
+
+
+def _created(connection: Connection, row: Sequence[Any], channel: str | None) -> Created:
+    message_id, created_at = row
+    if message_id is None:
+        raise refusal(connection, channel)
+    return Created(message_id, created_at)

@@ -236,7 +236,10 @@ class Consumer:
         self.ended_ids += [end.message.id for end in self.ended]
         for end in self.ended:
             self._forget(end.message)
+        freed = any(end.message.channel is not None for end in self.ended)
         self.ended = []
+        if freed:  # a channel may have room again
+            self.idleness.notified()
         if self.settings.burst:  # what has ended may have left something to do: leave only after another look
             self.drained = False
             self.idleness.notified()
@@ -266,6 +269,7 @@ class Consumer:
             self.next_maintenance = time.monotonic() + MAINTAIN_EVERY_SECONDS
             functions.attempt_maintain(self.connection, days_kept=self.settings.history_days)
             functions.schedule_prune(self.connection)
+            functions.channel_prune(self.connection)
 
     def _schedule_if_due(self) -> None:
         if self.stop_by is None and self.scheduler.look_if_due(self.connection):

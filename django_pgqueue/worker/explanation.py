@@ -22,9 +22,10 @@ OTHERS = """
 select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null
 from unnest(array(select pgqueue_message_queues())) as q (queue)
 cross join unnest(array[true, false]) as raw (raw)
+cross join unnest(array[true, false]) as plain (plain)
 cross join lateral (
     select * from pgqueue_message m
-    where m.queue = q.queue and (m.task is null) = raw.raw and m.unlock_at is null
+    where m.queue = q.queue and (m.task is null) = raw.raw and (m.channel is null) = plain.plain and m.unlock_at is null
     order by m.priority desc, m.dequeue_at, m.id limit %(limit)s
 ) as m
 union all

@@ -19,6 +19,7 @@ TABLES = (
     "pgqueue_worker",
     "pgqueue_queue",
     "pgqueue_schedule",
+    "pgqueue_channel",
     "pgqueue_exchange",
     "pgqueue_ledger",
     "pgqueue_report",
@@ -61,7 +62,8 @@ def test_every_function_has_a_test_module_of_its_name(name: str) -> None:
 def test_a_file_makes_one_function_and_nothing_else(name: str) -> None:
     made = re.findall(r"^create or replace function (\w+)", sql_files()[name], re.MULTILINE)
     assert set(made) == {name}
-    assert len(re.findall(r"^\s*create\b", without_comments(sql_files()[name]), re.MULTILINE)) == len(made)
+    others = re.findall(r"^\s*create\b(?! or replace trigger)", without_comments(sql_files()[name]), re.MULTILINE)
+    assert len(others) == len(made), "besides the triggers that call it"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

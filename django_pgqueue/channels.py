@@ -1,0 +1,36 @@
+"""The channels of tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue import content
+from django_pgqueue.compat import InvalidTask
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTask
+
+
+def channel_of(task: AnyTask, call: dict[str, Any]) -> str | None:
+    """The channel of a call's message.  None: none."""
+    declared = getattr(task, "channel", None)
+    channel: str | None = declared(*call["args"], **call["kwargs"]) if callable(declared) else declared
+    if callable(declared) and channel is not None and not content.is_name(channel):
+        message = (
+            f"The channel of {task.module_path} is {channel!r:.100} for this call. It must be None or the name of a "
+            f"channel: {content.NAMES_ARE}."
+        )
+        raise InvalidTask(message)
+    return channel
+
+
+def validate(task: AnyTask) -> None:
+    channel = getattr(task, "channel", None)
+    if channel is not None and not isinstance(channel, str) and not callable(channel):
+        message = (
+            f"channel must be a text, a callable of the task's arguments that makes one, or None, not {channel!r}."
+        )
+        raise InvalidTask(message)
+    if isinstance(channel, str) and not content.is_name(channel):
+        message = f"{channel!r} can not be the name of a channel: {content.NAMES_ARE}."
+        raise InvalidTask(message)

@@ -1,0 +1,71 @@
+"""Channels: their limits, and what they do about an enqueue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from django_pgqueue.exceptions import ChannelFull, ChannelReleased
+
+if TYPE_CHECKING:
+    from django_pgqueue.functions.connection import Connection
+
+
+class Recount(NamedTuple):
+    """What ``channel_repair`` has found wrong."""
+
+    channel: str
+    before: int
+    after: int
+
+
+def channel_set(
+    connection: Connection,
+    name: str,
+    *,
+    max_concurrency: int | None = None,
+    max_size: int | None = None,
+    release_interval_ms: int | None = None,
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_channel_set(%s, %s, %s, %s)", (name, max_concurrency, max_size, release_interval_ms)
+        )
+
+
+def channel_release(connection: Connection, name: str) -> bool | None:
+    """True: it is gone.  False: it goes when its messages have ended.  None: there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_channel_release(%s)", (name,))
+        answer: bool | None = cursor.fetchone()[0]
+        return answer
+
+
+def channel_repair(connection: Connection, name: str | None = None) -> list[Recount]:
+    with connection.cursor() as cursor:
+        cursor.execute("select p_channel, p_before, p_after from pgqueue_channel_repair(%s)", (name,))
+        return [Recount(*row) for row in cursor.fetchall()]
+
+
+def channel_prune(connection: Connection) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_channel_prune()")
+        return int(cursor.fetchone()[0])
+
+
+def refusal(connection: Connection, channel: str | None, what: str = "The message") -> ChannelFull | ChannelReleased:
+    """Why a channel did not take a message: what to raise.  Nothing was written, and no transaction is broken."""
+    with connection.cursor() as cursor:
+        cursor.execute("select max_size, released_at is not null from pgqueue_channel where name = %s", (channel,))
+        max_size, released = cursor.fetchone() or (None, False)
+    if released:
+        message = (
+            f"{what} was not enqueued: channel {channel!r} was released and takes no new messages. "
+            "control.set_channel() brings it back."
+        )
+        return ChannelReleased(message, channel=channel)
+    limit = "" if max_size is None else f": its max_size is {max_size:,}"
+    message = (
+        f"{what} was not enqueued: channel {channel!r} is full{limit}. Try again when some of its messages have been "
+        "dequeued, or raise the limit with control.set_channel()."
+    )
+    return ChannelFull(message, channel=channel)

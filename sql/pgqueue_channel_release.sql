@@ -1,0 +1,21 @@
+create or replace function pgqueue_channel_release(p_name text) returns boolean
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Gives a channel up: it takes no new messages, and is gone when those that it has have ended.  Those of transactions
+-- that have enqueued and not committed yet come all the same, and nothing is lost.
+-- Answers whether it is gone already; false: it still has messages; null: there is no such channel.
+-- Locks the row of the channel: dequeues pass the channel over until the caller's transaction ends, enqueues do not wait.
+begin
+    update pgqueue_channel c set released_at = coalesce(c.released_at, pgqueue_clock(now())) where c.name = p_name;
+    if not found then
+        return null;
+    end if;
+    perform pgqueue_lane_arm();
+    perform pgqueue_channel_prune(p_name);
+    return not exists (select from pgqueue_channel c where c.name = p_name);
+end
+$$;

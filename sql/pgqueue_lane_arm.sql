@@ -1,0 +1,134 @@
+create or replace function pgqueue_lane_arm(p_limit integer default 10000) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off
+set enable_mergejoin = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+-- Works what happened to lanes (pgqueue_arrival) into pgqueue_lane and pgqueue_channel, and answers how many rows that
+-- were.  Looks at up to 1000 lanes and takes what each of them has, so that a flood into one holds up no other.
+-- pgqueue_message_dequeue calls this; nobody else has to.  Waits for nobody: what somebody else has locked is left for
+-- the next time.  Plans: as in pgqueue_lane_dequeue.
+declare
+    v_now bigint := pgqueue_now();
+    v_channels text[];
+    v_queues text[];
+    v_raws boolean[];
+    v_count integer;
+    v_names text[];
+    v_name text;
+begin
+    -- The lanes that something happened to: one probe each (a loose index scan), however many rows they have.
+    with recursive present as (
+        (select a.channel, a.queue, a.raw from pgqueue_arrival a order by a.channel, a.queue, a.raw limit 1)
+        union all
+        select n.channel, n.queue, n.raw
+        from present p
+        cross join lateral (
+            select a.channel, a.queue, a.raw from pgqueue_arrival a
+            where (a.channel, a.queue, a.raw) > (p.channel, p.queue, p.raw)
+            order by a.channel, a.queue, a.raw limit 1
+        ) as n
+    )
+    select array_agg(s.channel), array_agg(s.queue), array_agg(s.raw)
+    into v_channels, v_queues, v_raws
+    from (select p.channel, p.queue, p.raw from present p limit 1000) as s;
+    if v_channels is null then
+        return 0;
+    end if;
+
+    -- New ones.  Only the holder of the channel's advisory lock makes rows, so that nobody waits for a row being made.
+    insert into pgqueue_channel (name)
+    select n.name from (
+        select distinct u.channel from unnest(v_channels) as u (channel)
+        where (select true from pgqueue_channel c where c.name = u.channel) is null
+    ) as n (name)
+    where pg_try_advisory_xact_lock(hashtextextended('pgqueue_channel ' || n.name, 0))
+    on conflict do nothing;
+    insert into pgqueue_lane (channel, queue, raw)
+    select u.channel, u.queue, u.raw from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
+    where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
+      and (select true from pgqueue_channel c where c.name = u.channel)
+      and pg_try_advisory_xact_lock(hashtextextended('pgqueue_channel ' || u.channel, 0))
+    on conflict do nothing;
+
+    -- Who holds the row of a channel, and of a lane, may write them and take what is noted for it.
+    select array_agg(s.channel), array_agg(s.queue), array_agg(s.raw)
+    into v_channels, v_queues, v_raws
+    from (
+        select u.channel, u.queue, u.raw
+        from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
+        cross join lateral (
+            select from pgqueue_lane d where d.channel = u.channel and d.queue = u.queue and d.raw = u.raw
+            for no key update skip locked
+        ) as l
+        cross join lateral (
+            select from pgqueue_channel d where d.name = u.channel for no key update skip locked
+        ) as c
+    ) as s;
+    if v_channels is null then
+        return 0;
+    end if;
+
+    with gone as (
+        delete from pgqueue_arrival d
+        where d.ctid = any (array(
+            select n.ctid
+            from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
+            cross join lateral (
+                select a.ctid from pgqueue_arrival a
+                where a.channel = u.channel and a.queue = u.queue and a.raw = u.raw
+                order by a.channel, a.queue, a.raw, a.id
+                limit 1000
+            ) as n
+            limit p_limit
+        ))
+        returning d.channel, d.queue, d.raw, d.dequeue_at, d.ended
+    ), sums as (
+        select g.channel, g.queue, g.raw, min(g.dequeue_at) as dequeue_at, count(*)::integer as rows,
+               sum(sum(g.ended)) over (partition by g.channel)::integer as ended,  -- in all lanes of the channel
+               row_number() over (partition by g.channel) as number
+        from gone g group by g.channel, g.queue, g.raw
+    ), counted as (
+        update pgqueue_channel c set running = c.running - s.ended
+        from sums s where s.channel = c.name and c.name = any (v_channels) and s.number = 1 and s.ended <> 0
+        returning c.name
+    ), armed as (
+        update pgqueue_lane l
+        set parked = false,
+            next_at = case when l.parked then v_now else least(l.next_at, greatest(s.dequeue_at, v_now)) end
+        from sums s
+        join pgqueue_channel c on c.name = s.channel
+        where l.channel = s.channel and l.queue = s.queue and l.raw = s.raw
+          and l.channel = any (v_channels) and c.name = any (v_channels)
+          and (l.parked and (c.running - s.ended < c.max_concurrency) is not false
+               or not l.parked and s.dequeue_at is not null
+                  and greatest(s.dequeue_at, v_now) < coalesce(l.next_at, 9223372036854775807))
+        returning l.channel
+    )
+    select coalesce(sum(s.rows), 0), array(select c.name from counted c) into v_count, v_names from sums s;
+
+    -- Other lanes of these channels may wait for the same end, and channels that were released for their last one.
+    insert into pgqueue_arrival (channel, queue, raw, dequeue_at)
+    select l.channel, l.queue, l.raw, v_now
+    from pgqueue_channel c
+    join pgqueue_lane l on l.channel = c.name
+    where c.name = any (v_names) and l.channel = any (v_names) and l.parked and (c.running < c.max_concurrency) is not false
+      and (select true from pgqueue_arrival a
+           where a.channel = l.channel and a.queue = l.queue and a.raw = l.raw and a.dequeue_at is not null limit 1) is null;
+    if found then
+        perform pgqueue_lane_arm(p_limit);
+    end if;
+    for v_name in
+        select c.name from pgqueue_channel c
+        where c.name = any (v_names) and c.released_at is not null and c.running = 0
+    loop
+        perform pgqueue_channel_prune(v_name);
+    end loop;
+    return v_count;
+end
+$$;

@@ -1,0 +1,181 @@
+create or replace function pgqueue_lane_dequeue(
+    p_queues text[],
+    p_limit integer,
+    p_lock_ms bigint,
+    p_worker text,
+    p_tasks boolean
+) returns setof pgqueue_message
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off
+set enable_mergejoin = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+-- Takes up to p_limit ready messages of channels and locks them.  Lanes take turns: the one that had its turn longest ago
+-- comes first, has up to five messages a turn (more where few lanes are armed), and goes back to the end of the line.
+-- Inside a lane it is, as without channels, the highest priority first, then dequeue_at, then id.
+-- pgqueue_message_dequeue calls this; consumers do not.  Waits for nobody: a lane or a channel that somebody else has
+-- locked is passed over.
+-- Plans: what names its rows (… = any (v_channels)) is probed for them and hashed; without nested loops nobody can come
+-- upon the idea to read all channels instead.  Where a loop is wanted, it is lateral.
+declare
+    v_now bigint := pgqueue_now();
+    v_clock timestamptz := pgqueue_clock();
+    v_left integer := p_limit;
+    v_turn integer := 5;
+    v_turns integer;
+    v_taken integer;
+    v_room integer;
+    v_channels text[];
+    v_queues text[];
+    v_priorities integer[];
+    v_rooms integer[];
+    v_turned timestamptz;
+    v_line refcursor;
+    v_lane record;
+begin
+    loop
+        v_channels := '{}';
+        v_queues := '{}';
+        v_priorities := '{}';
+        v_rooms := '{}';
+        v_turns := 0;
+        -- The line.  Read one at a time, so that no lane is locked that will not have its turn.
+        open v_line for
+            select l.*, c.*, head.priority, head.dequeue_at
+            from unnest(p_queues) as q (queue)
+            cross join lateral (
+                select d.channel, d.queue from pgqueue_lane d
+                where d.queue = q.queue and d.raw = (not p_tasks) and d.next_at <= v_now
+                order by d.next_at, d.turned_at nulls first
+                for no key update skip locked
+            ) as l
+            cross join lateral (
+                select d.max_concurrency - d.running as room, d.release_interval_ms, d.release_at
+                from pgqueue_channel d
+                where d.name = l.channel
+                for no key update skip locked
+            ) as c
+            left join lateral (
+                select m.priority, m.dequeue_at from pgqueue_message m
+                where m.channel = l.channel and m.queue = l.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                order by m.priority desc, m.dequeue_at, m.id limit 1
+            ) as head on true;
+        loop
+            fetch v_line into v_lane;
+            exit when not found;
+            -- A channel that has lanes in several queues has one turn a round: they share its limits.
+            continue when v_lane.channel = any (v_channels);
+            if v_lane.dequeue_at > v_now then
+                v_lane.priority := (
+                    with recursive head as (
+                        select v_lane.priority::integer as priority, v_lane.dequeue_at as dequeue_at
+                        union all
+                        (select n.priority::integer, n.dequeue_at from head h
+                         cross join lateral (
+                            select m.priority, m.dequeue_at from pgqueue_message m
+                            where m.channel = v_lane.channel and m.queue = v_lane.queue
+                              and (m.task is null) = (not p_tasks) and m.unlock_at is null and m.priority < h.priority
+                            order by m.priority desc, m.dequeue_at, m.id limit 1
+                         ) as n
+                         where h.dequeue_at > v_now)
+                    )
+                    select h.priority from head h where h.dequeue_at <= v_now);
+            end if;
+            v_room := case
+                when v_lane.priority is null or v_lane.release_at > v_now then 0
+                when v_lane.release_interval_ms > 0 then 1
+                else coalesce(v_lane.room, p_limit)
+            end;
+            v_channels := v_channels || v_lane.channel;
+            v_queues := v_queues || v_lane.queue;
+            v_priorities := v_priorities || coalesce(v_lane.priority, 0);
+            v_rooms := v_rooms || greatest(0, v_room);
+            v_turns := v_turns + least(v_room, v_turn);
+            exit when v_turns >= v_left;
+        end loop;
+        close v_line;
+        exit when v_channels = '{}';
+        if v_turns < v_left then  -- nobody else is in line
+            v_turn := greatest(v_turn, ceil(v_left::numeric / cardinality(v_channels)));
+        end if;
+
+        return query
+        with taken as (
+            update pgqueue_message u
+            set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = p_worker, attempt = u.attempt + 1
+            where u.ctid = any (array(
+                select n.ctid
+                from unnest(v_channels, v_queues, v_priorities, v_rooms) as k (channel, queue, priority, room)
+                cross join lateral (
+                    select m.ctid from pgqueue_message m
+                    where m.channel = k.channel and m.queue = k.queue and (m.task is null) = (not p_tasks)
+                      and m.unlock_at is null and m.priority = k.priority and m.dequeue_at <= v_now
+                    order by m.dequeue_at, m.id
+                    limit least(k.room, v_turn)
+                    for no key update skip locked
+                ) as n
+                where k.room > 0
+                limit v_left
+            ))
+            returning u.*
+        ), counts as (
+            select t.channel, count(*)::integer as taken from taken t group by t.channel
+        ), counted as (
+            update pgqueue_channel c
+            set running = c.running + n.taken,
+                release_at = case when c.release_interval_ms > 0 then v_now + c.release_interval_ms end
+            from counts n where n.channel = c.name and c.name = any (v_channels)
+        )
+        select * from taken t order by t.priority desc, t.dequeue_at, t.id;
+        get diagnostics v_taken = row_count;
+        v_left := v_left - v_taken;
+
+        v_turned := clock_timestamp();  -- also where the clock of the queue stands still
+        -- The next turn is at once where more is due, else when the first message is, else when an attempt has ended.
+        update pgqueue_lane l
+        set turned_at = v_turned + k.place * interval '1 microsecond',
+            parked = (c.running >= c.max_concurrency) is true,
+            next_at = case
+                when c.running >= c.max_concurrency or head.dequeue_at is null then null
+                when head.dequeue_at <= v_now then greatest(v_now, c.release_at)
+                else greatest(c.release_at, (
+                    with recursive later as (
+                        select head.priority::integer as priority, head.dequeue_at
+                        union all
+                        (select n.priority::integer, n.dequeue_at from later h
+                         cross join lateral (
+                            select m.priority, m.dequeue_at from pgqueue_message m
+                            where m.channel = k.channel and m.queue = k.queue and (m.task is null) = (not p_tasks)
+                              and m.unlock_at is null and m.priority < h.priority
+                            order by m.priority desc, m.dequeue_at, m.id limit 1
+                         ) as n)
+                    )
+                    select greatest(v_now, min(h.dequeue_at)) from later h))
+            end
+        from unnest(v_channels, v_queues) with ordinality as k (channel, queue, place)
+        join pgqueue_channel c on c.name = k.channel
+        left join lateral (
+            select m.priority, m.dequeue_at from pgqueue_message m
+            where (c.running >= c.max_concurrency) is not true
+              and m.channel = k.channel and m.queue = k.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+            order by m.priority desc, m.dequeue_at, m.id limit 1
+        ) as head on true
+        where l.channel = k.channel and l.queue = k.queue and l.raw = (not p_tasks)
+          and l.channel = any (v_channels) and c.name = any (v_channels);
+
+        if exists (
+            select from pgqueue_channel c where c.name = any (v_channels) and c.released_at is not null and c.running = 0
+        ) then
+            perform pgqueue_channel_prune(c.name)
+            from pgqueue_channel c
+            where c.name = any (v_channels) and c.released_at is not null and c.running = 0;
+        end if;
+        exit when v_left <= 0 or v_taken = 0;
+    end loop;
+end
+$$;

@@ -1,0 +1,52 @@
+"""Channels that have no messages and no limits go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sql.lanes import channel, lanes, set_channel
+from tests.sql.sessions import token
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+
+def test_only_those_go_that_are_empty_and_that_nobody_has_set(session: Session) -> None:
+    set_channel(session, "set")
+    for name in ("waiting", "running", "noted", "ended"):
+        session.create(name, channel=name, queue=name)
+    session.take(queues=["running"])
+    session.call("pgqueue_message_complete", **token(session.take(queues=["ended"])))
+    session.dequeue(1, queues=["nowhere"])
+    session.call("pgqueue_message_create", content=1, channel="noted", queue="noted")
+    assert session.value("pgqueue_channel_prune") == 1
+    left = session.column("select name from pgqueue_channel order by name")
+    assert left == ["noted", "running", "set", "waiting"]
+    assert lanes(session, "ended") == []
+
+
+def test_a_message_that_is_committed_later_brings_it_back(connect: Connect) -> None:
+    producer, session = connect(autocommit=False), connect()
+    session.create(channel="acme")
+    session.call("pgqueue_message_complete", **token(session.take()))
+    session.dequeue()
+    producer.create("late", channel="acme")
+    assert session.value("pgqueue_channel_prune", name="acme") == 1
+    producer.commit()
+    assert session.take().content == "late"
+    assert channel(session).running == 1
+
+
+def test_what_somebody_else_has_locked_is_left_for_the_next_time(connect: Connect) -> None:
+    consumer, session = connect(autocommit=False), connect()
+    session.create(channel="acme")
+    session.call("pgqueue_message_complete", **token(session.take()))
+    session.dequeue()
+    consumer.rows("select from pgqueue_channel for update")
+    assert session.value("pgqueue_channel_prune") == 0
+    consumer.rollback()
+    consumer.rows("select from pgqueue_lane for update")
+    assert session.value("pgqueue_channel_prune") == 0
+    consumer.rollback()
+    assert session.value("pgqueue_channel_prune") == 1

@@ -1,0 +1,182 @@
+"""Lanes take turns, within the limits of their channels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.lanes import channel, contents, lanes, set_channel
+from tests.sql.sessions import NOON, token, tokens
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+
+def test_a_lane_goes_by_priority_then_time_then_id(session: Session) -> None:
+    session.set_clock(NOON)
+    for content, priority, dequeue_at in [
+        ("third", 0, 5), ("second", 7, 9), ("fourth", 0, 5), ("first", 7, -3), ("later", 100, NOON + 1), ("last", -9, 0)
+    ]:  # fmt: skip
+        session.create(content, channel="acme", priority=priority, dequeue_at=dequeue_at)
+    one_by_one = [contents(session.dequeue())[0] for _ in range(5)]
+    assert one_by_one == ["first", "second", "third", "fourth", "last"]
+    assert session.dequeue() == []
+    session.set_clock(NOON + 1)
+    assert contents(session.dequeue()) == ["later"]
+
+
+def test_urgent_but_later_does_not_hide_what_is_due(session: Session) -> None:
+    session.create("urgent", channel="acme", priority=100, dequeue_at=2**62)
+    session.create("now", channel="acme", priority=-100)
+    assert contents(session.dequeue(10)) == ["now"]
+
+
+def test_max_concurrency_holds_over_all_queues_and_kinds(session: Session) -> None:
+    set_channel(session, max_concurrency=3)
+    for queue in ("mail", "maps"):
+        session.create_batch(5, channel="acme", queue=queue)
+        session.create_batch(5, channel="acme", queue=queue, task="shop.tasks.send")
+    held = session.dequeue(10) + session.dequeue(10, tasks=True)
+    assert len(held) == 3
+    assert channel(session).running == 3
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 50])
+def test_lanes_take_turns(session: Session, limit: int) -> None:
+    for name in "abcdefgh":
+        session.create_batch(100, channel=name)
+    taken: Counter[str] = Counter()
+    while sum(taken.values()) < 400:
+        taken.update(message.channel for message in session.dequeue(limit))
+    assert max(taken.values()) - min(taken.values()) <= 12
+
+
+def test_a_lane_that_is_alone_has_the_whole_batch(session: Session) -> None:
+    session.create_batch(100, channel="acme")
+    assert len(session.dequeue(80)) == 80
+
+
+def test_messages_with_and_without_a_channel_share_the_batch(session: Session) -> None:
+    session.create_batch(100)
+    session.create_batch(100, channel="acme")
+    taken = Counter(message.channel for message in session.dequeue(20))
+    assert taken == {None: 10, "acme": 10}
+    one_by_one = Counter(session.take().channel for _ in range(60))
+    assert min(one_by_one.values()) > 10
+
+
+def test_what_one_kind_leaves_the_other_takes(session: Session) -> None:
+    session.create_batch(3)
+    session.create_batch(100, channel="acme")
+    assert len(session.dequeue(20)) == 20
+    session.rows("truncate pgqueue_message, pgqueue_channel, pgqueue_lane, pgqueue_arrival")
+    session.create_batch(100)
+    session.create_batch(3, channel="acme")
+    assert len(session.dequeue(20)) == 20
+
+
+def test_the_release_interval_spaces_what_begins_whoever_asks(connect: Connect) -> None:
+    one, other = connect(), connect()
+    for session in (one, other):
+        session.set_clock(NOON)
+    set_channel(one, release_interval_ms=100)
+    one.create_batch(5, channel="acme")
+    assert len(one.dequeue(10)) == 1
+    for session in (one, other):
+        session.set_clock(NOON + 99)
+        assert session.dequeue(10) == []
+    other.set_clock(NOON + 100)
+    assert len(other.dequeue(10)) == 1
+    one.set_clock(NOON + 150)
+    assert one.dequeue(10) == []
+    assert one.value("pgqueue_message_next_at") == NOON + 200
+
+
+def test_scheduled_messages_arm_their_lane_when_they_are_due(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create("later", channel="acme", dequeue_at=NOON + 50)
+    session.create("latest", channel="acme", priority=50, dequeue_at=NOON + 90)
+    assert session.dequeue(10) == []
+    assert session.value("pgqueue_message_next_at") == NOON + 50
+    session.set_clock(NOON + 50)
+    assert contents(session.dequeue(10)) == ["later"]
+    assert session.value("pgqueue_message_next_at") == NOON + 90
+    session.set_clock(NOON + 90)
+    assert contents(session.dequeue(10)) == ["latest"]
+    assert session.value("pgqueue_message_next_at") is None
+
+
+def test_paused_and_excluded_queues_are_passed_over(session: Session) -> None:
+    for queue in ("mail", "maps", "music"):
+        session.create(queue, channel="acme", queue=queue)
+    session.call("pgqueue_queue_pause", queue="mail")
+    assert contents(session.dequeue(10, exclude_queues=["maps"])) == ["music"]
+
+
+def test_raw_messages_and_tasks_are_apart(session: Session) -> None:
+    session.create("raw", channel="acme")
+    session.create("task", channel="acme", task="shop.tasks.send")
+    assert contents(session.dequeue(10, tasks=True)) == ["task"]
+    assert contents(session.dequeue(10)) == ["raw"]
+
+
+def test_a_lane_that_somebody_has_locked_is_passed_over(connect: Connect) -> None:
+    busy, session = connect(autocommit=False), connect()
+    session.rows("set lock_timeout = '2s'")
+    session.create_batch(10, channel="acme")
+    assert len(busy.dequeue(2)) == 2
+    assert session.dequeue(10) == []
+    session.create("z", channel="zoo")
+    assert contents(session.dequeue(10)) == ["z"]
+    busy.commit()
+    assert len(session.dequeue(10)) == 8
+
+
+def test_a_dequeue_that_is_rolled_back_counts_nothing(connect: Connect) -> None:
+    session, other = connect(autocommit=False), connect()
+    set_channel(other, max_concurrency=1)
+    other.create(1, channel="acme")
+    assert len(session.dequeue()) == 1
+    session.rollback()
+    assert channel(other).running == 0
+    assert contents(other.dequeue()) == [1]
+
+
+def test_a_lost_attempt_gives_its_place_back(session: Session) -> None:
+    set_channel(session, max_concurrency=1)
+    session.create_batch(2, channel="acme")
+    session.dequeue(1, lock_ms=0, worker="dead")
+    assert contents(session.dequeue(10, worker="alive")) == [0]
+    assert channel(session).running == 1
+
+
+def test_release_and_cancel_give_their_places_back(session: Session) -> None:
+    set_channel(session, max_concurrency=2)
+    session.create_batch(4, channel="acme")
+    first, second = session.dequeue(10)
+    session.call("pgqueue_message_release", **tokens([first]))
+    session.call("pgqueue_message_cancel", **token(second))
+    assert contents(session.dequeue(10)) == [0, 2]
+
+
+def test_the_end_of_the_line_is_behind_those_who_came_meanwhile(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create_batch(100, channel="flood")
+    session.dequeue(5)
+    session.set_clock(NOON + 1)
+    session.create("drop", channel="zoo")
+    session.set_clock(NOON + 2)
+    assert "drop" in contents(session.dequeue(20))
+
+
+def test_nothing_waits_in_a_lane_that_is_not_armed(session: Session) -> None:
+    session.create(channel="acme")
+    held = session.take()
+    [lane] = lanes(session)
+    assert lane.next_at is None
+    session.call("pgqueue_message_complete", **token(held))
+    session.dequeue()
+    assert session.value("pgqueue_message_next_at") is None
