@@ -96,7 +96,6 @@ begin
     ), counted as (
         update pgqueue_channel c set running = c.running - s.ended
         from sums s where s.channel = c.name and c.name = any (v_channels) and s.number = 1 and s.ended <> 0
-        returning c.name
     ), armed as (
         update pgqueue_lane l
         set parked = false,
@@ -108,9 +107,8 @@ begin
           and (l.parked and (c.running - s.ended < c.max_concurrency) is not false
                or not l.parked and s.dequeue_at is not null
                   and greatest(s.dequeue_at, v_now) < coalesce(l.next_at, 9223372036854775807))
-        returning l.channel
     )
-    select coalesce(sum(s.rows), 0), array(select c.name from counted c) into v_count, v_names from sums s;
+    select coalesce(sum(s.rows), 0), array(select n.channel from sums n where n.number = 1) into v_count, v_names from sums s;
 
     -- Other lanes of these channels may wait for the same end, and channels that were released for their last one.
     insert into pgqueue_arrival (channel, queue, raw, dequeue_at)
