@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 
 
 class Waker:
@@ -15,13 +16,16 @@ class Waker:
         self.parked = False
         """True while the consumer waits or is about to: then, and only then, it is worth a system call to wake it."""
         self._closed = False
+        # Reentrant, for a signal handler that comes between the lines of its own thread.
+        self._closing = threading.RLock()
 
     def wake(self) -> None:
         self.parked = False
-        if self._closed:  # by a consumer that has left: a signal, or a late thread, may come after that
-            return
-        with contextlib.suppress(BlockingIOError):  # the pipe is full: it is awake already
-            os.write(self._write, b"!")
+        with self._closing:
+            if self._closed:  # by a consumer that has left: a signal, or a late thread, may come after that
+                return
+            with contextlib.suppress(BlockingIOError):  # the pipe is full: it is awake already
+                os.write(self._write, b"!")
 
     def wait(self, seconds: float, *files: int) -> set[int]:
         """Waits until ``wake``, or until one of ``files`` can be read, and answers those."""
@@ -33,6 +37,8 @@ class Waker:
         return set(readable) - {self._read}
 
     def close(self) -> None:
-        self._closed = True
-        os.close(self._read)
-        os.close(self._write)
+        # Not between the two lines of who wakes: the number of a closed file may soon be that of another one.
+        with self._closing:
+            self._closed = True
+            os.close(self._read)
+            os.close(self._write)
