@@ -116,6 +116,7 @@ def prepare() -> str:
     django.setup()
     say("shop", "preparing the database")
     call_command("migrate", verbosity=0)
+    call_command("qbind", verbosity=0)
     password = state.secret("admin-password", 12)
     let_admin_in(password)
     return password

@@ -12,7 +12,9 @@ from django.db import transaction
 from django.db.models import Sum
 from django.template.loader import render_to_string
 
+from django_pgqueue.routing import subscribe
 from django_pgqueue.tasks import task
+from example_project.shop.announcements import EXCHANGE
 from example_project.shop.models import CourierBooking, Order, OrderLine, Quote, Receipt, SalesReport
 
 if TYPE_CHECKING:
@@ -103,3 +105,14 @@ def make_sales_report() -> str:
         orders=Order.objects.count(), revenue=sums["revenue"] or 0, best_seller=best["product__name"] if best else ""
     )
     return str(report)
+
+
+@subscribe(EXCHANGE, "parcel.packed")
+@task(queue_name="mail")
+def tell_customer(news: dict[str, int], routing_key: str) -> str:
+    """Hear of every parcel, whoever packed it and wherever."""
+    order = Order.objects.get(pk=news["order"])
+    send_mail(
+        "Your tea is packed", f"Dear {order.customer}, order {order.pk} waits for the courier.", None, [order.email]
+    )
+    return f"told {order.email} ({routing_key})"

@@ -4,6 +4,7 @@ from django.db import transaction
 
 from django_pgqueue.models import Message
 from django_pgqueue.queue import Queue, ReceivedMessage
+from example_project.shop.announcements import announce
 from example_project.shop.models import Order, Parcel
 
 QUEUE = Queue("warehouse")
@@ -32,6 +33,7 @@ def pack(slip: ReceivedMessage) -> str:
         slip.fail("There is no such order.")
         return f"Message {slip.id} names no order that we have. It has failed and waits in the history."
     Parcel.objects.get_or_create(order=order)
+    announce("parcel.packed", order.pk)
     slip.complete(result={"packed": order.pk})
     return f"{order} is packed. Its slip, message {slip.id}, has moved to the history."
 

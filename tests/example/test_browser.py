@@ -198,6 +198,7 @@ def worker(live_server: LiveServer, tmp_path: Path) -> Iterator[None]:
 def shop(page: Page) -> Page:
     from django.core.management import call_command
 
+    call_command("qbind", verbosity=0)
     call_command("fill_shop", verbosity=0)
     page.open("/")
     return page

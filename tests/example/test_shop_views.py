@@ -18,6 +18,7 @@ from django_pgqueue import testing
 from django_pgqueue.compat import TaskResultStatus
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
+from example_project.shop.announcements import SCREENS, announce, show
 from example_project.shop.checkout import place_order
 from example_project.shop.models import CourierBooking, Order, Parcel, Product, Quote, Receipt, SalesReport
 from example_project.shop.tasks import send_receipt
@@ -286,6 +287,8 @@ def test_the_list_shows_what_has_been_done(client: Client, order: Order) -> None
 
 @pytest.fixture
 def pick(client: Client, order: Order) -> Callable[[str], str]:
+    call_command("qbind", verbosity=0)
+
     def press(outcome: str) -> str:
         return str(client.post(reverse("shop:warehouse"), {"outcome": outcome}, follow=True).content.decode())
 
@@ -307,6 +310,38 @@ def test_a_packed_slip_becomes_a_parcel(pick: Callable[[str], str], order: Order
     assert Parcel.objects.get().order == order
     assert slip_attempts() == ["succeeded"]
     assert "Nothing to pick" in pick("pack")
+
+
+def test_a_parcel_is_announced_to_a_task_and_to_each_screen(pick: Callable[[str], str], order: Order) -> None:
+    """Publish/subscribe: everybody who wants it gets a message of their own."""
+    pick("pack")
+    told = next(result for result in testing.drain() if result.task.name == "tell_customer")
+    assert told.return_value == "told ada@example.com (parcel.packed)"
+    for name in SCREENS:
+        out = io.StringIO()
+        call_command("screen", name, "--lines", "1", stdout=out)
+        assert out.getvalue() == f"parcel.packed: order {order.pk}\n"
+    assert not Message.objects.exists()
+
+
+def test_two_of_one_screen_share_what_it_shows(order: Order) -> None:
+    """A work queue: each message goes to one of them."""
+    call_command("qbind", verbosity=0)
+    for n in range(6):
+        announce("parcel.lost", n)
+    shown: list[str] = []
+    for _ in range(2):
+        show("door", shown.append, lines=3)
+    assert shown == [f"parcel.lost: order {n}" for n in range(6)]
+    assert Message.objects.filter(queue="screen-kitchen").count() == 6
+
+
+def test_what_is_not_committed_is_not_announced(client: Client, order: Order) -> None:
+    call_command("qbind", verbosity=0)
+    with transaction.atomic():
+        assert len(announce("parcel.packed", order.pk)) == 3
+        transaction.set_rollback(True)
+    assert not Message.objects.filter(queue__startswith="screen").exists()
 
 
 def test_a_slip_that_was_put_back_is_picked_again(

@@ -63,7 +63,8 @@ class Command(BaseCommand):
                 raise
             message = f"The queue is missing in the database {database!r}: run manage.py migrate. ({error})"
             raise CommandError(message) from error
-        self._tell(database, done, [change for change in found if change not in done and change.is_left_over])
+        if options["verbosity"]:
+            self._tell(database, done, [change for change in found if change not in done and change.is_left_over])
         return bool(done)
 
     def _tell(self, database: str, done: list[Change], left_over: list[Change]) -> None:
