@@ -1,16 +1,19 @@
 create or replace function pgqueue_exchange_route(p_exchange text, p_routing_key text)
 returns table (p_queue text, p_task text, p_priority integer, p_max_attempts integer, p_patterns text[])
-language sql stable
+language plpgsql stable
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
-    -- Where a message with this routing key would go: one row for each message that pgqueue_message_publish would
-    -- enqueue, with the patterns that match.  Several bindings of a queue give one message, several tasks in a queue one
-    -- each; its priority is the highest of them, and max_attempts goes with it.
-    -- One pass over the bindings of the exchange.  Most are decided by like; a regular expression is only compiled for
-    -- what is like it.
+-- Where a message with this routing key would go: one row for each message that pgqueue_message_publish would
+-- enqueue, with the patterns that match.  Several bindings of a queue give one message, several tasks in a queue one
+-- each; its priority is the highest of them, and max_attempts goes with it.
+-- One pass over the bindings of the exchange.  Most are decided by like; a regular expression is only compiled for
+-- what is like it.
+begin
+    return query
     select b.queue, b.task, max(b.priority)::integer,
            (array_agg(b.max_attempts order by b.priority desc, b.max_attempts desc nulls last))[1],
            array_agg(b.pattern order by b.pattern)
@@ -23,5 +26,6 @@ as $$
                   b.regex is null or case b.kind when 'topic' then w.words else p_routing_key end ~ b.regex
           end
     group by b.queue, b.task
-    order by b.queue, b.task
+    order by b.queue, b.task;
+end
 $$;
