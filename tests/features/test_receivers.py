@@ -85,6 +85,25 @@ class TestAllAreHeard:
         assert [line.threadName for line in lines] == ["coroutines"] * 2
 
 
+class TestLookingBack:
+    """Receivers that are the first to look at earlier attempts, after the end of this one was recorded."""
+
+    def test_each_attempt_and_its_error_are_there_once(self, consume: Consume) -> None:
+        seen: list[tuple[int, int]] = []
+
+        def look(task_result: Any, **_: Any) -> None:
+            assert statuses(task_result)[-1] in ("succeeded", "failed")
+            seen.append((task_result.attempts, len(task_result.errors)))
+
+        consume()
+        for steps in ([{"defer": 0}, {"retry": 0}], [{"defer": 0}, *[{"retry": 0}] * 5]):
+            seen.clear()
+            with listening("finished", look):
+                ended(tasks.follow_atomically.enqueue(*steps))
+                wait_until(lambda: seen, "the receiver has looked")
+            assert seen == [(3, 1) if len(steps) == 2 else (6, 5)]
+
+
 class TestNoneDoesHarm:
     @pytest.mark.parametrize("signal", ["started", "finished"])
     def test_its_error_is_logged(self, consume: Consume, caplog: pytest.LogCaptureFixture, signal: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 from psycopg import IsolationLevel
 
 from tests.sql.cost import cost
-from tests.sql.sessions import NOON, Listener, concurrently, eventually, token
+from tests.sql.sessions import NOON, SECONDS, Listener, concurrently, eventually, token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,6 +169,55 @@ def test_whoever_meets_an_open_transaction_waits_for_its_end(
 
 
 @every_policy
+def test_a_message_that_ends_right_after_it_was_met_leaves_the_key_free(connect: Connect, on_conflict: str) -> None:
+    """Between the insert that met it and the look at it: a trigger holds the caller up there."""
+    caller, worker, witness = connect(), connect(), connect()
+    first, _ = create(worker, "first")
+    held = token(worker.take(worker="w1"))
+    worker.rows("select pg_advisory_lock(7)")
+    witness.rows(HOLD_UP)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(create, caller, "second", on_conflict=on_conflict)
+            eventually(lambda: witness.waits_for_a_lock(caller))
+            assert worker.value("pgqueue_message_complete", **held)
+            worker.rows("select pg_advisory_unlock(7)")
+            holder, created = answer.result(SECONDS)
+    finally:
+        worker.rows("select pg_advisory_unlock_all()")
+        witness.rows("drop trigger hold_up on pgqueue_message")
+        witness.rows("drop function hold_up()")
+    assert created
+    assert holder > first
+    assert [message.content for message in witness.messages()] == ["second"]
+
+
+HOLD_UP = """
+create function hold_up() returns trigger language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock_shared(7);
+    return null;
+end
+$$;
+create trigger hold_up after insert on pgqueue_message for each statement execute function hold_up()
+"""
+
+
+@pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
+def test_a_message_that_begins_right_after_it_was_looked_at_is_left_alone(connect: Connect, on_conflict: str) -> None:
+    caller, worker, witness = connect(), connect(autocommit=False), connect()
+    first, _ = create(witness, "first")
+    worker.take(worker="w1")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(create, caller, "second", on_conflict=on_conflict)
+        eventually(lambda: witness.waits_for_a_lock(caller))
+        worker.commit()
+        assert answer.result(SECONDS) == (first, False)
+    [message] = witness.messages()
+    assert (message.content, message.worker) == ("first", "w1")
+
+
+@every_policy
 @pytest.mark.parametrize("until_started", [False, True])
 def test_among_consumers_every_key_is_held_once_and_everything_new_is_done(
     connect: Connect, on_conflict: str, *, until_started: bool
@@ -180,6 +230,7 @@ def test_among_consumers_every_key_is_held_once_and_everything_new_is_done(
     def produce(session: Session) -> None:
         for n in range(120):
             message_id, new = create(session, n, f"k{n % 3}", on_conflict=on_conflict, until_started=until_started)
+            assert message_id, "somebody holds the key, or did"
             if new:
                 created.append(message_id)
         finished.append(session)
