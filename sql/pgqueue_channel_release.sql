@@ -10,6 +10,11 @@ as $$
 -- Answers whether it is gone already; false: it still has messages; null: there is no such channel.
 -- Locks the row of the channel: dequeues pass the channel over until the caller's transaction ends, enqueues do not wait.
 begin
+    -- No dequeue may have come upon its first messages yet.
+    perform pg_advisory_xact_lock(hashtextextended('pgqueue_channel ' || p_name, 0));
+    insert into pgqueue_channel (name)
+    select p_name where exists (select from pgqueue_arrival a where a.channel = p_name)
+    on conflict do nothing;
     update pgqueue_channel c set released_at = coalesce(c.released_at, pgqueue_clock(now())) where c.name = p_name;
     if not found then
         return null;

@@ -1,0 +1,250 @@
+"""Channels under real concurrency: nobody waits for anybody, and limits are never exceeded."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.sql.lanes import contents, drifted, set_channel
+from tests.sql.sessions import concurrently, eventually, token, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+SEED = 20_240_501
+
+
+def test_enqueues_into_one_channel_do_not_wait_for_each_other(connect: Connect) -> None:
+    """Neither of the first two commits; the third's message is dequeued meanwhile."""
+    set_channel(connect(), max_concurrency=1, max_size=100, release_interval_ms=1)
+    first, second, third, consumer = connect(autocommit=False), connect(autocommit=False), connect(), connect()
+    for session in (first, second, third, consumer):
+        session.rows("set lock_timeout = '1s'")
+    first.create("first", channel="acme")
+    second.create("second", channel="acme")
+    third.create("third", channel="acme")
+    held = consumer.take()
+    assert held.content == "third"
+    first.create("first again", channel="acme")
+    consumer.call("pgqueue_message_complete", **token(held))
+    second.commit()
+    first.commit()
+    left: list[str] = []
+
+    def drained() -> bool:
+        for message in consumer.dequeue(10):
+            left.append(message.content)
+            consumer.call("pgqueue_message_complete", **token(message))
+        return len(left) == 3
+
+    eventually(drained)
+    assert sorted(left) == ["first", "first again", "second"]
+
+
+def test_an_end_that_is_not_committed_holds_up_neither_dequeues_nor_other_ends(connect: Connect) -> None:
+    """So an atomic task, which ends in its own transaction, holds up nobody of its tenant."""
+    set_channel(connect(), max_concurrency=3)
+    slow, other = connect(autocommit=False), connect()
+    other.rows("set lock_timeout = '1s'")
+    other.create_batch(5, channel="acme")
+    held = other.dequeue(3)
+    slow.call("pgqueue_message_complete", **token(held[0]))
+    other.call("pgqueue_message_complete", **token(held[1]))
+    assert contents(other.dequeue(10)) == [3], "the place that is not given back for certain is not used"
+    slow.rollback()
+    other.call("pgqueue_message_complete", **token(held[0]))
+    assert contents(other.dequeue(10)) == [4]
+    assert drifted(other) == []
+
+
+def test_ends_of_several_channels_in_opposite_orders_do_not_deadlock(connect: Connect) -> None:
+    one, other, session = connect(autocommit=False), connect(autocommit=False), connect()
+    for n in range(2):
+        session.create(n, channel="a")
+        session.create(n, channel="b")
+    held = {(message.channel, message.content): message for message in session.dequeue(10)}
+    for channel, consumer in (("a", one), ("b", other)):
+        consumer.call("pgqueue_message_complete", **token(held[channel, 0]))
+    for channel, consumer in (("b", one), ("a", other)):
+        consumer.call("pgqueue_message_complete", **token(held[channel, 1]))
+    one.commit()
+    other.commit()
+    session.dequeue()
+    assert drifted(session) == []
+
+
+class Watch:
+    """Samples from the database how many of each channel are locked."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.most: Counter[str] = Counter()
+        self.samples = 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            for name, running in self.session.rows("""
+                select channel, count(*) from pgqueue_message
+                where unlock_at is not null and channel is not null group by 1
+            """):
+                self.most[name] = max(self.most[name], running)
+            self.samples += 1
+            time.sleep(0.001)
+
+
+LIMITS = {"one": 1, "two": 2, "five": 5}
+
+
+ENDS: list[Callable[[Session, Any], object]] = [
+    lambda session, held: session.call("pgqueue_message_defer", **token(held), state={"seen": 1}),
+    lambda session, held: session.call("pgqueue_message_defer", **token(held), error={"message": "no"}),
+    lambda session, held: session.call("pgqueue_message_fail", **token(held)),
+    lambda session, held: session.call("pgqueue_message_cancel", **token(held)),
+    lambda session, held: session.call("pgqueue_message_release", **tokens([held])),
+    lambda session, held: session.rows("delete from pgqueue_message where id = %s", [held.id]),
+    # It died, or takes long: others may take it over.
+    lambda session, held: session.call("pgqueue_message_heartbeat", **token(held), lock_ms=0),
+    *[lambda session, held: session.call("pgqueue_message_complete", **token(held))] * 4,
+]
+"""All the ways in which an attempt can end."""
+
+
+def work(session: Session, watch: Watch, seed: int) -> None:
+    """A consumer that ends its messages in all these ways."""
+    chance = random.Random(seed)
+    while session.one("select exists (select from pgqueue_message where channel is not null)"):
+        batch = session.dequeue(chance.randint(1, 8), lock_ms=chance.choice([30, 60_000, 60_000]), worker=f"w{seed}")
+        for message in batch:
+            chance.choice(ENDS)(session, message)
+        if not batch:
+            time.sleep(0.002)
+    watch.over.set()
+
+
+@pytest.mark.parametrize("seed", [SEED, SEED + 1])
+def test_max_concurrency_is_never_exceeded_and_no_count_drifts(connect: Connect, seed: int) -> None:
+    """Also across attempts that are lost, retries, cancels, messages given back and deletes by hand."""
+    session = connect()
+    for name, limit in LIMITS.items():
+        set_channel(session, name, max_concurrency=limit)
+    for n in range(300):
+        session.create(n, channel=[*LIMITS, "free"][n % 4], queue=f"q{n % 3}", max_attempts=99)
+    watch = Watch(connect())
+    workers: list[Callable[[], None]] = [partial(work, connect(), watch, seed * 10 + n) for n in range(4)]
+
+    concurrently([*workers, watch.run], seconds=100)
+
+    assert watch.samples > 20
+    assert {name: watch.most[name] for name in LIMITS if watch.most[name] > LIMITS[name]} == {}
+    assert watch.most["five"] > 1, "they did run side by side"
+    session.dequeue()
+    assert drifted(session) == []
+    assert session.column("select running from pgqueue_channel") == [0] * 4
+
+
+class Operations:
+    """What one session may do to a queue, by chance."""
+
+    def __init__(self, session: Session, chance: random.Random) -> None:
+        self.session, self.chance = session, chance
+        self.held: list[Any] = []
+
+    def any(self) -> None:
+        own = (self.create, self.dequeue, self.end, self.end, self.limit, self.delete, self.rename, self.move)
+        self.chance.choice(own)()
+
+    def create(self) -> None:
+        for n in range(self.chance.randint(1, 3)):
+            name, queue = self.chance.choice(["a", "b", "c", None]), self.chance.choice(["x", "y"])
+            self.session.create(n, channel=name, queue=queue, priority=self.chance.choice([0, 5]))
+
+    def dequeue(self) -> None:
+        self.held += self.session.dequeue(self.chance.randint(1, 4), lock_ms=self.chance.choice([0, 60_000]))
+
+    def end(self) -> None:
+        if self.held:
+            self.chance.choice(ENDS)(self.session, self.held.pop(self.chance.randrange(len(self.held))))
+
+    def limit(self) -> None:
+        set_channel(self.session, self.chance.choice("abc"), max_concurrency=self.chance.choice([None, 0, 1, 2, 3]))
+
+    def delete(self) -> None:
+        self.session.rows("delete from pgqueue_message where id in (select max(id) from pgqueue_message)")
+
+    def rename(self) -> None:
+        name = self.chance.choice(["a", "b", "c", None])
+        self.session.rows(
+            "update pgqueue_message set channel = %s where id in (select min(id) from pgqueue_message)", [name]
+        )
+
+    def move(self) -> None:
+        self.session.rows("update pgqueue_message set queue = 'z' where id in (select max(id) from pgqueue_message)")
+
+
+def test_random_operations_leave_every_count_right(connect: Connect) -> None:
+    """One after the other, with transactions that roll back; after each, what is counted equals a recount."""
+    chance = random.Random(SEED)
+    session = connect(autocommit=False)
+    operations = Operations(session, chance)
+    for step in range(600):
+        kept = list(operations.held)
+        operations.any()
+        assert drifted(session) == [], f"step {step}"
+        if chance.random() < 0.2:
+            session.rollback()
+            operations.held = kept
+        else:
+            session.commit()
+        assert drifted(session) == [], f"step {step}"
+    assert session.call("pgqueue_channel_repair") == []
+
+
+def test_a_backlog_of_one_tenant_delays_the_message_of_another_by_less_than_a_second(connect: Connect) -> None:
+    session, consumer = connect(), connect()
+    session.rows("""
+        insert into pgqueue_message (dequeue_at, content, channel)
+        select pgqueue_now() - 1000, '"backlog"', 'acme' from generate_series(1, 100000)
+    """)
+    waiting: list[float] = []
+    enqueued = 0.0
+    for _ in range(40):
+        if not waiting and not enqueued:
+            session.create("drop", channel="zoo")
+            enqueued = time.monotonic()
+        batch = consumer.dequeue(100)
+        if any(message.content == "drop" for message in batch):
+            waiting.append(time.monotonic() - enqueued)
+        consumer.call("pgqueue_message_complete", **tokens(batch))
+    assert len(waiting) == 1
+    assert waiting[0] < 1
+    session.rows("truncate pgqueue_message")
+
+
+def test_the_interval_is_kept_by_many_consumers_together(connect: Connect) -> None:
+    session = connect()
+    set_channel(session, release_interval_ms=40)
+    session.create_batch(8, channel="acme")
+
+    def consume(consumer: Session) -> list[int]:
+        begun: list[int] = []
+        while consumer.one("select exists (select from pgqueue_message)"):
+            for message in consumer.dequeue(5):
+                begun.append(message.unlock_at)
+                consumer.call("pgqueue_message_complete", **token(message))
+            time.sleep(0.003)
+        return begun
+
+    begun = sorted(at for each in concurrently([partial(consume, connect()) for _ in range(3)]) for at in each)
+    assert len(begun) == 8
+    assert min(later - earlier for earlier, later in itertools.pairwise(begun)) >= 40
