@@ -8,10 +8,11 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Q
+from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
 
 from django_pgqueue import functions
-from django_pgqueue.admin import actions, display, filters, log
+from django_pgqueue.admin import actions, again_page, database, display, errors, filters, log
 from django_pgqueue.admin.changelist import CappedChangeList
 from django_pgqueue.admin.database import alias, url
 from django_pgqueue.admin.expressions import Moment, Short, duration
@@ -215,6 +216,7 @@ def listed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
 
 @admin.register(Attempt)
 class AttemptAdmin(ReadOnlyAdmin):
+    change_list_template = "admin/pgqueue/attempt/change_list.html"
     list_display = (
         "id",
         message_link,
@@ -235,6 +237,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         "status",
         "final",
         ("started_at", filters.DurationFilter),
+        ("dequeue_at", filters.WaitFilter),
         filters.ErrorFilter,
         filters.QueueFilter,
         filters.TaskFilter,
@@ -244,6 +247,31 @@ class AttemptAdmin(ReadOnlyAdmin):
     search_help_text = "The id of a message or of an attempt, or a part of a task's name."
     actions = ("enqueue_again",)
     change_form_template = "admin/pgqueue/message/change_form.html"
+
+    def get_urls(self) -> list[Any]:
+        def shown(view: Any) -> Any:
+            return self.admin_site.admin_view(lambda request: view(self, request))
+
+        own = [
+            path("errors/", shown(errors.view), name="pgqueue_attempt_errors"),
+            path("again/", shown(again_page.view), name="pgqueue_attempt_again"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """A job that enqueues a list again sees it as it was when somebody asked for that."""
+        found = super().get_queryset(request)
+        until = request.__dict__.get("pgqueue_until")
+        return found if until is None else found.filter(pk__lte=until)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        query = request.GET.urlencode()
+        again = reverse("admin:pgqueue_attempt_again") if self.has_run_permission(request) else ""
+        links = {
+            "errors_url": reverse("admin:pgqueue_attempt_errors") + database.same(request),
+            "again_url": f"{again}?{query}" if again and query else again,
+        }
+        return super().changelist_view(request, {**links, **(extra_context or {})})
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
         return HistoryChangeList

@@ -44,11 +44,11 @@ def asked(request: HttpRequest) -> str:
 
 
 @contextmanager
-def about(request: HttpRequest) -> Iterator[None]:
+def about(request: HttpRequest, *, timeout: str | None = None) -> Iterator[None]:
     """Answers a request about the database that its URL names, and keeps it busy for a limited time."""
     before = _chosen.set(asked(request))
     try:
-        with bounded(alias()):
+        with bounded(alias(), timeout=timeout):
             yield
     finally:
         _chosen.reset(before)
@@ -59,6 +59,11 @@ def url(name: str, *args: object, **query: object) -> str:
     parameters = query | ({PARAMETER: alias()} if alias() != default_database() else {})
     address = reverse(f"admin:pgqueue_{name}", args=args)
     return f"{address}?{urlencode(parameters)}" if parameters else address
+
+
+def same(request: HttpRequest) -> str:
+    """What a link to another page says, to be about the same database."""
+    return f"?{urlencode({PARAMETER: asked(request)})}" if asked(request) != default_database() else ""
 
 
 def choices(path: str) -> list[dict[str, Any]]:
@@ -93,12 +98,13 @@ def once(request: HttpRequest, name: str, make: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def bounded(using: str) -> Iterator[None]:
+def bounded(using: str, *, timeout: str | None = None) -> Iterator[None]:
     """A transaction in which no statement takes longer than STATEMENT_TIMEOUT or reads a whole table."""
+    bounds = BOUNDS | ({"statement_timeout": timeout} if timeout else {})
     within = connections[using].in_atomic_block
     with transaction.atomic(using=using):
-        before = _current(using, BOUNDS) if within else {}
-        _set(using, BOUNDS)
+        before = _current(using, bounds) if within else {}
+        _set(using, bounds)
         yield
         _set(using, before)  # a transaction around this one goes on with its own settings
 

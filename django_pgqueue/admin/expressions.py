@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Aggregate, DateTimeField, DurationField, ExpressionWrapper, Func, TextField
+from django.db.models import Aggregate, DateTimeField, DurationField, ExpressionWrapper, FloatField, Func, TextField
 
 from django_pgqueue.fields import NamesField
 
@@ -55,3 +55,14 @@ class Names(Aggregate):
 
 def duration() -> Expression:
     return ExpressionWrapper(Moment("finished_at") - Moment("started_at"), output_field=DurationField())
+
+
+class Waited(Func):
+    """Milliseconds from when an attempt could have begun, which is not before its message was there, until it did."""
+
+    template = (
+        "case when isfinite(started_at) and isfinite(created_at) then "
+        "(extract(epoch from started_at) * 1000)::double precision "
+        "- greatest(dequeue_at::double precision, (extract(epoch from created_at) * 1000)::double precision) end"
+    )
+    output_field = FloatField()

@@ -247,6 +247,7 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
     """A range of seconds between the start and the end of an attempt, with the usual ones a click away."""
 
     template = "admin/pgqueue/range_filter.html"
+    NAME = "duration"
     PRESETS = (
         ("under 100 ms", None, "0.1"),
         ("under 1 s", None, "1"),
@@ -264,8 +265,8 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
         model_admin: ModelAdmin[Any],
         field_path: str,  # noqa: ARG002 -- it is none of the fields but the distance of two
     ) -> None:
-        super().__init__(field, request, params, model, model_admin, "duration")
-        self.title = "duration"
+        super().__init__(field, request, params, model, model_admin, self.NAME)
+        self.title = self.NAME
 
     def _get_form_class(self) -> type[forms.BaseForm]:
         fields = {
@@ -295,9 +296,23 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
             return queryset
         if not self.form.is_valid():
             return nothing(request, queryset, self)
-        limits = self._make_query_filter(request, self.form.cleaned_data)
+        return self.narrowed(queryset, self._make_query_filter(request, self.form.cleaned_data))
+
+    def narrowed(self, queryset: QuerySet[Any], limits: dict[str, float]) -> QuerySet[Any]:
         spans = {name: dt.timedelta(seconds=seconds) for name, seconds in limits.items()}
         measured: QuerySet[Any] = queryset.alias(duration=expressions.duration()).filter(**spans)
+        return measured
+
+
+class WaitFilter(DurationFilter):
+    """A range of seconds between when an attempt could have begun and when it did."""
+
+    NAME = "wait"
+
+    def narrowed(self, queryset: QuerySet[Any], limits: dict[str, float]) -> QuerySet[Any]:
+        measured: QuerySet[Any] = queryset.alias(wait=expressions.Waited()).filter(
+            **{name: seconds * 1000 for name, seconds in limits.items()}
+        )
         return measured
 
 

@@ -173,6 +173,33 @@ class TestFilters:
         listed = {name for name, pk in sent.items() if str(pk) in page.column("message")}
         assert listed == found
 
+    @pytest.mark.parametrize(
+        ("least", "most", "found"),
+        [(None, "1", {"at once"}), ("1", "10", {"soon"}), ("60", None, {"late", "late for its time"}), ("", "", None)],
+    )
+    def test_by_how_long_it_had_waited(
+        self, root: Visitor, clock: Clock, least: str | None, most: str | None, found: set[str] | None
+    ) -> None:
+        """From when it was due, and not before it was there."""
+        sent = {}
+        for name, delay_ms, seconds in (
+            ("at once", 0, 0.5),
+            ("soon", 0, 5),
+            ("late", 0, 90),
+            ("late for its time", 60_000, 150),
+            ("in time", 60_000, 60),
+        ):
+            sent[name] = send(delay_ms=delay_ms)
+            clock.advance(seconds * SECOND)
+            complete(claim()[0], started_at=clock.at, finished_at=clock.at)
+        sent["jumped the queue"] = send(dequeue_at=-(2**63))
+        complete(claim()[0], started_at=clock.at, finished_at=clock.at)
+        functions.message_cancel(connection, [send()])
+        limits = {"wait__range__gte": least, "wait__range__lte": most}
+        page = root.open(ATTEMPTS, **{name: value for name, value in limits.items() if value is not None})
+        listed = {name for name, pk in sent.items() if str(pk) in page.column("message")}
+        assert listed - {"in time", "jumped the queue"} == (found or set(sent) - {"in time", "jumped the queue"})
+
     def test_the_usual_durations_are_a_click_away(self, root: Visitor, clock: Clock) -> None:
         ended(5, clock=clock)
         ended(0.01, clock=clock)

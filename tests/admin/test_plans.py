@@ -69,6 +69,7 @@ QUESTIONS = {
         "channel=nothing",
         "duration__range__gte=1.9",
         "duration__range__gte=3600",
+        "wait__range__gte=3600",
         f"finished_at__range__gte_0={YESTERDAY}&finished_at__range__gte_1=10:00&finished_at__range__lte_0={YESTERDAY}",
         f"finished_at__range__gte_0={YESTERDAY}&status__exact=failed",
         "finished_at__range__lte_0=1971-01-01",
@@ -147,6 +148,16 @@ def test_the_overview_reads_what_it_counts_and_a_sample(root: Visitor, statistic
     assert not cost.scanned, cost.statements
     # Two numbers of each queue, and each row may be in a page of its own.
     assert cost.buffers < 2 * len(page.root.one("tbody").all("tr")) * AT_MOST + 3 * 10 * pulse.SAMPLE, cost.buffers
+
+
+def test_the_errors_read_some_thousand_of_them(root: Visitor, statistics: str) -> None:
+    for url in (f"{ATTEMPTS}errors/?period=30d", f"{ATTEMPTS}again/?status__exact=failed"):
+        with measured() as cost:
+            page = root.open(url)
+        assert page.response.status_code == 200
+        assert not page.said, "stopped"
+        assert not cost.scanned, cost.statements
+        assert cost.buffers < 2 * AT_MOST, (url, cost.buffers)
 
 
 def test_the_place_of_a_message_is_found_by_what_is_counted(root: Visitor, statistics: str) -> None:

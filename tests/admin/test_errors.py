@@ -1,0 +1,154 @@
+"""Errors of the same class and place are one line, with how many there were when."""
+
+from __future__ import annotations
+
+import datetime as dt
+import doctest
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import Client
+
+from django_pgqueue.admin import errors
+from tests.admin.conftest import ATTEMPTS, claim, fail, retry, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.testing import Clock
+    from tests.admin.page import Page, Visitor
+
+ERRORS = f"{ATTEMPTS}errors/"
+NOON = dt.datetime(2026, 1, 9, 12, 0, tzinfo=dt.UTC)
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+@pytest.fixture
+def clock(clock: Clock) -> Clock:
+    clock.move_to(NOON)
+    return clock
+
+
+def raised(what: type[Exception], words: str, *, elsewhere: bool = False) -> Exception:
+    """An error with a traceback."""
+
+    def there() -> None:
+        raise what(words)
+
+    try:
+        if elsewhere:
+            there()
+        raise what(words)  # noqa: TRY301 -- this is the place
+    except what as error:
+        return error
+
+
+def failed(error: Any, **more: Any) -> None:
+    send(**more)
+    fail(claim(more.get("queue", "default"), tasks=more.get("task", "") is not None)[0], error)
+
+
+def lines(page: Page) -> list[dict[str, str]]:
+    return [
+        {"Error": row.one("th").text, **{cell.attributes["data-label"]: cell.text for cell in row.all("td")}}
+        for row in page.root.one("tbody").all("tr")
+        if row.all("th")
+    ]
+
+
+def test_no_errors_are_a_good_day(root: Visitor) -> None:
+    assert "No errors in the last 24 hours." in root.open(ERRORS).root.text
+
+
+def test_the_same_class_and_place_are_one_line_whatever_they_say(root: Visitor, clock: Clock) -> None:
+    for number in range(3):
+        failed(raised(ValueError, f"voucher {number} has expired <b>"))
+        clock.advance(dt.timedelta(minutes=1))
+    failed(raised(ValueError, "somewhere else", elsewhere=True))
+    send()
+    retry(claim()[0], raised(KeyError, "colour"))
+    found = lines(root.open(ERRORS))
+    assert [line["Attempts"] for line in found] == ["3", "1", "1"]
+    assert [line["Given up"] for line in found] == ["3", "0", "1"]
+    first = found[0]["Error"]
+    assert first.startswith("ValueError admin/test_errors.py, line ")
+    assert ", in raised voucher 2 has expired <b> shop.tasks.send_receipt" in first
+    assert ", in there somewhere else" in found[2]["Error"]
+    assert (found[0]["First"], found[0]["Last"]) == ("2026-01-09 12:00:00", "2026-01-09 12:02:00")
+
+
+def test_it_leads_to_the_newest_and_to_all_of_its_class(root: Visitor) -> None:
+    failed(raised(ValueError, "no"))
+    failed(raised(KeyError, "no"))
+    page = root.open(ERRORS)
+    newest, every = page.root.one("tbody").all("tr")[0].all("a")
+    assert root.open(newest.attributes["href"]).fields["error"].text.startswith("builtins.KeyError")
+    assert root.open(every.attributes["href"]).column("error") == ["KeyError: 'no'"]
+
+
+def test_errors_without_a_class_and_lost_ones_have_lines_too(root: Visitor) -> None:
+    failed("out of paper", queue="printer", task=None)
+    send()
+    claim(lock_ms=-1)
+    claim()
+    assert [line["Error"] for line in lines(root.open(ERRORS))] == [
+        "lost with its worker shop.tasks.send_receipt shop.tasks.send_receipt",
+        "an error without a class raw messages out of paper",
+    ]
+
+
+def test_the_time_is_chosen(root: Visitor, clock: Clock) -> None:
+    failed("old")
+    clock.advance(dt.timedelta(hours=3))
+    failed("new")
+    for period, count in {"1h": "1", "24h": "2", "7d": "2", "30d": "2", "nonsense": "2"}.items():
+        [line] = lines(root.open(ERRORS, period=period))
+        assert line["Attempts"] == count, period
+    selected = [link.text for link in root.open(ERRORS, period="1h").root.all("a", **{"aria-current": "page"})]
+    assert "the last hour" in selected
+
+
+def test_of_one_queue(root: Visitor) -> None:
+    failed("a", queue="a")
+    failed("b", queue="b")
+    page = root.open(ERRORS, queue="a")
+    assert len(lines(page)) == 1
+    assert "Of queue a." in page.root.text
+
+
+def test_counts_over_time_are_drawn(clock: Clock, root: Visitor) -> None:
+    clock.move_to(NOON - dt.timedelta(hours=12))
+    failed("first")
+    clock.move_to(NOON)
+    failed("second")
+    failed("third")
+    [group], capped = errors.found(NOON, dt.timedelta(hours=24))
+    assert group.over_time == [0] * 12 + [1] + [0] * 10 + [2]
+    assert not capped
+    assert root.open(ERRORS).root.one("svg", class_="pgqueue-spark").one("desc").text == "At most 2 in 1 h."
+
+
+def test_of_very_many_the_newest_are_looked_at_and_that_is_told(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "MOST", 2)
+    monkeypatch.setattr(errors, "GROUPS", 1)
+    failed("one")
+    failed(raised(KeyError, "two"))
+    failed(raised(ValueError, "three"))
+    page = root.open(ERRORS)
+    assert [line["Error"].split()[0] for line in lines(page)] == ["ValueError"]
+    assert page.notes == [
+        "These are the newest 2 errors. There are older ones in the last 24 hours.", "And 1 other kinds of errors.",
+    ]  # fmt: skip
+
+
+def test_who_may_not_see_the_history_does_not_see_its_errors(visitor: Callable[..., Visitor], root: Visitor) -> None:
+    assert visitor("view_message", "view_overview", "see_content", "run_message").client.get(ERRORS).status_code == 403
+    assert visitor("view_attempt").client.get(ERRORS).status_code == 200
+    assert root.client.post(ERRORS).status_code == 405
+    assert Client().get(ERRORS).status_code == 302
+    assert ERRORS in [link.attributes.get("href") for link in root.open(ATTEMPTS).root.all("a")]
+
+
+def test_what_the_docstrings_show_is_so() -> None:
+    assert doctest.testmod(errors).failed == 0
