@@ -4,31 +4,47 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.admin import display, probes
 from django_pgqueue.fields import to_epoch_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 MOST = 10_000
 """Nobody counts further in one queue."""
 ALTOGETHER = 200_000
 """Nor further than this in all of them: many queues are counted less far each."""
 QUEUES = 100
+MOST_LANES = 1_000
 DAY = dt.timedelta(days=1)
 OUT_OF_REACH_MS = 2**63 - 1
 
 WAITING = """
 with recursive present as (
-    (select m.queue from pgqueue_message m where m.unlock_at is null order by m.queue limit 1)
+    (select m.queue from pgqueue_message m where m.unlock_at is null and m.channel is null order by m.queue limit 1)
     union all
     select n.queue from present p cross join lateral (
         select m.queue from pgqueue_message m
-        where m.unlock_at is null and m.queue > p.queue order by m.queue limit 1) as n
+        where m.unlock_at is null and m.channel is null and m.queue > p.queue order by m.queue limit 1) as n
 )
 select p.queue from present p limit %(queues)s
+"""
+
+# Those that a dequeue has seen, and those of messages that came since then: a probe for each.
+LANES = """
+with recursive fresh as (
+    (select a.channel, a.queue, a.raw from pgqueue_arrival a order by a.channel, a.queue, a.raw limit 1)
+    union all
+    select n.channel, n.queue, n.raw from fresh f cross join lateral (
+        select a.channel, a.queue, a.raw from pgqueue_arrival a
+        where (a.channel, a.queue, a.raw) > (f.channel, f.queue, f.raw)
+        order by a.channel, a.queue, a.raw limit 1) as n
+)
+(select l.channel, l.queue, l.raw from pgqueue_lane l order by l.channel, l.queue, l.raw limit %(lanes)s)
+union
+(select f.channel, f.queue, f.raw from fresh f limit %(lanes)s)
 """
 
 # (task is null) = <constant> would become "task is not null", which is no key of the index: hence the lanes.
@@ -40,38 +56,82 @@ head as (
     select a.queue, a.raw, h.priority, h.dequeue_at, h.created_at
     from asked a cross join lateral (
         select m.priority, m.dequeue_at, m.created_at from pgqueue_message m
-        where m.queue = a.queue and (m.task is null) = a.raw and m.unlock_at is null
+        where m.queue = a.queue and (m.task is null) = a.raw and m.unlock_at is null and m.channel is null
         order by m.priority desc, m.dequeue_at, m.id limit 1) as h
     union all
     select p.queue, p.raw, h.priority, h.dequeue_at, h.created_at
     from head p cross join lateral (
         select m.priority, m.dequeue_at, m.created_at from pgqueue_message m
-        where m.queue = p.queue and (m.task is null) = p.raw and m.unlock_at is null and m.priority < p.priority
+        where m.queue = p.queue and (m.task is null) = p.raw and m.unlock_at is null and m.channel is null
+          and m.priority < p.priority
         order by m.priority desc, m.dequeue_at, m.id limit 1) as h
 )
 select q.queue,
     (select count(*) from (
         select from head h cross join lateral (
             select from pgqueue_message m
-            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.priority = h.priority
-              and m.dequeue_at <= %(now)s limit %(most)s) as d
+            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.channel is null
+              and m.priority = h.priority and m.dequeue_at <= %(now)s limit %(most)s) as d
         where h.queue = q.queue limit %(most)s) as c),
     (select count(*) from (
         select from head h cross join lateral (
             select from pgqueue_message m
-            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.priority = h.priority
-              and m.dequeue_at > %(now)s and m.dequeue_at < %(out_of_reach)s limit %(most)s) as d
+            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.channel is null
+              and m.priority = h.priority and m.dequeue_at > %(now)s and m.dequeue_at < %(out_of_reach)s
+            limit %(most)s) as d
         where h.queue = q.queue limit %(most)s) as c),
     (select count(*) from (
         select from head h cross join lateral (
             select from pgqueue_message m
-            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.priority = h.priority
-              and m.dequeue_at = %(out_of_reach)s limit %(most)s) as d
+            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.channel is null
+              and m.priority = h.priority and m.dequeue_at = %(out_of_reach)s limit %(most)s) as d
         where h.queue = q.queue limit %(most)s) as c),
     (select min(greatest(h.dequeue_at, floor(extract(epoch from h.created_at) * 1000)::bigint))
      from head h where h.queue = q.queue and h.dequeue_at <= %(now)s and isfinite(h.created_at)),
     (select bool_or(not h.raw and h.dequeue_at <= %(now)s) from head h where h.queue = q.queue)
 from unnest(%(names)s::text[]) as q (queue)
+"""
+
+# The same of the lanes of channels, each counted by itself.
+IN_LANES = """
+with recursive asked as materialized (
+    select u.channel, u.queue, u.raw
+    from unnest(%(channels)s::text[], %(names)s::text[], %(raws)s::boolean[]) as u (channel, queue, raw)
+),
+head as (
+    select a.channel, a.queue, a.raw, h.priority, h.dequeue_at, h.created_at
+    from asked a cross join lateral (
+        select m.priority, m.dequeue_at, m.created_at from pgqueue_message m
+        where m.channel = a.channel and m.queue = a.queue and (m.task is null) = a.raw and m.unlock_at is null
+          and m.channel is not null
+        order by m.priority desc, m.dequeue_at, m.id limit 1) as h
+    union all
+    select p.channel, p.queue, p.raw, h.priority, h.dequeue_at, h.created_at
+    from head p cross join lateral (
+        select m.priority, m.dequeue_at, m.created_at from pgqueue_message m
+        where m.channel = p.channel and m.queue = p.queue and (m.task is null) = p.raw and m.unlock_at is null
+          and m.channel is not null and m.priority < p.priority
+        order by m.priority desc, m.dequeue_at, m.id limit 1) as h
+)
+select h.queue, ready.count, scheduled.count, after_others.count,
+       case when h.dequeue_at <= %(now)s and isfinite(h.created_at)
+            then greatest(h.dequeue_at, floor(extract(epoch from h.created_at) * 1000)::bigint) end,
+       not h.raw and h.dequeue_at <= %(now)s
+from head h
+cross join lateral (select count(*) from (
+    select from pgqueue_message m
+    where m.channel = h.channel and m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null
+      and m.channel is not null and m.priority = h.priority and m.dequeue_at <= %(now)s limit %(most)s) as c) as ready
+cross join lateral (select count(*) from (
+    select from pgqueue_message m
+    where m.channel = h.channel and m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null
+      and m.channel is not null and m.priority = h.priority
+      and m.dequeue_at > %(now)s and m.dequeue_at < %(out_of_reach)s limit %(most)s) as c) as scheduled
+cross join lateral (select count(*) from (
+    select from pgqueue_message m
+    where m.channel = h.channel and m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null
+      and m.channel is not null and m.priority = h.priority and m.dequeue_at = %(out_of_reach)s limit %(most)s) as c
+) as after_others
 """
 
 HELD = """
@@ -116,8 +176,19 @@ class Capped:
     def of(cls, count: int, most: int) -> Capped:
         return cls(min(count, most), count > most)
 
+    def plus(self, other: Capped) -> Capped:
+        return Capped(min(self.value + other.value, MOST), self.is_capped or other.is_capped)
+
 
 NONE = Capped(0)
+
+
+class Lane(NamedTuple):
+    """A channel's messages of one kind in one queue."""
+
+    channel: str
+    queue: str
+    raw: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,12 +206,22 @@ class Count:
 
 
 def waiting_queues() -> list[str]:
-    """Those that have waiting messages, and one more than are shown where there are more."""
+    """Those with waiting messages of no channel, and one more than are shown where there are more."""
     return [row[0] for row in probes.rows(WAITING, {"queues": QUEUES + 1})]
 
 
+def lanes() -> list[Lane]:
+    """Those that there are or will be, as far as they are looked at, and one more where there are more."""
+    rows = probes.rows(LANES, {"lanes": MOST_LANES + 1})
+    return [Lane(*row) for row in rows[: MOST_LANES + 1]]
+
+
 def of(
-    names: Iterable[str], now: dt.datetime, held: dict[str, tuple[Capped, Capped]], failed: dict[str, Capped]
+    names: Iterable[str],
+    now: dt.datetime,
+    held: dict[str, tuple[Capped, Capped]],
+    failed: dict[str, Capped],
+    lanes: Sequence[Lane] = (),
 ) -> dict[str, Count]:
     found = {name: Count() for name in names}
     most = min(MOST, ALTOGETHER // (2 * max(1, len(found))))
@@ -155,10 +236,38 @@ def of(
         count.after_others = Capped.of(after_others, most)
         count.oldest = None if oldest_ms is None else dt.timedelta(milliseconds=max(0, now_ms - oldest_ms))
         count.tasks_are_ready = bool(tasks_are_ready)
+    _add_lanes(found, lanes[:MOST_LANES], now_ms)
+    if len(lanes) > MOST_LANES:  # nobody looked at the others
+        for name in {lane.queue for lane in lanes} & set(found):
+            found[name].ready = Capped(found[name].ready.value, is_capped=True)
     for name, count in found.items():
         count.running, count.expired = held.get(name, (NONE, NONE))
         count.failed = failed.get(name, NONE)
     return found
+
+
+def _add_lanes(found: dict[str, Count], lanes: Sequence[Lane], now_ms: int) -> None:
+    here = [lane for lane in lanes if lane.queue in found]
+    if not here:
+        return
+    most = max(10, min(MOST, ALTOGETHER // (2 * len(here))))
+    asked: dict[str, Any] = {
+        "channels": [lane.channel for lane in here],
+        "names": [lane.queue for lane in here],
+        "raws": [lane.raw for lane in here],
+        "now": now_ms,
+        "most": most + 1,
+        "out_of_reach": OUT_OF_REACH_MS,
+    }
+    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(IN_LANES, asked):
+        count = found[name]
+        count.ready = count.ready.plus(Capped.of(ready, most))
+        count.scheduled = count.scheduled.plus(Capped.of(scheduled, most))
+        count.after_others = count.after_others.plus(Capped.of(after_others, most))
+        if oldest_ms is not None:
+            age = dt.timedelta(milliseconds=max(0, now_ms - oldest_ms))
+            count.oldest = age if count.oldest is None else max(count.oldest, age)
+        count.tasks_are_ready = count.tasks_are_ready or bool(tasks_are_ready)
 
 
 def held(now: dt.datetime) -> dict[str, tuple[Capped, Capped]]:

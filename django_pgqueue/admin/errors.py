@@ -129,8 +129,7 @@ def _grouped(rows: Iterable[tuple[Any, ...]], since: dt.datetime, span: dt.timed
     """Of rows from the newest to the oldest."""
     groups: dict[tuple[str, str], Group] = {}
     for pk, error_class, task, _, status, finished_at, message, place in rows:
-        name = error_class or ("lost with its worker" if status == "lost" else "an error without a class")
-        key = (name, _tidy(place) or task or "raw messages")
+        key = (error_class or "an error without a class", _tidy(place) or task or "raw messages")
         group = groups.get(key)
         if group is None:
             group = groups[key] = Group(*key, pk, message or "", finished_at, finished_at)

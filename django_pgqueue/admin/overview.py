@@ -44,10 +44,10 @@ def seen(request: HttpRequest) -> dict[str, Any]:
     pulses = pulse.taken(moment)
     held, failed = counts.held(moment), counts.failed(moment)
     states = paused()
-    waiting = counts.waiting_queues()
-    names = sorted({*waiting, *held, *failed, *states, *pulses.queues})
+    waiting, lanes = counts.waiting_queues(), counts.lanes()
+    names = sorted({*waiting, *(lane.queue for lane in lanes), *held, *failed, *states, *pulses.queues})
     shown = names[: counts.QUEUES]
-    found = counts.of(shown, moment, held, failed)
+    found = counts.of(shown, moment, held, failed, lanes)
     service = Service.at(moment, using=alias())
     return {
         "at": moment,

@@ -35,38 +35,55 @@ with recursive lane as materialized (select %(raw)s::boolean as raw),
 present as (
     (select m.priority from lane l cross join lateral (
         select p.priority from pgqueue_message p
-        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and p.priority > %(priority)s
+        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and p.channel is null
+          and p.priority > %(priority)s
         order by p.priority desc limit 1) as m)
     union all
     select n.priority from present h cross join lane l cross join lateral (
         select p.priority from pgqueue_message p
-        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and p.priority < h.priority
-          and p.priority > %(priority)s
+        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and p.channel is null
+          and p.priority < h.priority and p.priority > %(priority)s
         order by p.priority desc limit 1) as n
 )
 select count(*) from (
     select 1 from present h cross join lane l cross join lateral (
         select from pgqueue_message m
-        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null and m.priority = h.priority
-          and m.dequeue_at <= %(now)s
+        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null and m.channel is null
+          and m.priority = h.priority and m.dequeue_at <= %(now)s
         limit %(most)s) as due
     union all
     select 1 from lane l cross join lateral (
         select from pgqueue_message m
-        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null and m.priority = %(priority)s
+        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null and m.channel is null
+          and m.priority = %(priority)s
           and (m.dequeue_at, m.id) < (cast(%(dequeue_at)s as bigint), cast(%(id)s as bigint))
         limit %(most)s) as same
     limit %(most)s
 ) as ahead
 """
 
+# The same in the lane of a channel, whose index begins with the channel.
+OF_CHANNEL = "m.channel = %(channel)s and m.channel is not null"
+AHEAD_IN_CHANNEL = AHEAD.replace("m.channel is null", OF_CHANNEL).replace(
+    "p.channel is null", OF_CHANNEL.replace("m.", "p.")
+)
+
 ENDED = """
 select count(*), min(newest.finished_at)
 from (
-    select a.queue, a.task, a.status, a.finished_at from pgqueue_attempt a order by a.id desc limit %(newest)s
+    select a.queue, a.channel, a.task, a.status, a.finished_at from pgqueue_attempt a
+    order by a.id desc limit %(newest)s
 ) as newest
 where newest.queue = %(queue)s and (newest.task is null) = %(raw)s and newest.status <> 'cancelled'
-  and newest.finished_at > %(since)s
+  and newest.finished_at > %(since)s and newest.channel is not distinct from %(channel)s
+"""
+
+RUNNING = """
+select greatest(0, c.running - (
+           select coalesce(sum(e.ended), 0) from (
+               select a.ended from pgqueue_arrival a where a.channel = c.name limit %(most)s) as e)),
+       c.max_concurrency, c.release_at, c.release_interval_ms
+from pgqueue_channel c where c.name = %(channel)s
 """
 
 
@@ -100,7 +117,7 @@ def reasons(message: Message, now: dt.datetime, service: Service) -> Iterator[Sa
     elif status is Status.SCHEDULED:
         yield _when(message, now)
     yield from paused(message.queue)
-    yield from channel(message)
+    yield from channel(message, now)
     if service.lacks(message):
         yield no_worker(message)
     if status is Status.READY:
@@ -145,9 +162,19 @@ def paused(queue: str) -> Iterator[SafeString]:
         yield format_html("Queue {} is paused since {} by {}.", queue, display.moment(since), by or "somebody")
 
 
-def channel(message: Message) -> Iterator[SafeString]:  # noqa: ARG001
-    """ "Waits for channel acme: 5 of 5 running", where the channel of a message has no room for it."""
-    yield from ()
+def channel(message: Message, now: dt.datetime) -> Iterator[str]:
+    """Where the channel of a message has no room for it, or waits itself."""
+    if message.channel is None:
+        return
+    for running, most, release_at, interval_ms in probes.rows(RUNNING, {"channel": message.channel, "most": FURTHEST}):
+        if most == 0:
+            yield f"Channel {message.channel} stands still: none of its messages may run."
+        elif most is not None and running >= most:
+            yield f"It waits for channel {message.channel}: {running} of {most} running."
+        if release_at is not None and release_at > to_epoch_ms(now):
+            wait = display.span(dt.timedelta(milliseconds=release_at - to_epoch_ms(now)))
+            interval = display.span(dt.timedelta(milliseconds=interval_ms or 0))
+            yield f"Channel {message.channel} begins one message every {interval}: the next one in {wait}."
 
 
 def no_worker(message: Message) -> str:
@@ -162,16 +189,18 @@ def _place(message: Message, now: dt.datetime) -> str:
     most = place > FURTHEST
     shown = f"{display.number(FURTHEST)}+" if most else display.number(place)
     how_long = "" if most else f", {rate(message, now).words(place)}"
-    return f"It is ready: position {shown} of queue {message.queue}{how_long}."
+    where = f"queue {message.queue}" if message.channel is None else f"channel {message.channel}"
+    return f"It is ready: position {shown} of {where}{how_long}."
 
 
 def ahead(message: Message, now: dt.datetime) -> int:
     """How many ready messages of its queue go first, counted up to FURTHEST."""
     return int(
         probes.rows(
-            AHEAD,
+            AHEAD if message.channel is None else AHEAD_IN_CHANNEL,
             {
                 "queue": message.queue,
+                "channel": message.channel,
                 "raw": message.task is None,
                 "priority": message.priority,
                 "dequeue_at": to_epoch_ms(message.dequeue_at),
@@ -187,6 +216,7 @@ def rate(message: Message, now: dt.datetime) -> Rate:
     """By the newest attempts of all queues, as far as they ended in the last minutes."""
     asked: dict[str, Any] = {
         "queue": message.queue,
+        "channel": message.channel,
         "raw": message.task is None,
         "newest": NEWEST,
         "since": now - RECENT,

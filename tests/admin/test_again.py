@@ -155,7 +155,7 @@ def test_the_list_offers_it_with_its_filters_to_those_who_may(
 def test_it_needs_both_permissions_a_post_and_a_token(
     root: Visitor, visitor: Callable[..., Visitor], history: list[int]
 ) -> None:
-    data = {"confirmed": "yes", "newest": 10**9}
+    data = {"confirmed": "yes", "newest": str(10**9)}
     for permissions in (("view_attempt", "change_attempt", "see_content"), ("run_message", "view_message")):
         clerk = visitor(*permissions)
         assert clerk.client.get(AGAIN).status_code == 403

@@ -37,7 +37,7 @@ def test_neither_do_they_for_the_overview_and_the_place_of_a_message(
     root: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond what is counted at all."""
-    monkeypatch.setattr(counts, "MOST", 500)
+    monkeypatch.setattr(counts, "ALTOGETHER", 1_000)
     monkeypatch.setattr(waiting, "FURTHEST", 500)
     monkeypatch.setattr(pulse, "SAMPLE", 300)
     sql("truncate pgqueue_message, pgqueue_attempt")  # undone with the test

@@ -188,6 +188,42 @@ def test_a_pinned_snapshot_is_a_warning(root: Visitor, monkeypatch: pytest.Monke
         assert f"session {pid} (a long report, user " in warning.text
 
 
+class TestChannels:
+    def test_messages_of_channels_count_in_their_queues(self, root: Visitor, clock: Clock) -> None:
+        """Whether a dequeue has seen their lanes or not."""
+        sign_in()
+        functions.channel_set(connection, "acme", max_concurrency=1)
+        for channel in ("acme", "acme", "acme", "zeta"):
+            send(channel=channel)
+        claim()
+        clock.advance(dt.timedelta(seconds=30))
+        send(channel="new", queue="other", delay_ms=HOUR_MS)
+        send(channel="acme", task=None)
+        send()
+        assert numbers(root) | {"Failed, 24 h": ""} == {
+            "Ready": "5", "Oldest": "30 s", "Scheduled": "0", "Running": "1", "Failed, 24 h": "",
+        }  # fmt: skip
+        assert numbers(root, "other")["Scheduled"] == "1"
+
+    def test_many_are_cut_and_that_is_told(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+        sign_in()
+        monkeypatch.setattr(counts, "ALTOGETHER", 60)
+        for _ in range(11):
+            send(channel="acme")
+            send(channel="zeta", delay_ms=HOUR_MS)
+        assert numbers(root)["Ready"] == "11"
+        monkeypatch.setattr(counts, "ALTOGETHER", 40)
+        assert numbers(root)["Ready"] == "10+"
+        assert numbers(root)["Scheduled"] == "10+"
+
+    def test_of_very_many_lanes_some_are_looked_at(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+        sign_in()
+        monkeypatch.setattr(counts, "MOST_LANES", 3)
+        for number in range(6):
+            send(channel=f"tenant-{number}")
+        assert numbers(root)["Ready"] == "3+"
+
+
 class TestPulse:
     def test_few_rows_are_counted_exactly(self, root: Visitor, clock: Clock) -> None:
         clock.move_to(NOON - dt.timedelta(hours=1))

@@ -140,6 +140,38 @@ def test_the_place_is_found_whatever_is_scheduled_or_in_other_priorities(
     assert why(root, pk)[0].startswith("It is ready: position 1 of ")
 
 
+class TestChannels:
+    def test_it_waits_for_room_in_its_channel(self, root: Visitor) -> None:
+        functions.channel_set(connection, "acme", max_concurrency=2)
+        sent = [send(channel="acme") for _ in range(4)]
+        held = claim(limit=4)
+        assert len(held) == 2
+        [room, place] = why(root, sent[3])
+        assert room == "It waits for channel acme: 2 of 2 running."
+        assert place == f"It is ready: position 2 of channel acme, {UNKNOWN}."
+        complete(held[0])
+        [place] = why(root, sent[3])
+        assert place.startswith("It is ready: position 2 of channel acme, about ")
+
+    def test_its_channel_stands_still(self, root: Visitor) -> None:
+        functions.channel_set(connection, "acme", max_concurrency=0)
+        assert why(root, send(channel="acme"))[0] == "Channel acme stands still: none of its messages may run."
+
+    def test_its_channel_waits_between_two_messages(self, root: Visitor, clock: Clock) -> None:
+        functions.channel_set(connection, "acme", release_interval_ms=60_000)
+        sent = [send(channel="acme") for _ in range(2)]
+        complete(claim()[0])
+        clock.advance(20 * SECOND)
+        assert why(root, sent[1])[0] == "Channel acme begins one message every 1 min: the next one in 40 s."
+
+    def test_others_of_the_queue_are_not_in_its_way(self, root: Visitor) -> None:
+        for _ in range(3):
+            send()
+            send(channel="other")
+        assert "position 1 of channel acme" in why(root, send(channel="acme"))[-1]
+        assert "position 4 of queue default" in why(root, send())[-1]
+
+
 class TestRelated:
     def related(self, root: Visitor, pk: int) -> list[str]:
         return [item.text for item in root.open(f"{MESSAGES}{pk}/change/").fields["other messages"].all("li")]
