@@ -77,7 +77,7 @@ def run_schedule(name: str, *, database: str | None = None) -> int:
     ``DuplicateMessage`` is raised.
     """
     connection, known = _connection(database), _known(name, database)
-    ran = functions.schedule_run(connection, name, **declarations.key_of(connection, known))
+    ran = functions.schedule_run(connection, name, **declarations.columns_of(connection, known))
     if ran is None:
         raise _unknown(name)
     message_id, new = ran

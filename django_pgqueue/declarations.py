@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import functions, registry, unique
+from django_pgqueue import channels, functions, registry, unique
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
@@ -50,23 +50,24 @@ def clashes(database: str) -> dict[str, list[str]]:
     return {name: paths for name, paths in found.items() if len(paths) > 1}
 
 
-def key_of(connection: functions.Connection, schedule: functions.KnownSchedule) -> dict[str, Any]:
-    """How a message of a schedule holds the unique key of its task, as arguments of the SQL.
+def columns_of(connection: functions.Connection, schedule: functions.KnownSchedule) -> dict[str, Any]:
+    """How a message of a schedule holds the unique key of its task, and its channel, as arguments of the SQL.
 
-    It is made when it is needed: who made the schedule by hand, or with other code, knew another key.
+    They are made when they are needed: who made the schedule by hand, or with other code, knew others.
     """
     try:
         task = registry.find(schedule.task)
     except UnknownTask:
         return {}  # its message will say so
-    if getattr(task, "unique_key", None) is None:
+    if getattr(task, "unique_key", None) is None and getattr(task, "channel", None) is None:
         return {}
+    call = json.loads(functions.schedule_content(connection, schedule.name) or "{}")
     try:
-        return unique.columns_of(task, json.loads(functions.schedule_content(connection, schedule.name) or "{}"))
+        return {**unique.columns_of(task, call), "channel": channels.channel_of(task, call)}
     except InvalidTask as error:
         raise InvalidSchedule(str(error)) from error
     except Exception as error:  # whatever a project's own function does
-        message = f"The unique_key of {schedule.task} can not be made: {type(error).__name__}: {error}."
+        message = f"The unique_key or the channel of {schedule.task} can not be made: {type(error).__name__}: {error}."
         raise InvalidSchedule(message) from error
 
 

@@ -5,7 +5,8 @@ create or replace function pgqueue_schedule_fire(
     p_next_at bigint,
     p_unique_key text default null,
     p_on_conflict text default 'keep',
-    p_until_started boolean default false
+    p_until_started boolean default false,
+    p_channel text default null
 ) returns setof bigint
 language plpgsql
 set search_path from current
@@ -17,7 +18,7 @@ as $$
 -- Enqueues a message for each slot (epoch ms) of a schedule that has not been used, and answers the ids of those that
 -- are new.  next_at goes on from p_expected_at to p_next_at; where it is not there any more somebody else was faster and
 -- nothing happens.  With p_unique_key the messages go through pgqueue_message_create_unique: a slot that meets one that
--- holds the key is used all the same, and counts for that one.
+-- holds the key is used all the same, and counts for that one.  So is a slot whose message p_channel refuses.
 -- Everybody may call this at the same time: each (name, slot) is enqueued at most once, by the primary key of
 -- pgqueue_schedule_slot, even if next_at is put back by hand.  Slots are remembered for 90 days, and of an interval the
 -- last 10,000 at most: no further back may next_at be put.
@@ -48,18 +49,18 @@ begin
                 v_created := true;
                 v_message_id := pgqueue_message_create(
                     v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_slot,
-                    p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
+                    p_channel => p_channel, p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
                     p_max_attempts => v_schedule.max_attempts);
             else
                 select u.p_id, u.p_created into v_message_id, v_created
                 from pgqueue_message_create_unique(
                     p_unique_key, v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_slot,
-                    p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
+                    p_channel => p_channel, p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
                     p_max_attempts => v_schedule.max_attempts, p_on_conflict => p_on_conflict,
                     p_until_started => p_until_started) as u;
             end if;
             update pgqueue_schedule_slot l set message_id = v_message_id where l.name = p_name and l.slot_at = v_slot;
-            if v_created then
+            if v_created and v_message_id is not null then
                 v_ids := v_ids || v_message_id;
             end if;
         end loop;

@@ -9,7 +9,7 @@ drop function if exists pgqueue_exchange_declare(text, boolean);
 drop function if exists pgqueue_staged_discard(uuid, integer, integer);
 drop function if exists pgqueue_staged_enqueue(text, bigint, uuid, uuid[], bigint);
 drop function if exists pgqueue_schedule_prune();
-drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean);
+drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text);
 drop function if exists pgqueue_schedule_declare(text, text, bigint, text, bigint, text, text, jsonb, text, integer, integer);
 drop function if exists pgqueue_attempt_enqueue(bigint[]);
 drop function if exists pgqueue_message_reschedule(bigint[], bigint);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django_pgqueue.functions.channel import refusal
 from django_pgqueue.functions.connection import answered_ids
 
 if TYPE_CHECKING:
@@ -78,12 +79,13 @@ def schedule_fire(
     unique_key: str | None = None,
     on_conflict: str = "keep",
     until_started: bool = False,
+    channel: str | None = None,
 ) -> list[int]:
     """Enqueues a message for each slot that was not used, and answers the ids of those that are new."""
     fired = answered_ids(
         connection,
-        "select pgqueue_schedule_fire(%s, %s::bigint[], %s::bigint, %s::bigint, %s, %s, %s)",
-        (name, list(slots), expected_at, next_at, unique_key, on_conflict, until_started),
+        "select pgqueue_schedule_fire(%s, %s::bigint[], %s::bigint, %s::bigint, %s, %s, %s, %s)",
+        (name, list(slots), expected_at, next_at, unique_key, on_conflict, until_started, channel),
     )
     return sorted(fired)
 
@@ -112,7 +114,7 @@ def schedule_resume(connection: Connection, name: str, *, next_at: int) -> bool:
 
 RUN = """
 select pgqueue_message_create(
-    s.content, s.queue, s.task, s.priority, p_headers => jsonb_build_object('schedule', s.name),
+    s.content, s.queue, s.task, s.priority, p_channel => %s, p_headers => jsonb_build_object('schedule', s.name),
     p_max_attempts => s.max_attempts), true
 from pgqueue_schedule s where s.name = %s
 """
@@ -120,7 +122,7 @@ RUN_UNIQUE = """
 select u.p_id, u.p_created
 from pgqueue_schedule s
 cross join lateral pgqueue_message_create_unique(
-    %s, s.content, s.queue, s.task, s.priority, p_headers => jsonb_build_object('schedule', s.name),
+    %s, s.content, s.queue, s.task, s.priority, p_channel => %s, p_headers => jsonb_build_object('schedule', s.name),
     p_max_attempts => s.max_attempts, p_on_conflict => %s, p_until_started => %s) as u
 where s.name = %s
 """
@@ -133,13 +135,21 @@ def schedule_run(
     unique_key: str | None = None,
     on_conflict: str = "keep",
     until_started: bool = False,
+    channel: str | None = None,
 ) -> tuple[int, bool] | None:
     """Enqueues the message of a schedule now, beside its slots: the id, perhaps that of who holds the key."""
-    held = () if unique_key is None else (unique_key, on_conflict, until_started)
     with connection.cursor() as cursor:
-        cursor.execute(RUN_UNIQUE if held else RUN, (*held, name))
-        found: tuple[int, bool] | None = cursor.fetchone()
-        return found
+        if unique_key is None:
+            cursor.execute(RUN, (channel, name))
+        else:
+            cursor.execute(RUN_UNIQUE, (unique_key, channel, on_conflict, until_started, name))
+        found: tuple[int | None, bool] | None = cursor.fetchone()
+    if found is None:
+        return None
+    message_id, created = found
+    if message_id is None:
+        raise refusal(connection, channel, f"The message of schedule {name!r}")
+    return message_id, created
 
 
 def schedule_content(connection: Connection, name: str) -> str | None:

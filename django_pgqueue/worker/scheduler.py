@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue import content, functions, recurrence, schedule
-from django_pgqueue.declarations import declarations, key_of
+from django_pgqueue.declarations import columns_of, declarations
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.fields import EpochDateTime
 
@@ -89,7 +89,7 @@ class Scheduler:
                 slots=[schedule.not_before(slot) for slot in slots],
                 expected_at=row.next_at,
                 next_at=schedule.not_before(later),
-                **key_of(connection, row),
+                **columns_of(connection, row),
             )
         except (InvalidSchedule, *UNUSABLE) as error:
             # The reason says it all; a traceback through cronsim would not help.

@@ -15,7 +15,7 @@ from django.db import connection
 from psycopg.types.json import Jsonb
 
 from django_pgqueue import checks, control, registry
-from django_pgqueue.exceptions import DuplicateMessage, InvalidSchedule
+from django_pgqueue.exceptions import ChannelFull, DuplicateMessage, InvalidSchedule
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.recurrence import MOST_SLOTS, cron, every
@@ -576,6 +576,28 @@ def test_run_now_is_an_enqueue_with_the_key(queue: Queue, declare: Callable[...,
     assert Message.objects.get().unique_key == "reports.tasks.make:k"
 
 
+def test_its_messages_are_in_the_channel_of_the_task(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(HOUR), channel="acme")
+    queue.look()
+    queue.move_to(NINE + HOUR)
+    queue.look()
+    control.run_schedule("reports.tasks.make")
+    assert list(Message.objects.values_list("channel", flat=True)) == ["acme", "acme"]
+
+
+def test_a_slot_that_meets_a_full_channel_is_used_and_run_now_says_so(
+    queue: Queue, declare: Callable[..., None]
+) -> None:
+    declare(every(HOUR), channel="acme")
+    queue.look()
+    control.set_channel("acme", max_size=0)
+    queue.move_to(NINE + HOUR)
+    assert queue.look() == []
+    assert Schedule.objects.get().next_at == NINE + 2 * HOUR
+    with pytest.raises(ChannelFull, match=r"The message of schedule 'reports.tasks.make' was not enqueued"):
+        control.run_schedule("reports.tasks.make")
+
+
 def test_a_schedule_made_by_hand_has_the_key_of_its_task_too(queue: Queue, declare: Callable[..., None]) -> None:
     declare(unique_key=True)
     by_hand(task="reports.tasks.make")
@@ -597,7 +619,7 @@ def test_with_all_that_was_missed_a_key_still_makes_one_message(queue: Queue, de
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        (lambda word: word.nothing, "unique_key of reports.tasks.make can not be made: AttributeError"),
+        (lambda word: word.nothing, "unique_key or the channel of reports.tasks.make can not be made: AttributeError"),
         (lambda _: 7, "unique_key of reports.tasks.make is 7"),
     ],
 )

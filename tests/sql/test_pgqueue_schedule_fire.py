@@ -44,7 +44,7 @@ def next_at(session: Session, name: str = "report") -> int:
     return found
 
 
-def used(session: Session) -> list[tuple[int, int]]:
+def used(session: Session) -> list[tuple[int, int | None]]:
     """The slots that have been used, and their messages."""
     return [tuple(row) for row in session.rows("select slot_at, message_id from pgqueue_schedule_slot order by 1")]
 
@@ -122,6 +122,16 @@ def test_of_a_short_interval_the_last_ten_thousand_are_remembered(session: Sessi
 
 
 # Unique keys
+
+
+@pytest.mark.parametrize("key", [{}, {"unique_key": "k"}])
+def test_a_slot_whose_message_the_channel_refuses_is_used(session: Session, key: dict[str, Any]) -> None:
+    session.call("pgqueue_channel_set", name="acme", max_size=0)
+    make(session, next_at=NOON)
+    assert fire(session, NOON, expected=NOON, then=NOON + HOUR, channel="acme", **key) == []
+    assert used(session) == [(NOON, None)]
+    assert next_at(session) == NOON + HOUR
+    assert session.messages() == []
 
 
 def test_with_a_key_a_slot_makes_one_message_while_the_key_is_held(session: Session) -> None:
