@@ -34,6 +34,8 @@ TASKS = {
     "default": {
         "BACKEND": "django_pgqueue.backend.PgQueueBackend",
         "QUEUES": ["default", "mail", "reports"],
+        # Where "manage.py qpipeline" keeps the history as data.
+        "OPTIONS": {"LAKE": state.FOLDER / "lake"},
     }
 }
 

@@ -81,7 +81,7 @@ def spark(url: str) -> Iterator[SparkSession]:
     """Two tasks at a time, each of which may be tried three times."""
     from django_pgqueue.spark import session as sessions_of_spark
 
-    with environment(DATABASE_URL=url):
+    with environment(DATABASE_URL=url, PGQUEUE_SPARK_URL=url):
         spark = sessions_of_spark.start("tests", master="local[2,3]", configuration=QUICK)
     yield spark
     spark.stop()

@@ -28,6 +28,12 @@ def nothing() -> None:
 
 
 @task
+def take(seconds: float) -> None:
+    """A job that takes its time."""
+    time.sleep(seconds)
+
+
+@task
 def write(word: str) -> str:
     """Leaves a word in the diary."""
     Diary.of_this_process().write(word)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend import PgQueueBackend
 
 VARIABLE = "PGQUEUE_SPARK_URL"
-"""Where this command puts the URL of the database for Spark's processes, unless somebody else has."""
+"""Where this command puts the URL of the database, for Spark's processes on this machine."""
 
 
 class Command(BaseCommand):
@@ -92,6 +92,4 @@ def publish(database: str) -> None:
     """Tells this process and those that it starts where the database is: not in a plan, nor in an argument."""
     parameters = connections[database].get_connection_params()
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
-    os.environ.setdefault(
-        VARIABLE, make_conninfo(**{name: value for name, value in parameters.items() if name in known})
-    )
+    os.environ[VARIABLE] = make_conninfo(**{name: value for name, value in parameters.items() if name in known})

@@ -18,7 +18,7 @@ from django_pgqueue.spark.schema import ATTEMPTS
 
 __all__ = ["ATTEMPTS", "HISTOGRAM", "REPORT_ERROR", "REPORT_HOUR", "REPORT_QUEUE", "SCHEMAS"]
 
-HISTOGRAM = MapType(IntegerType(), LongType(), valueContainsNull=False)
+HISTOGRAM = MapType(IntegerType(), LongType())
 
 
 def table(**columns: tuple[DataType, bool]) -> StructType:

@@ -66,7 +66,7 @@ def report(
         begin, end = midnight(since), midnight(until + dt.timedelta(days=1))
         progress.step(f"reporting {since} to {until}")
         attempts = read_files(lake, "attempts", before.files("attempts", since=since))
-        waiting = waiting_messages(spark, options)
+        waiting = waiting_messages(spark, options).persist()  # read once: all tables are about the same moment
         limits = {"since": begin, "until": end}
         frames = {
             "report_hour": hours(attempts, waiting=waiting, targets=targets, **limits),
@@ -74,6 +74,7 @@ def report(
             "report_error": errors_by_hour(attempts, **limits),
         }
         added = keep(lake, before, frames, since, until)
+        waiting.unpersist()
         progress.step("writing to PostgreSQL")
         copy(lake, added, begin, end, options)
         return Reported(since=since, until=until, rows={name: sum(f.rows for f in added[name]) for name in TABLES})

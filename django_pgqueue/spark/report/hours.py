@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark.lake.schema import REPORT_HOUR
-from django_pgqueue.spark.report.buckets import EMPTY, bucket, histogram
+from django_pgqueue.spark.report.buckets import EMPTY, bucket
 from django_pgqueue.spark.report.moments import hour_of, ms, run_ms, wait_ms, within
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KEYS = ("hour", "queue", "task", "channel")
 STATUSES = ("succeeded", "deferred", "retried", "failed", "cancelled", "lost")
+KINDS = ("wait", "run")
 COUNTS = (*STATUSES, "messages", "message_attempts", "sla_misses", "wait_ms", "run_ms")
 
 
@@ -36,19 +37,30 @@ def hours(
     seconds by queue ("*" for all others) within which an attempt should start.
     """
     ended = _ended(attempts.where(within("finished_at", since, until)), targets or {})
-    counted = ended.groupBy(*KEYS, "wait_bucket", "run_bucket").agg(
-        F.count(F.lit(1)).alias("times"), *(F.sum(name).alias(name) for name in COUNTS)
-    )
-    frames = [
-        counted.groupBy(*KEYS).agg(*(F.sum(name).alias(name) for name in COUNTS)),
-        histogram(counted, KEYS, "wait_bucket", "times", "wait_histogram"),
-        histogram(counted, KEYS, "run_bucket", "times", "run_histogram"),
-        _enqueued(attempts, waiting).where(within("hour", since, until)),
-    ]
-    parts = frames[0]
-    for frame in frames[1:]:
-        parts = parts.unionByName(frame, allowMissingColumns=True)
+    enqueued = _enqueued(attempts, waiting).where(within("hour", since, until))
+    parts = _added_up(ended).unionByName(enqueued, allowMissingColumns=True)
     return parts.groupBy(*KEYS).agg(*map(_total, REPORT_HOUR.names[len(KEYS) :]))
+
+
+def _added_up(ended: DataFrame) -> DataFrame:
+    """Counts and histograms of both kinds in one pass: each attempt twice, once with each of its buckets."""
+    kinds = F.array(*(F.struct(F.lit(kind).alias("kind"), F.col(f"{kind}_bucket").alias("bucket")) for kind in KINDS))
+    counted = (
+        ended.select(*KEYS, *COUNTS, F.explode(kinds).alias("of"))
+        .groupBy(*KEYS, "of")
+        .agg(F.count(F.lit(1)).alias("times"), *(F.sum(name).alias(name) for name in COUNTS))
+    )
+    once = F.col("of.kind") == KINDS[0]
+    return counted.groupBy(*KEYS).agg(
+        *(F.sum(F.when(once, F.col(name))).alias(name) for name in COUNTS),
+        *(_histogram(kind).alias(f"{kind}_histogram") for kind in KINDS),
+    )
+
+
+def _histogram(kind: str) -> Column:
+    counted = (F.col("of.kind") == kind) & F.col("of.bucket").isNotNull()
+    entry = F.when(counted, F.struct(F.col("of.bucket").alias("bucket"), F.col("times").alias("times")))
+    return F.map_from_entries(F.sort_array(F.collect_list(entry)))
 
 
 def _total(name: str) -> Column:

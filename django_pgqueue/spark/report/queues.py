@@ -32,33 +32,49 @@ def queues_by_hour(
 
 def _depths(attempts: DataFrame, waiting: DataFrame | None, since: dt.datetime, until: dt.datetime) -> DataFrame:
     """By the second: who waits for less is no backlog, and the seconds of a year are few where its jobs are not."""
-    begins = attempts.select("queue", due_ms().alias("at"), F.lit(1).alias("change"))
-    ends = attempts.select("queue", F.greatest(due_ms(), ms(F.coalesce("started_at", "finished_at"))), F.lit(-1))
-    changes = begins.union(ends)
+    end = F.greatest(due_ms(), ms(F.coalesce("started_at", "finished_at")))
+    changes = attempts.select("queue", F.explode(_change(due_ms(), 1, end, -1)).alias("c")).select("queue", "c.*")
     if waiting is not None:
-        changes = changes.union(waiting.where("started_at is null").select("queue", due_ms(), F.lit(1)))
+        begun = waiting.where("started_at is null").select("queue", due_ms().alias("at"), F.lit(1).alias("change"))
+        changes = changes.union(begun)
     first, last = int(since.timestamp()), int(until.timestamp())
-    seconds = (
-        changes.where(F.col("at") < last * 1000.0)
-        .groupBy("queue", F.greatest(F.floor(F.col("at") / 1000), F.lit(first)).alias("second"))
-        .agg(F.sum("change").alias("change"))
-    )
-    # A row at the beginning of each hour, so that hours in which nothing changes are there too.
-    marks = (
-        seconds.select("queue")
-        .distinct()
-        .select("queue", F.explode(F.sequence(F.lit(first), F.lit(last - 1), F.lit(3600))).alias("second"), F.lit(0))
-    )
     so_far = Window.partitionBy("queue").orderBy("second")
-    depth = F.sum("change").over(so_far)
-    return (
-        seconds.union(marks)
-        .groupBy("queue", "second")
+    levels = (
+        changes.where(F.col("at") < last * 1000.0)
+        .groupBy("queue", F.greatest(F.floor(F.col("at") / 1000), F.lit(first)).cast("long").alias("second"))
         .agg(F.sum("change").alias("change"))
-        .select("queue", "second", depth.alias("level"))
-        .groupBy(hour_of(F.col("second") * 1000).alias("hour"), "queue")
-        .agg(F.max_by("level", "second").alias("depth"), F.max("level").alias("depth_max"))
+        .select("queue", "second", F.sum("change").over(so_far).alias("level"))
+    )
+    return _without_gaps(levels, last // 3600)
+
+
+def _without_gaps(levels: DataFrame, last_hour: int) -> DataFrame:
+    """One row for each hour, also for those in which nothing has changed."""
+    hours = Window.partitionBy("queue").orderBy("number")
+    changed = (
+        levels.groupBy("queue", F.floor(F.col("second") / 3600).alias("number"))
+        .agg(F.max_by("level", "second").alias("depth"), F.max("level").alias("most"))
+        .withColumn("before", F.coalesce(F.lag("depth").over(hours), F.lit(0)))
+        .withColumn("next", F.coalesce(F.lead("number").over(hours), F.lit(last_hour)))
+    )
+    return (
+        changed.withColumn("each", F.explode(F.sequence("number", F.col("next") - 1)))
+        .select(
+            F.timestamp_seconds(F.col("each") * 3600).alias("hour"),
+            "queue",
+            "depth",
+            F.when(F.col("each") == F.col("number"), F.greatest("most", "before"))
+            .otherwise(F.col("depth"))
+            .alias("depth_max"),
+        )
         .where("depth_max > 0")
+    )
+
+
+def _change(at: Column, change: int, other: Column, other_change: int) -> Column:
+    return F.array(
+        F.struct(at.cast("double").alias("at"), F.lit(change).alias("change")),
+        F.struct(other.cast("double").alias("at"), F.lit(other_change).alias("change")),
     )
 
 
@@ -80,32 +96,35 @@ def _running(attempts: DataFrame, since: dt.datetime, until: dt.datetime) -> Dat
             F.least("end", (hour + HOUR_MS).cast("double")).alias("end"),
         )
     )
-    busy = pieces.groupBy(*KEYS).agg((F.sum(F.col("end") - F.col("start")) / HOUR_MS).alias("running"))
-    most = _most_at_once(pieces, "queue").withColumnRenamed("most", "running_max")
-    workers = _most_at_once(pieces, "worker")
-    slots = (
-        pieces.select(*KEYS, "worker")
-        .distinct()
-        .join(workers, ["hour", "worker"])
-        .groupBy(*KEYS)
-        .agg(F.sum("most").alias("slots"))
+    changes = pieces.select(
+        *KEYS,
+        "worker",
+        (F.col("end") - F.col("start")).alias("busy_ms"),
+        F.explode(_change(F.col("start"), 1, F.col("end"), -1)).alias("c"),
+    ).select(*KEYS, "worker", F.when(F.col("c.change") == 1, F.col("busy_ms")).alias("busy_ms"), "c.*")
+    seen = changes.select("*", _at_once("queue").alias("of_queue"), _at_once("worker").alias("of_worker"))
+    workers = seen.groupBy(*KEYS, "worker").agg(
+        F.sum("busy_ms").alias("busy_ms"), F.max("of_queue").alias("of_queue"), F.max("of_worker").alias("of_worker")
     )
-    return busy.join(most, list(KEYS)).join(slots, list(KEYS))
+    # A worker may have had its busiest moment with another queue.
+    busiest = F.max("of_worker").over(Window.partitionBy("hour", "worker"))
+    return (
+        workers.withColumn("slots", F.greatest(busiest, F.lit(1)))
+        .groupBy(*KEYS)
+        .agg(
+            (F.sum("busy_ms") / HOUR_MS).alias("running"),
+            # An attempt that ends in the instant in which it starts was there, too.
+            F.greatest(F.max("of_queue"), F.lit(1)).alias("running_max"),
+            F.sum("slots").alias("slots"),
+        )
+    )
 
 
 def _hour_number(column: str) -> Column:
     return F.floor(F.col(column) / HOUR_MS).cast("long")
 
 
-def _most_at_once(pieces: DataFrame, by: str) -> DataFrame:
-    changes = pieces.select("hour", by, F.col("start").alias("at"), F.lit(1).alias("change")).union(
-        pieces.select("hour", by, "end", F.lit(-1))
-    )
-    net = changes.groupBy("hour", by, "at").agg(F.sum("change").alias("change"))
-    level = F.sum("change").over(Window.partitionBy("hour", by).orderBy("at"))
-    # An attempt that ends in the instant in which it starts was there, too.
-    return (
-        net.select("hour", by, level.alias("level"))
-        .groupBy("hour", by)
-        .agg(F.greatest(F.max("level"), F.lit(1)).alias("most"))
-    )
+def _at_once(by: str) -> Column:
+    """How many run, after each change: what ends goes before what starts in the same instant."""
+    so_far = Window.partitionBy("hour", by).orderBy("at", "change").rowsBetween(Window.unboundedPreceding, 0)
+    return F.sum("change").over(so_far)

@@ -19,7 +19,6 @@ from django_pgqueue.spark.report import errors_by_hour, hours, percentiles, queu
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
 MIDNIGHT = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 LIMITS: dict[str, Any] = {"since": MIDNIGHT, "until": MIDNIGHT + dt.timedelta(days=1)}
 KEYS = ("queue", "task", "channel")

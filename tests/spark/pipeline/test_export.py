@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.sql.conftest import Connect
 
-pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC
 
 

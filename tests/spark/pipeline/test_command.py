@@ -1,0 +1,131 @@
+"""``manage.py qpipeline`` and ``python -m django_pgqueue.spark``, beside a real worker."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import transaction
+from django.test import Client, override_settings
+
+from django_pgqueue.management.commands.qpipeline import VARIABLE
+from django_pgqueue.models import Attempt, ReportHour
+from django_pgqueue.spark.lake import Lake, read_lake
+from django_pgqueue.spark.pipeline import Scenario, report, whatif
+from tests.settings import TASKS
+from tests.waiting import wait_until
+from tests.worker.conftest import diary, environment, rows, session, start
+from tests.worker.tasks import fail, take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.worker.conftest import Start
+
+__all__ = ["diary", "environment", "rows", "session", "start"]
+pytestmark = pytest.mark.django_db(transaction=True)
+JOBS, SECONDS, SLOTS = 40, 0.05, 2
+
+
+@pytest.fixture
+def settings_with_lake(lake: Path) -> Iterator[None]:
+    with override_settings(TASKS={"default": {**TASKS["default"], "OPTIONS": {"LAKE": lake}}}):
+        yield
+
+
+def qpipeline(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    call_command("qpipeline", *arguments)
+    return capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("settings_with_lake")
+def test_jobs_become_data_a_report_insights_a_prediction_and_jobs_again(
+    spark: SparkSession, lake: Path, start: Start, options: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("--threads", str(SLOTS))
+    fail.enqueue("no")
+    wait_until(lambda: Attempt.objects.count() == 1, "the worker is warm")
+    with transaction.atomic():
+        for _ in range(JOBS):
+            take.enqueue(SECONDS)
+    wait_until(lambda: Attempt.objects.count() == JOBS + 1, "all jobs have ended")
+
+    assert f"exported {JOBS + 1} attempts" in qpipeline(capsys, "export")
+    assert "x report_hour" in qpipeline(capsys, "report", "--target", "*=0.001")
+    before = list(ReportHour.objects.order_by("hour", "task").values_list("hour", "task", "succeeded", "run_histogram"))
+    report(spark, lake, targets={"*": 0.001}, options=options)
+    again = list(ReportHour.objects.order_by("hour", "task").values_list("hour", "task", "succeeded", "run_histogram"))
+    assert again == before
+    assert sum(succeeded for _, _, succeeded, _ in before) == JOBS
+    assert read_lake(spark, lake, "report_hour").count() == len(before)
+    insights = look_at_insights()
+    for words in ("tests.worker.tasks.take", "started too late", "ValueError"):
+        assert words in insights
+
+    measured = waits_ms()
+    [found] = whatif(spark, lake, [Scenario(slots=SLOTS)])
+    # Between two jobs a worker writes the end of one and claims the next, which a simulation does not know: some
+    # milliseconds of each fifty, more where many tests share a machine.
+    assert found.wait_p50_ms == pytest.approx(statistics.median(measured), rel=0.35, abs=100)
+    assert found.longest_ms == pytest.approx(measured[-1], rel=0.35, abs=100)
+    said = qpipeline(capsys, "whatif", "--slots", "1,2", "--within", "3600")
+    assert "1 slots, load x 1" in said
+    assert "start within 3600 s with 1 slots" in said
+
+    assert "1 messages selected" in qpipeline(capsys, "replay", "--where", "status = 'failed'", "--dry-run")
+
+
+def waits_ms() -> list[float]:
+    """From when a job was due until it was started, as the history has it."""
+    return sorted(
+        (started - max(created, due)).total_seconds() * 1000
+        for started, created, due in Attempt.objects.values_list("started_at", "created_at", "dequeue_at")
+        if started is not None
+    )
+
+
+def look_at_insights() -> str:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    return client.get("/admin/pgqueue/reporthour/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["export", "--lake", "{lake}/strange"], "no lake of django_pgqueue: there is 'file'"),
+        (["report", "--lake", "{lake}/none"], "no lake at"),
+        (["export", "--backend", "other"], "TASKS has no backend 'other'"),
+        (["export"], "Where is the lake?"),
+        (["export", "--lake", "{lake}/new", "--option", "maxConections=1"], "Did you mean maxConnections"),
+        (["export", "--lake", "{lake}/new", "--option", "url=postgresql://nobody@127.0.0.1:1/x"], "can not be reached"),
+        (["report", "--lake", "{lake}/empty"], "no attempts in the lake"),
+        (["whatif", "--lake", "{lake}/empty", "--slots", "0"], "no numbers above 0"),
+        (["report", "--lake", "{lake}/empty", "--since", "yesterday"], "no day such as"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence_and_nothing_is_written(
+    spark: SparkSession, lake: Path, options: Any, arguments: list[str], words: str
+) -> None:
+    (lake / "strange").mkdir(parents=True)
+    (lake / "strange" / "file").touch()
+    Lake.open_or_make(spark, lake / "empty")
+    with pytest.raises(CommandError, match=words):
+        call_command("qpipeline", *(word.format(lake=lake) for word in arguments), verbosity=0)
+    assert not list(lake.rglob("*.parquet"))
+
+
+def test_the_script_for_spark_submit_says_what_it_needs(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "django_pgqueue.spark", "export"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"})
+    assert ended.returncode == 2
+    assert "--lake" in ended.stderr
+    assert VARIABLE not in ended.stderr

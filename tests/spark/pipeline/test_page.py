@@ -1,0 +1,70 @@
+"""What docs/pages/pipeline.md says: its Python with Spark, its SQL in DuckDB, and its tables of columns."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.management.commands.qpipeline import VARIABLE
+from django_pgqueue.spark.lake.manifest import SCHEMA_VERSION
+from django_pgqueue.spark.lake.schema import SCHEMAS
+from django_pgqueue.spark.pipeline import export, report
+from tests.docs.pages import FOLDER, blocks
+from tests.spark.pipeline.test_replay import fail_one
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.sql.conftest import Connect
+
+PAGE = FOLDER / "pipeline.md"
+HERE = "tests/spark/pipeline/test_page.py"
+
+
+def shown(language: str) -> list[str]:
+    return [block.text for block in blocks(PAGE) if block.language == language and HERE in (block.not_run or "")]
+
+
+@pytest.mark.parametrize("table", SCHEMAS)
+def test_the_page_has_every_column_of_the_lake_with_its_type(table: str) -> None:
+    section = PAGE.read_text().partition(f"\n### {table}\n")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE)
+    fields = SCHEMAS[table].fields
+    assert rows == [(field.name, field.dataType.simpleString() + ", null" * field.nullable) for field in fields]
+    assert f"which is {SCHEMA_VERSION}." in PAGE.read_text()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_its_blocks_run_on_a_lake(  # noqa: PLR0917
+    spark: SparkSession,
+    tmp_path: Path,
+    options: dict[str, str],
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    session = connect()
+    for number in range(3):
+        fail_one(session, number, queue="mail")
+    export(spark, tmp_path / "lake", options=options)
+    report(spark, tmp_path / "lake", options=options)
+
+    monkeypatch.chdir(tmp_path)
+    database = duckdb.connect()
+    *before, query = shown("sql")
+    for block in before:
+        database.execute(block)
+    assert [row[:4] for row in database.execute(query).fetchall()] == [("mail", None, "failed", 3)]
+
+    # The reader's variable is DATABASE_URL, which the executors of this session do not have.
+    namespace: dict[str, Any] = {"spark": spark}
+    for block in shown("python"):
+        exec(block.replace('"lake")\nprint', f'"lake", options={{"urlVariable": "{VARIABLE}"}})\nprint'), namespace)  # noqa: S102
+    said = capsys.readouterr().out
+    assert re.search(r"\|\s*null\|\s*E\|\s*3\|", said, re.IGNORECASE)
+    assert "0 attempts" in said

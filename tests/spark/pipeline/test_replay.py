@@ -1,0 +1,69 @@
+"""Messages of the lake are enqueued again, once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.spark.lake import LakeError
+from django_pgqueue.spark.pipeline import export, replay
+from tests.sql.sessions import token
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+pytestmark = pytest.mark.django_db(transaction=True)
+FAILED = "status = 'failed' and error_class = 'E'"
+
+
+def fail_one(session: Session, n: int, **more: Any) -> int:
+    message_id = session.create({"args": [n], "kwargs": {}}, **more)
+    held = session.take(queues=[more.get("queue", "default")], tasks="task" in more)
+    session.value("pgqueue_message_fail", **token(held), error={"class": "E", "message": "no"})
+    return message_id
+
+
+def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    old = [
+        fail_one(session, 1, queue="mail", task="shop.tasks.send", priority=7, channel="c", headers={"trace": "ü\\"}),
+        fail_one(session, 2),
+    ]
+    session.create("done")
+    session.value("pgqueue_message_complete", **token(session.take()))
+    export(spark, lake, options=options)
+
+    seen = replay(spark, lake, FAILED, dry_run=True, options=options)
+    assert [seen.messages, seen.enqueued, session.messages()] == [2, False, []]
+    assert [row["message_id"] for row in seen.preview] == old
+
+    replay(spark, lake, FAILED, options=options)
+    replay(spark, lake, FAILED, options=options)
+    new = sorted(session.messages(), key=lambda message: message.content["args"])
+    assert [message.headers["enqueued_again_from"] for message in new] == old
+    assert new[0].headers["trace"] == "ü\\"
+    assert [new[0].queue, new[0].task, new[0].priority, new[0].channel] == ["mail", "shop.tasks.send", 7, "c"]
+    assert new[1].task is None
+    assert json.loads(seen.preview[0]["content"]) == new[0].content
+
+    replay(spark, lake, FAILED, again="after the fix", options=options)
+    assert len(session.messages()) == 4
+
+
+@pytest.mark.parametrize("where", ["no_such_column = 1", "status = ", "drop table x"])
+def test_a_condition_that_is_none_is_an_error_in_words(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, where: str
+) -> None:
+    connect()
+    export(spark, lake, options=options)
+    with pytest.raises(LakeError, match="can not be used"):
+        replay(spark, lake, where, options=options)
