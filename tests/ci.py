@@ -61,6 +61,8 @@ def side_by_side(commands: "dict[str, list[str]]") -> "dict[str, bool]":
             say("\n$ {}  (its output comes when it has ended)".format(" ".join(words)))
             output = folder / "output-{}".format(number)
             environment = dict(os.environ, PGQUEUE_POSTGRES_HOME=str(folder / "postgres-{}".format(number)))
+            if number:
+                environment["PGQUEUE_SPARK_SHORT"] = "1"  # clusters, and drivers that are killed: once is enough
             with output.open("wb") as file:
                 process = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=environment

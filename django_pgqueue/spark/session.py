@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import re
@@ -127,6 +128,7 @@ def _in_wheel() -> str | None:
 def _without_vectors(home: Path) -> Path:
     """A JAVA_HOME whose java leaves out the module that this Java does not have."""
     shim = Path(tempfile.mkdtemp(prefix="pgqueue-java-"))
+    atexit.register(shutil.rmtree, shim, ignore_errors=True)
     java = shim / "bin" / "java"
     java.parent.mkdir()
     java.write_text(WITHOUT_VECTORS.format(java=home / "bin" / "java"))

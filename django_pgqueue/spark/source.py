@@ -66,4 +66,5 @@ class PgQueueDataSource(DataSource):
             message = 'A queue can not be overwritten: messages are added to it. Write with mode("append").'
             raise InvalidOption(message)
         messages.check(schema, options.tasks or {})
+        database.writing(options)
         return options

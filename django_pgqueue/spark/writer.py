@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from django_pgqueue.spark import database, dead_letters, staging
-from django_pgqueue.spark.errors import InvalidOption, InvalidRow
+from django_pgqueue.spark.errors import InvalidRow, SparkQueueError
 from django_pgqueue.spark.rows import Intake, Rejected
 from django_pgqueue.spark.staging import Epoch, Staged
 
@@ -84,14 +84,18 @@ def commit(options: Options, epoch: Epoch, messages: Sequence[WriterCommitMessag
 
 
 def current_epoch(options: Options) -> Epoch:
-    """Of the micro-batch that this task belongs to."""
+    """Of the micro-batch that this task belongs to.
+
+    The query's id stands in its checkpoint.  A new checkpoint counts its micro-batches from 0 again, so it has to be a
+    new run, whatever name the run was given.
+    """
     context = TaskContext.get()
     number = context.getLocalProperty("streaming.sql.batchId") if context else None
     query = context.getLocalProperty("sql.streaming.queryId") if context else None
-    if number is None or (query is None and options.run_id is None):
-        message = "Spark does not say which streaming query this is: give it a name (option runId)."
-        raise InvalidOption(message)
-    return Epoch(run_id=options.run_id or f"stream {query}", number=int(number))
+    if number is None or query is None:
+        message = "Spark does not say which micro-batch of which streaming query this is: is it a task of one?"
+        raise SparkQueueError(message)
+    return Epoch(run_id=f"{options.run_id or 'stream'} {query}", number=int(number))
 
 
 def _rows(options: Options, intake: Intake, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:

@@ -1,0 +1,143 @@
+"""Drivers, as processes of their own: ``python -m tests.spark.programs NAME MASTER ARGUMENT...``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.spark import session as sessions_of_spark
+from tests.docs.pages import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEND = "shop.tasks.send"
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.executor.memory": "512m",
+}
+
+
+def start(program: str, master: str, *arguments: object, url: str, **environment: str) -> subprocess.Popen[str]:
+    """In a process group of its own, so that the driver and its JVM can be killed together."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.programs", program, master, *map(str, arguments)],
+        env={**os.environ, "DATABASE_URL": url, "PYTHONPATH": str(ROOT), **environment},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """As the kernel does it: driver, JVM, and the tasks in it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def answer(process: subprocess.Popen[str], seconds: float = 240) -> Any:
+    """What the program prints last, as JSON."""
+    try:
+        printed, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        kill(process)
+        raise
+    assert process.returncode == 0, errors[-3000:]
+    return json.loads(printed.strip().splitlines()[-1])
+
+
+def calls(spark: SparkSession, rows: int, partitions: int) -> DataFrame:
+    return spark.range(rows, numPartitions=partitions).selectExpr(f"'{SEND}' as task", "to_json(array(id)) as args")
+
+
+def round_trip(spark: SparkSession, folder: str) -> dict[str, Any]:
+    """What the source can do, in one driver: reads, follows, writes."""
+    history = spark.read.format("pgqueue").option("columns", "message_id,queue").option("numPartitions", 3).load()
+    calls(spark, 300, 3).write.format("pgqueue").options(tasks=SEND, runId="round trip").mode("append").save()
+    catch_up(spark, folder)
+    return {
+        "history": sorted(row[0] for row in history.collect()),
+        "lake": sorted(row[0] for row in spark.read.parquet(f"{folder}/lake").collect()),
+        "executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1,
+    }
+
+
+def catch_up(spark: SparkSession, folder: str) -> None:
+    stream = spark.readStream.format("pgqueue").option("columns", "message_id").option("maxRowsPerBatch", 400).load()
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", f"{folder}/lake")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def follow(spark: SparkSession, folder: str) -> dict[str, Any]:
+    print("ready", flush=True)
+    catch_up(spark, folder)
+    return {}
+
+
+def enqueue(spark: SparkSession, run_id: str, rows: str, partitions: str) -> dict[str, Any]:
+    print("ready", flush=True)
+    frame = calls(spark, int(rows), int(partitions))
+    frame.write.format("pgqueue").options(tasks=SEND, runId=run_id).mode("append").save()
+    return {}
+
+
+def speculate(spark: SparkSession, rows: str) -> dict[str, Any]:
+    """One task waits until it has run a second time elsewhere, then both go on."""
+    marks = Path(os.environ["PGQUEUE_TEST_MARKS"])
+
+    def hesitate(taken: Any) -> Any:
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is not None and context.partitionId() == 0:
+            (marks / str(context.attemptNumber())).touch()
+            deadline = time.monotonic() + 60
+            while len(list(marks.iterdir())) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+        yield from taken
+
+    frame = calls(spark, int(rows), 4)
+    frame = spark.createDataFrame(frame.rdd.mapPartitions(hesitate), frame.schema)
+    frame.write.format("pgqueue").options(tasks=SEND).mode("append").save()
+    return {"tries": sorted(path.name for path in marks.iterdir())}
+
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "100ms",
+}
+
+
+def main(program: str, master: str, *arguments: str) -> None:
+    run = {"round_trip": round_trip, "follow": follow, "enqueue": enqueue, "speculate": speculate}[program]
+    configuration = QUICK | (SPECULATION if program == "speculate" else {})
+    spark = sessions_of_spark.start(program, master=master, configuration=configuration)
+    answered = run(spark, *arguments)  # type: ignore[operator]
+    print(json.dumps(answered), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

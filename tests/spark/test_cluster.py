@@ -1,0 +1,99 @@
+"""Executors that are processes of their own: everything they need they have been sent, or find in their environment."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_pgqueue.spark import session as sessions_of_spark
+from tests.docs.pages import ROOT
+from tests.spark import programs
+from tests.spark.conftest import environment, finish
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.sql.sessions import Session
+
+EVERYTHING = "PGQUEUE_SPARK_LONG" in os.environ
+"""Set it to run what takes minutes: see tests/spark/test_kills.py too."""
+
+
+def arguments(queue: Session) -> list[int]:
+    return sorted(message.content["args"][0] for message in queue.messages())
+
+
+def round_trip(queue: Session, url: str, folder: Path, master: str) -> None:
+    ended = finish(queue, 500) + finish(queue, 500)
+    answer = programs.answer(programs.start("round_trip", master, folder, url=url))
+    assert answer["history"] == answer["lake"] == ended
+    assert arguments(queue) == list(range(300))
+    assert answer["executors"] == 2
+
+
+@pytest.mark.slow
+def test_a_cluster_of_executors_on_this_machine(queue: Session, url: str, tmp_path: Path) -> None:
+    round_trip(queue, url, tmp_path, "local-cluster[2,1,1024]")
+
+
+@pytest.mark.slow
+def test_a_standalone_cluster_with_two_workers(queue: Session, url: str, tmp_path: Path) -> None:
+    with standalone(url, tmp_path) as master:
+        round_trip(queue, url, tmp_path, master)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not EVERYTHING, reason="takes a minute: set PGQUEUE_SPARK_LONG")
+def test_a_task_that_runs_twice_counts_once(queue: Session, url: str, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    answer = programs.answer(
+        programs.start("speculate", "local-cluster[2,2,1024]", 400, url=url, PGQUEUE_TEST_MARKS=str(marks))
+    )
+    assert answer["tries"] == ["0", "1"]
+    assert arguments(queue) == list(range(400))
+    assert not queue.rows("select from pgqueue_staged")
+
+
+@contextmanager
+def standalone(url: str, folder: Path) -> Iterator[str]:
+    """A master and two workers, whose environment has the secret."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    master = f"spark://127.0.0.1:{port}"
+    with environment(DATABASE_URL=url, PYTHONPATH=str(ROOT), PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1"):
+        os.environ["JAVA_HOME"] = str(sessions_of_spark.java_home())
+        processes = [daemon(folder, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")]
+        processes += [
+            daemon(folder / str(n), "worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0", master)
+            for n in range(2)
+        ]
+    try:
+        log = folder / "master.Master.log"
+        wait_until(lambda: log.read_text().count("Registering worker") == 2, "two workers have registered", 120)
+        yield master
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def daemon(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """One of Spark's own processes, in its own folder."""
+    import pyspark
+
+    folder.mkdir(exist_ok=True)
+    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    with (folder / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            [program, f"org.apache.spark.deploy.{name}", *arguments], cwd=folder, stdout=log, stderr=log
+        )

@@ -1,0 +1,53 @@
+"""What the page about Spark says runs."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.spark import database
+from django_pgqueue.spark.options import Options
+from django_pgqueue.tasks import task
+from tests.docs.pages import FOLDER, blocks
+from tests.spark.conftest import finish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+    from pyspark.sql import SparkSession
+
+    from tests.sql.sessions import Session
+
+NOT_RUN = "needs Spark, tests/spark/test_page.py"
+
+
+@task
+def send_receipt(order_id: int) -> None:
+    """As the page's project has it."""
+
+
+def test_the_blocks_of_the_page_run(
+    spark: SparkSession, queue: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(queue, 3)
+    shop, tasks = ModuleType("shop"), ModuleType("shop.tasks")
+    tasks.send_receipt = send_receipt  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "shop", shop)
+    monkeypatch.setitem(sys.modules, "shop.tasks", tasks)
+    found = [block for block in blocks(FOLDER / "spark.md") if block.not_run == NOT_RUN]
+    assert len(found) >= 7
+    namespace: dict[str, Any] = {"lake": str(tmp_path)}
+    for block in found:
+        if block.module is not None:
+            monkeypatch.setitem(sys.modules, block.module, vault := ModuleType(block.module))
+            exec(compile(block.text, str(block), "exec"), vars(vault))  # noqa: S102 -- our own page
+        else:
+            exec(compile(block.text, str(block), "exec"), namespace)  # noqa: S102
+    assert spark.read.parquet(f"{tmp_path}/attempts").count() == 3
+    assert sorted(message.content["args"] for message in queue.messages()) == [[1], [2]]
+    secret = tmp_path / "secret"
+    secret.write_text("postgresql://me@vault/shop\n")
+    monkeypatch.setattr("builtins.open", lambda path: secret.open() if path == "/run/secrets/database_url" else None)
+    assert "host=vault" in database.writing(Options.of({"credentials": "shop.vault.database_url"}))

@@ -1,0 +1,207 @@
+"""The history is followed, and micro-batches are written: each row once."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from django_pgqueue.spark.errors import HistoryReplaced
+from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.schema import chosen
+from django_pgqueue.spark.stream import PgQueueStreamReader
+from tests.spark.conftest import finish, numbers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+SEND = "shop.tasks.send"
+
+
+class Follower:
+    """What Spark does with a stream reader, without Spark."""
+
+    def __init__(self, **options: str) -> None:
+        parsed = Options.of(options)
+        self.reader = PgQueueStreamReader(parsed, chosen("attempts", ["message_id"]))
+        self.offset = self.reader.initialOffset()
+
+    def next(self, limit: Any = None) -> list[int]:
+        """The messages of the next micro-batch."""
+        start, self.offset = self.offset, self.reader.latestOffset(self.offset, limit or ReadAllAvailable())
+        return self.between(start, self.offset)
+
+    def between(self, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+        found = []
+        for part in self.reader.partitions(start, end):
+            for batch in self.reader.read(part):
+                found += batch.column(0).to_pylist()
+        return sorted(found)
+
+
+@pytest.fixture
+def follower(queue: Session, here: None) -> Follower:
+    return Follower()
+
+
+def test_each_row_comes_once_and_what_comes_late_comes_too(
+    queue: Session, connect: Connect, follower: Follower
+) -> None:
+    late, given_up = connect(autocommit=False), connect(autocommit=False)
+    first = finish(queue)
+    of_late, _ = finish(late), finish(given_up)
+    after = finish(queue, 2)
+    assert follower.next() == first  # what comes after the oldest that runs has to wait
+    given_up.rollback()
+    late.commit()
+    assert follower.next() == sorted(of_late + after)
+    assert follower.next() == []
+
+
+def test_a_micro_batch_can_be_read_again(queue: Session, connect: Connect, follower: Follower) -> None:
+    start = follower.offset
+    first = finish(queue, 3)
+    assert follower.next() == first
+    finish(queue)
+    assert follower.between(start, follower.offset) == first
+
+
+def test_transactions_that_write_nothing_here_make_no_micro_batch(queue: Session, follower: Follower) -> None:
+    finish(queue)
+    follower.next()
+    before = follower.offset
+    queue.rows("select pg_current_xact_id()")
+    assert follower.reader.latestOffset(before, ReadAllAvailable()) == before
+    assert follower.reader.partitions(before, before) == []
+
+
+def test_a_micro_batch_is_bounded_but_a_transaction_is_never_cut(queue: Session, follower: Follower) -> None:
+    ids = [finish(queue, number) for number in (4, 4, 25, 1, 1, 1)]
+    found = []
+    while batch := follower.next(ReadMaxRows(10)):
+        found.append(batch)
+    assert sorted(functools.reduce(operator.iadd, found, [])) == sorted(functools.reduce(operator.iadd, ids, []))
+    assert max(len(batch) for batch in found) == 25
+    assert all(len(batch) <= 10 for batch in found if len(batch) != 25)
+    assert len(found) <= 5
+
+
+def test_a_large_micro_batch_is_read_by_several_tasks(queue: Session, follower: Follower, monkeypatch: Any) -> None:
+    monkeypatch.setattr("django_pgqueue.spark.slices.ROWS_A_TASK", 10)
+    ids = finish(queue, 35)
+    start = follower.offset
+    assert follower.next() == ids
+    assert len(follower.reader.partitions(start, follower.offset)) == 4
+
+
+def test_a_new_stream_may_begin_now(queue: Session, here: None) -> None:
+    finish(queue)
+    follower = Follower(startingOffset="latest")
+    assert follower.next() == []
+    assert follower.next() == [] != finish(queue)
+    assert len(follower.next()) == 1
+
+
+def test_another_server_is_noticed(queue: Session, follower: Follower) -> None:
+    follower.offset = {"transaction": 10**15}
+    with pytest.raises(HistoryReplaced, match="Begin a new stream, with a new checkpoint"):
+        follower.next()
+
+
+def test_waiting_messages_can_not_be_followed(spark: SparkSession) -> None:
+    stream = spark.readStream.format("pgqueue").option("table", "messages").load().writeStream.format("noop")
+    with pytest.raises(PySparkException, match="Only the history can be followed"):
+        stream.start().awaitTermination()
+
+
+def catch_up(stream: DataFrame, folder: Path) -> None:
+    """One start of a query: all that is there now."""
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(folder / "lake"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def test_the_lake_has_each_row_once_while_others_commit_and_roll_back(
+    spark: SparkSession, queue: Session, connect: Connect, tmp_path: Path
+) -> None:
+    stop = threading.Event()
+
+    def write(session: Session, seed: int) -> None:
+        number = seed
+        while not stop.wait(0.02):
+            number = (number * 1103515245 + 12345) % 2**31
+            finish(session, 1 + number % 5)
+            if number % 7 == 0:
+                session.rollback()
+            elif number % 3:  # others stay open for another round
+                session.commit()
+        session.commit()
+
+    writers = [threading.Thread(target=write, args=(connect(autocommit=False), seed)) for seed in range(4)]
+    stream = spark.readStream.format("pgqueue").option("columns", "message_id").option("maxRowsPerBatch", 2000).load()
+    for writer in writers:
+        writer.start()
+    try:
+        catch_up(stream, tmp_path)
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    catch_up(stream, tmp_path)
+    expected = queue.column("select message_id from pgqueue_attempt order by 1")
+    assert numbers(spark.read.parquet(str(tmp_path / "lake"))) == expected
+    assert len(expected) > 100
+
+
+def enqueue(spark: SparkSession, folder: Path, **options: str) -> None:
+    """One start of a query that makes messages of files."""
+    query = (
+        spark.readStream.schema("id long")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder / "in"))
+        .selectExpr(f"'{SEND}' as task", "to_json(array(id)) as args")
+        .writeStream.format("pgqueue")
+        .options(tasks=SEND, **options)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def arguments(queue: Session) -> list[int]:
+    return sorted(message.content["args"][0] for message in queue.messages())
+
+
+def test_a_micro_batch_that_is_repeated_is_not_enqueued_again(
+    spark: SparkSession, queue: Session, tmp_path: Path
+) -> None:
+    for number in range(3):
+        spark.range(number * 10, number * 10 + 10, numPartitions=1).write.mode("append").parquet(str(tmp_path / "in"))
+    enqueue(spark, tmp_path)
+    assert arguments(queue) == list(range(30))
+    [entry] = queue.rows("select run_id, epoch, rows from pgqueue_ledger")
+    assert (entry.epoch, entry.rows) == (2, 30)
+    # As a driver that was killed between the commit here and its own leaves it.
+    for name in ("2", ".2.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    spark.range(30, 40, numPartitions=1).write.mode("append").parquet(str(tmp_path / "in"))
+    enqueue(spark, tmp_path)
+    assert arguments(queue) == list(range(40))
+    [entry] = queue.rows("select run_id, epoch, rows from pgqueue_ledger")
+    assert (entry.epoch, entry.rows) == (3, 40)

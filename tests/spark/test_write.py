@@ -1,0 +1,226 @@
+"""``df.write.format("pgqueue")``: rows become messages, all of them or none, once."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from django_pgqueue.spark.tasks import declared
+from django_pgqueue.tasks import task as pgqueue_task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.sql.sessions import Session
+
+SEND = "shop.tasks.send"
+COLUMNS = (
+    "task string, args string, kwargs string, queue string, priority int, dequeue_at long, channel string, "
+    "unique_key string, headers string, max_attempts int"
+)
+
+
+@pgqueue_task(queue_name="reports", priority=7, max_attempts=4)
+def report(day: str) -> None:
+    """Only its declaration is used."""
+
+
+def write(frame: DataFrame, **options: object) -> None:
+    chosen = {"tasks": SEND, **{name: str(value) for name, value in options.items()}}
+    frame.write.format("pgqueue").options(**chosen).mode("append").save()
+
+
+def calls(spark: SparkSession, number: int, partitions: int = 2) -> DataFrame:
+    rows = spark.range(number, numPartitions=partitions)
+    return rows.selectExpr(f"'{SEND}' as task", "to_json(array(id)) as args")
+
+
+def arguments(queue: Session) -> list[int]:
+    return sorted(message.content["args"][0] for message in queue.messages())
+
+
+def nothing_is_left(queue: Session) -> bool:
+    return (
+        not queue.rows("select from pgqueue_staged")
+        and not queue.messages()
+        and not queue.rows("select from pgqueue_ledger")
+    )
+
+
+def test_every_column_becomes_what_it_says(spark: SparkSession, queue: Session) -> None:
+    whole = (SEND, '["é\\t\\\\", 1.5]', '{"a": null}', "mail", -3, -5, None, "key", '{"trace": [1]}', 9)
+    bare = (SEND, None, None, None, None, None, None, None, None, None)
+    lane = (SEND, "[]", None, None, None, None, "tenant", None, None, None)
+    write(spark.createDataFrame([whole, bare, lane], COLUMNS))
+    rows = {(m.queue, m.channel): m for m in queue.messages()}
+    message = rows["mail", None]
+    assert message.content == {"args": ["é\t\\", 1.5], "kwargs": {"a": None}}
+    assert (message.task, message.priority, message.dequeue_at) == (SEND, -3, -5)
+    assert (message.unique_key, message.headers, message.max_attempts) == ("key", {"trace": [1]}, 9)
+    plain = rows["default", None]
+    assert (plain.content, plain.priority, plain.max_attempts) == ({"args": [], "kwargs": {}}, 0, None)
+    assert plain.dequeue_at == queue.one("select pgqueue_to_epoch(%s)", [plain.created_at])
+    assert ("default", "tenant") in rows
+
+
+def test_a_time_is_a_time(spark: SparkSession, queue: Session) -> None:
+    frame = spark.sql("select '1' as content, timestamp '2030-01-01 00:00:00.0019 UTC' as dequeue_at")
+    write(frame)
+    [message] = queue.messages()
+    assert (message.dequeue_at, message.task, message.content, message.max_attempts) == (1893456000001, None, 1, 5)
+
+
+def test_what_a_task_declares_holds_where_the_row_says_nothing(spark: SparkSession, queue: Session) -> None:
+    rows = [(report.module_path, "[1]", None), (report.module_path, "[2]", "own")]
+    write(spark.createDataFrame(rows, "task string, args string, queue string"), tasks=declared(report))
+    found = {(m.queue, m.priority, m.max_attempts) for m in queue.messages()}
+    assert found == {("reports", 7, 4), ("own", 7, 4)}
+
+
+def test_the_content_of_a_task_may_be_whole(spark: SparkSession, queue: Session) -> None:
+    write(spark.createDataFrame([(SEND, '{"args": [1]}')], "task string, content string"))
+    assert queue.messages()[0].content == {"args": [1], "kwargs": {}}
+
+
+def test_rows_of_several_tasks_are_enqueued_once_each(spark: SparkSession, queue: Session) -> None:
+    write(calls(spark, 5000, partitions=4))
+    assert arguments(queue) == list(range(5000))
+    assert not queue.rows("select from pgqueue_staged")
+
+
+def test_a_run_with_a_name_is_enqueued_once_however_its_rows_are_spread(spark: SparkSession, queue: Session) -> None:
+    write(calls(spark, 100, partitions=4), runId="first of May")
+    write(calls(spark, 100, partitions=3), runId="first of May")
+    assert arguments(queue) == list(range(100))
+    write(calls(spark, 100), runId="second of May")
+    assert len(queue.messages()) == 200
+    assert queue.rows("select run_id, epoch, rows from pgqueue_ledger order by 1") == [
+        ("first of May", -1, 100),
+        ("second of May", -1, 100),
+    ]
+
+
+def failing(frame: DataFrame, partition: int, attempts: int) -> DataFrame:
+    """The same rows, from tasks of which one fails so often when all its rows have been taken."""
+
+    def fail(rows: Any) -> Any:
+        yield from rows
+        context = TaskContext.get()
+        if context is not None and context.partitionId() == partition and context.attemptNumber() < attempts:
+            message = "injected"
+            raise RuntimeError(message)
+
+    return frame.sparkSession.createDataFrame(frame.rdd.mapPartitions(fail), frame.schema)
+
+
+def test_tasks_that_fail_are_tried_again_and_their_rows_counted_once(spark: SparkSession, queue: Session) -> None:
+    write(failing(calls(spark, 400, partitions=3), partition=1, attempts=2))
+    assert arguments(queue) == list(range(400))
+    assert not queue.rows("select from pgqueue_staged")
+
+
+def test_a_task_that_always_fails_leaves_nothing(spark: SparkSession, queue: Session) -> None:
+    with pytest.raises(PySparkException, match="injected"):
+        write(failing(calls(spark, 400), partition=1, attempts=99))
+    assert nothing_is_left(queue)
+
+
+BAD_ROWS: list[tuple[dict[str, Any], str]] = [
+    ({"task": "shop.tasks.other"}, "task 'shop.tasks.other' is not one of the option tasks: shop.tasks.send"),
+    ({"args": "[1"}, "args is not JSON: Expecting ',' delimiter"),
+    ({"args": '{"a": 1}'}, "args is '{\"a\": 1}', and must be a JSON array"),
+    ({"kwargs": "[]"}, "kwargs is '[]', and must be a JSON object"),
+    ({"args": "[NaN]"}, "args has NaN, which JSON has no word for"),
+    ({"args": "[1e999]"}, "args has a number that is too large"),
+    ({"args": '["\\u0000"]'}, "args contains the character NUL, which PostgreSQL can not store"),
+    ({"args": '["\\ud800"]'}, "args is not valid Unicode"),
+    ({"args": "[" * 100_000}, "args is nested too deeply"),
+    ({"headers": "1"}, "headers is '1', and must be a JSON object"),
+    ({"queue": ""}, "queue is text of 1 to 255 characters, without NUL"),
+    ({"channel": "x" * 256}, "channel is text of 1 to 255 characters, without NUL"),
+    ({"unique_key": "a\x00"}, "unique_key is text of 1 to 255 characters, without NUL"),
+    ({"priority": 101}, "priority is 101, and goes from -100 to 100"),
+    ({"max_attempts": 0}, "max_attempts is 0, and begins at 1"),
+    ({"args": json.dumps(["x" * 1_048_576])}, "args has 1,048,580 bytes and may have 1,048,576: store the data"),
+    ({"task": None}, "it has neither task nor content"),
+]
+NAMES = re.findall(r"(\w+) \w+", COLUMNS)
+
+
+def test_rows_that_can_not_become_messages_are_put_aside_with_place_and_reason(
+    spark: SparkSession, queue: Session, tmp_path: Path
+) -> None:
+    good = {"task": SEND, "args": "[1]"}
+    rows = [{**good, **bad} for bad, _ in BAD_ROWS] + [good]
+    frame = spark.createDataFrame([tuple(row.get(name) for name in NAMES) for row in rows], COLUMNS).coalesce(1)
+    write(frame, deadLetterPath=tmp_path / "dead", runId="a run")
+    assert arguments(queue) == [1]
+    [file] = (tmp_path / "dead").iterdir()
+    letters = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [letter["place"] for letter in letters] == [f"partition 0, row {n}" for n in range(len(BAD_ROWS))]
+    for letter, (bad, reason) in zip(letters, BAD_ROWS, strict=True):
+        assert letter["reason"].startswith(reason)
+        assert letter["row"].items() >= bad.items()
+    write(frame, deadLetterPath=tmp_path / "dead", runId="a run")
+    assert arguments(queue) == [1]
+    assert list((tmp_path / "dead").iterdir()) == [file]
+
+
+def test_a_row_that_can_not_become_a_message_fails_the_run_and_nothing_is_enqueued(
+    spark: SparkSession, queue: Session
+) -> None:
+    frame = calls(spark, 100).selectExpr("task", "if(args like '[7%', 'oops', args) as args")
+    with pytest.raises(PySparkException) as caught:
+        write(frame)
+    said = str(caught.value)
+    assert "Nothing was enqueued, because not every row can become a message: partition " in said
+    # Both tasks have such rows, and it does not matter who fails first.
+    assert re.search(r"partition (0, row 7|1, row 20) \(task='shop.tasks.send', args='oops'\): args is not JSON", said)
+    assert "With the option deadLetterPath such rows are put aside." in said
+    assert nothing_is_left(queue)
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "said"),
+    [
+        ("task string, colour string", {}, "A message has no column 'colour'. Drop it or rename it: there are task,"),
+        ("queue string", {}, "The DataFrame needs a column task, or content for raw messages. It has queue."),
+        ("args string", {}, "The DataFrame needs a column task, or content"),
+        ("content string, args string", {}, "give either content, or args and kwargs"),
+        ("task string, args array<int>", {}, "Column args is array<int>: write it as JSON: to_json(args)."),
+        ("task string, priority string", {}, "Column priority is string: cast it to bigint."),
+        ("task string, dequeue_at timestamp_ntz", {}, "Column dequeue_at is timestamp_ntz: it has no time zone."),
+        ("task string", {"tasks": None}, "Say which tasks it may name, as executors can not look into the project"),
+        ("task string", {"run": "x"}, "Unknown option 'run'. Did you mean runId?"),
+        ("task string", {"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
+    ],
+)
+def test_what_is_wrong_with_the_columns_is_said_before_anything_runs(
+    spark: SparkSession, queue: Session, schema: str, options: dict[str, Any], said: str
+) -> None:
+    frame = spark.createDataFrame([], schema)
+    writer = frame.write.format("pgqueue").mode("append").option("tasks", SEND)
+    if options.pop("tasks", "") is None:
+        writer = frame.write.format("pgqueue").mode("append")
+    with pytest.raises(PySparkException, match=re.escape(said)):
+        writer.options(**options).save()
+    assert nothing_is_left(queue)
+
+
+def test_a_queue_is_not_overwritten(spark: SparkSession, queue: Session) -> None:
+    kept = queue.create()
+    with pytest.raises(PySparkException, match="can not be overwritten"):
+        calls(spark, 1).write.format("pgqueue").option("tasks", SEND).mode("overwrite").save()
+    assert [message.id for message in queue.messages()] == [kept]
+
+
+def test_any_task_may_be_named_when_that_is_said(spark: SparkSession, queue: Session) -> None:
+    write(spark.createDataFrame([("a.b",)], "task string"), tasks="*")
+    assert queue.messages()[0].task == "a.b"
