@@ -10,7 +10,7 @@ set search_path from current
 as $$
 -- Enqueues what the tasks p_tokens have staged as p_batch, once: answers how many rows that were, or null when the ledger
 -- says that this epoch of the run has been enqueued before.  A row whose unique key is held makes no message.
--- p_rows is how many rows there must be; otherwise it is an error, and nothing happens.
+-- p_rows is how many rows there must be; otherwise it is an error, and nothing happens.  So it is when a channel is full.
 -- A second caller with the same run waits for the first.  What other tries of tasks have staged is forgotten.
 -- Writes pgqueue_ledger, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
 -- message.
@@ -21,6 +21,7 @@ declare
     v_others bigint;
     v_queue text;
     v_messages jsonb;
+    v_refused bigint;
 begin
     insert into pgqueue_ledger as l (run_id, epoch, rows) values (p_run_id, p_epoch, p_rows)
     on conflict (run_id) do update set epoch = excluded.epoch, rows = l.rows + excluded.rows, written_at = now()
@@ -63,7 +64,11 @@ begin
         group by (o.place - 1) / 5000
         order by min(o.place)
     loop
-        perform pgqueue_message_create_many(v_messages);
+        select count(*) into v_refused from pgqueue_message_create_many(v_messages) as c (id) where c.id is null;
+        if v_refused > 0 then
+            raise exception 'run % has % rows or more that find their channel full', p_run_id, v_refused
+                using hint = 'Nothing was enqueued. Run it again when there is room, or enqueue fewer at a time.';
+        end if;
     end loop;
 
     for v_queue in

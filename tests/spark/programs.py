@@ -23,14 +23,22 @@ QUICK = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.executor.memory": "512m",
+    "spark.cores.max": "2",
+    # Nothing begins before all executors are there.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
 }
+
+
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+"""Of drivers, and of the daemons of a cluster."""
 
 
 def start(program: str, master: str, *arguments: object, url: str, **environment: str) -> subprocess.Popen[str]:
     """In a process group of its own, so that the driver and its JVM can be killed together."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.spark.programs", program, master, *map(str, arguments)],
-        env={**os.environ, "DATABASE_URL": url, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, **ENVIRONMENT, "DATABASE_URL": url, **environment},
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

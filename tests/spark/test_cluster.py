@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue.spark import session as sessions_of_spark
-from tests.docs.pages import ROOT
 from tests.spark import programs
 from tests.spark.conftest import environment, finish
 from tests.waiting import wait_until
@@ -70,11 +68,23 @@ def standalone(url: str, folder: Path) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     master = f"spark://127.0.0.1:{port}"
-    with environment(DATABASE_URL=url, PYTHONPATH=str(ROOT), PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1"):
+    with environment(DATABASE_URL=url, **programs.ENVIRONMENT):
         os.environ["JAVA_HOME"] = str(sessions_of_spark.java_home())
         processes = [daemon(folder, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")]
         processes += [
-            daemon(folder / str(n), "worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0", master)
+            daemon(
+                folder / str(n),
+                "worker.Worker",
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--work-dir",
+                "work",
+                "--webui-port",
+                "0",
+                master,
+            )
             for n in range(2)
         ]
     try:

@@ -102,6 +102,16 @@ def test_unique_keys_are_kept_and_channels_are_those_of_the_functions(session: S
     assert session.one("select content from pgqueue_message where unique_key = 'k'") == "first"
 
 
+def test_a_channel_that_is_full_is_an_error_and_nothing_happens(connect: Connect) -> None:
+    session = connect()
+    session.value("pgqueue_channel_set", name="tenant", max_size=2)
+    token = stage(session, channel="tenant")
+    with pytest.raises(psycopg.errors.RaiseException, match="run run has 1 rows or more that find their channel full"):
+        enqueue(session, token)
+    assert session.messages() == []
+    assert enqueue(session, stage(session, rows=2, channel="tenant"), rows=2) == 2
+
+
 def test_more_keys_than_one_call_takes(session: Session) -> None:
     token = stage(session, rows=5001, task="shop.tasks.send")
     session.rows("update pgqueue_staged set unique_key = 'key ' || (content #>> '{}')")
