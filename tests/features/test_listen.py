@@ -141,6 +141,19 @@ def test_a_sleeper_is_woken_by_what_is_sent_and_asks_nothing_meanwhile(
     assert len(looks) == before + 1
 
 
+@pytest.mark.parametrize("delay", [0, 0.2])
+def test_what_is_nacked_comes_again_also_to_who_sleeps_with_room_to_spare(
+    ears: Any, no_polls: None, delay: float
+) -> None:
+    ear = ears(slots=2)
+    MAIL.send("x")
+    message = ear.next()
+    waits = ear.thread.submit(next, ear.listener)
+    wait_until(lambda: is_asleep(ear) and ear.listener._pump.idleness.next_look > 0, "it sleeps and has looked again")
+    message.nack(delay)
+    assert waits.result(SECONDS).attempt == 2
+
+
 def test_at_most_so_many_are_held_and_an_ack_brings_the_next(ears: Any) -> None:
     MAIL.send_many(range(5))
     ear = ears(slots=2)
