@@ -28,7 +28,7 @@ begin
             pgqueue_clock(now()))
     returning id into v_id;
     if coalesce(p_dequeue_at, v_now) <= v_now then
-        perform pgqueue_worker_wake(p_queue);
+        perform pgqueue_worker_wake(p_queue, p_task is not null);
     end if;
     return v_id;
 end

@@ -122,7 +122,7 @@ begin
     order by c.position
     returning id;
     if found and coalesce(p_dequeue_at, v_now) <= v_now then
-        perform pgqueue_worker_wake(p_queue);
+        perform pgqueue_worker_wake(p_queue, p_task is not null);
     end if;
     return query select null::bigint from generate_series(v_room + 1, jsonb_array_length(p_contents));
 end

@@ -62,7 +62,7 @@ begin
         if found then
             p_created := true;
             if coalesce(p_dequeue_at, v_now) <= v_now then
-                perform pgqueue_worker_wake(p_queue);
+                perform pgqueue_worker_wake(p_queue, p_task is not null);
             end if;
             return;
         end if;

@@ -64,7 +64,7 @@ begin
             update pgqueue_message m
             set dequeue_at = v_now, after_ids = null, after_policy = null, check_at = null, checks = null, awaited_id = null
             where m.id = v_message.id;
-            perform pgqueue_worker_wake(v_message.queue);
+            perform pgqueue_worker_wake(v_message.queue, v_message.task is not null);
         else
             delete from pgqueue_message m where m.id = v_message.id;
             v_message.dequeue_at := v_now;

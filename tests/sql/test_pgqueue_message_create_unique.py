@@ -203,7 +203,7 @@ def test_a_conflict_does_not_break_the_transaction_of_the_caller(connect: Connec
 
 def test_a_new_one_that_is_ready_wakes_a_sleeper_and_a_kept_one_does_not(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_a")
-    see(producer, "a", asleep_ms=60_000)
+    see(producer, "a", asleep_ms=60_000, tasks=False)
     create(producer, key="later", dequeue_at=2**62)
     assert listener.heard(producer) == []
     create(producer)

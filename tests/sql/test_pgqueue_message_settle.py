@@ -209,7 +209,7 @@ def test_no_more_than_the_limit_are_looked_at(session: Session) -> None:
 def test_a_sleeping_worker_is_woken_for_what_became_ready(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_a")
     create_after(producer, 2**62, queue="mail")
-    see(producer, "a", asleep_ms=60_000)
+    see(producer, "a", asleep_ms=60_000, tasks=False)
     producer.value("pgqueue_message_settle")
     assert listener.heard(producer) == [("pgqueue_a", "mail")]
 

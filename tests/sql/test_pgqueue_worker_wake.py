@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.sql.sessions import Listener, token
-from tests.sql.test_pgqueue_worker_seen import see
+from tests.sql.test_pgqueue_worker_seen import see as see_any
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
     from tests.sql.sessions import Session
 
 MINUTE = 60_000
+
+
+def see(session: Session, name: str, **changes: Any) -> None:
+    """Who takes raw messages, as most of these tests send them."""
+    see_any(session, name, **{"tasks": False, **changes})
 
 
 @pytest.fixture
@@ -74,19 +80,22 @@ def test_workers_of_the_queue_are_woken(producer: Session, listener: Listener, q
 def test_who_runs_tasks_and_who_takes_raw_messages_are_told_apart(
     producer: Session, listener: Listener, tasks: bool | None, woken: list[str]
 ) -> None:
-    see(producer, "a", asleep_ms=MINUTE)
-    see(producer, "b", asleep_ms=MINUTE, tasks=False)
+    see(producer, "a", asleep_ms=MINUTE, tasks=True)
+    see(producer, "b", asleep_ms=MINUTE)
     producer.call("pgqueue_worker_wake", queue="mail", tasks=tasks)
     assert sorted(channel for channel, _ in listener.heard(producer)) == woken
 
 
-def test_a_consumer_of_raw_messages_is_woken_beside_a_worker_of_all_queues(
-    producer: Session, listener: Listener
+@pytest.mark.parametrize(("task", "woken"), [(None, "pgqueue_b"), ("shop.tasks.send", "pgqueue_a")])
+def test_a_message_wakes_who_can_take_it_and_nobody_else(
+    producer: Session, listener: Listener, task: str | None, woken: str
 ) -> None:
-    see(producer, "a", asleep_ms=MINUTE)
-    see(producer, "b", queues=["mail"], asleep_ms=MINUTE, tasks=False)
-    producer.create(queue="mail")
-    assert ("pgqueue_b", "mail") in listener.heard(producer)
+    see(producer, "a", asleep_ms=MINUTE, tasks=True)
+    see(producer, "b", queues=["mail"], asleep_ms=MINUTE)
+    producer.create(queue="mail", task=task)
+    producer.ids("pgqueue_message_create_many", contents=Jsonb([1]), queue="mail", task=task)
+    producer.call("pgqueue_message_create_unique", unique_key="k", content=1, queue="mail", task=task)
+    assert listener.heard(producer) == [(woken, "mail")] * 3
 
 
 def test_nobody_is_woken_for_what_is_scheduled(producer: Session, listener: Listener) -> None:
