@@ -2,6 +2,7 @@
 
 from django_pgqueue.admin.attempt import AttemptAdmin
 from django_pgqueue.admin.binding import BindingAdmin
+from django_pgqueue.admin.channel import ChannelAdmin
 from django_pgqueue.admin.exchange import ExchangeAdmin
 from django_pgqueue.admin.insights import InsightsAdmin
 from django_pgqueue.admin.message import MessageAdmin
@@ -13,6 +14,7 @@ from django_pgqueue.admin.worker import WorkerAdmin
 __all__ = [
     "AttemptAdmin",
     "BindingAdmin",
+    "ChannelAdmin",
     "ExchangeAdmin",
     "InsightsAdmin",
     "MessageAdmin",

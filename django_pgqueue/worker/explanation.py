@@ -10,7 +10,7 @@ from django.db import connections, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.fields import EpochDateTime, to_epoch_ms
-from django_pgqueue.models import QueueState
+from django_pgqueue.models import Channel, QueueState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # The first of each lane and of the locked ones: index probes, however many messages there are.
 OTHERS = """
-select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null
+select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null, m.channel
 from unnest(array(select pgqueue_message_queues())) as q (queue)
 cross join unnest(array[true, false]) as raw (raw)
 cross join unnest(array[true, false]) as plain (plain)
@@ -30,7 +30,7 @@ cross join lateral (
 ) as m
 union all
 (
-    select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null
+    select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null, m.channel
     from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit %(limit)s
 )
 """
@@ -46,6 +46,7 @@ class Other:
     worker: str | None
     task: str | None
     waits_for_others: bool
+    channel: str | None
 
 
 def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[str]:
@@ -74,7 +75,8 @@ def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[
         paused = {row.name: row for row in QueueState.objects.using(database).filter(paused_at__isnull=False)}
         yield ""
         yield "Not now:"
-        yield from table(_not_now(others, settings, paused, now))
+        channels = Channel.objects.using(database).in_bulk({other.channel for other in others if other.channel})
+        yield from table(_not_now(others, settings, paused, channels, now))
 
 
 def table(rows: Sequence[Sequence[Any]]) -> Iterator[str]:
@@ -104,16 +106,26 @@ def _others(connection: Any, claimed: set[int], limit: int) -> list[Other]:
 
 
 def _not_now(
-    others: Sequence[Other], settings: WorkerSettings, paused: dict[str, QueueState], now: dt.datetime
+    others: Sequence[Other],
+    settings: WorkerSettings,
+    paused: dict[str, QueueState],
+    channels: dict[str, Channel],
+    now: dt.datetime,
 ) -> list[tuple[Any, ...]]:
     rows = [
-        (other.id, other.queue, other.priority, other.task or "(raw)", _why(other, settings, paused, now))
+        (other.id, other.queue, other.priority, other.task or "(raw)", _why(other, settings, paused, channels, now))
         for other in others
     ]
     return [("id", "queue", "priority", "task", "because"), *rows]
 
 
-def _why(other: Other, settings: WorkerSettings, paused: dict[str, QueueState], now: dt.datetime) -> str:
+def _why(
+    other: Other,
+    settings: WorkerSettings,
+    paused: dict[str, QueueState],
+    channels: dict[str, Channel],
+    now: dt.datetime,
+) -> str:
     queue, until = other.queue, other.unlock_at
     state, wait_ms = paused.get(queue), other.dequeue_at - to_epoch_ms(now)
     is_served = queue not in settings.exclude_queues and (settings.queues is None or queue in settings.queues)
@@ -125,7 +137,19 @@ def _why(other: Other, settings: WorkerSettings, paused: dict[str, QueueState], 
         (other.waits_for_others, "it waits for other jobs"),
         (wait_ms > 0, f"it is scheduled for {_time(other.dequeue_at)}, in {_rounded(wait_ms)}"),
     )
-    return next((words for applies, words in reasons if applies), "others come first")
+    limited = _limit(channels.get(other.channel or ""), now)
+    return next((words for applies, words in reasons if applies), limited or "others come first")
+
+
+def _limit(channel: Channel | None, now: dt.datetime) -> str | None:
+    """What keeps the messages of a channel back."""
+    if channel is None:
+        return None
+    if channel.max_concurrency is not None and channel.running >= channel.max_concurrency:
+        return f"its channel {channel.name} runs all that it may: {channel.running} of {channel.max_concurrency}"
+    if channel.release_at is not None and to_epoch_ms(channel.release_at) > to_epoch_ms(now):
+        return f"its channel {channel.name} lets the next one begin at {_time(to_epoch_ms(channel.release_at))}"
+    return None
 
 
 def _time(epoch_ms: int) -> str:

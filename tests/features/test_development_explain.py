@@ -99,6 +99,22 @@ def test_a_job_that_waits_for_others_says_so_until_they_have_ended() -> None:
     assert [row[1] for row in rows(explained()[2:])] == [second]
 
 
+def test_what_a_channel_keeps_back_says_so() -> None:
+    control.set_channel("acme", max_concurrency=1)
+    control.set_channel("slow", release_interval=3600)
+    with clock(NOON):
+        for name in ("acme", "slow"):
+            for n in range(2):
+                note.using(channel=name).enqueue(n)
+        held = functions.message_dequeue(connection, limit=10, worker="w", tasks=True)
+        assert len(held) == 2
+        because = [row[-1] for row in rows(explained()) if row[-1].startswith("its channel")]
+    assert sorted(because) == [
+        "its channel acme runs all that it may: 1 of 1",
+        "its channel slow lets the next one begin at 2030-06-01 13:00:00+00:00",
+    ]
+
+
 def test_a_message_whose_lock_ran_out_is_among_the_next_and_stays_as_it_is() -> None:
     with clock(NOON) as now:
         note.enqueue()

@@ -1,0 +1,165 @@
+"""Channels are listed with what runs and waits in them, and their limits are edited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+
+from django_pgqueue.control import release_channel, set_channel
+from django_pgqueue.models import Channel
+from tests.admin.conftest import claim, complete, send, sql, visitor_of
+
+if TYPE_CHECKING:
+    from pytest_django.fixtures import DjangoAssertNumQueries
+
+    from tests.admin.page import Visitor
+
+pytestmark = pytest.mark.django_db
+CHANNELS = "/admin/pgqueue/channel/"
+LIMITS = {"max_concurrency": "", "max_size": "", "release_interval_ms": ""}
+
+
+def save(visitor: Visitor, url: str, **changes: Any) -> Any:
+    return visitor.client.post(url, LIMITS | changes)
+
+
+def limits(name: str = "acme") -> tuple[int | None, int | None, int | None]:
+    row = Channel.objects.get(pk=name)
+    return row.max_concurrency, row.max_size, row.release_interval_ms
+
+
+class TestList:
+    def test_each_is_listed_with_what_runs_and_waits(self, root: Visitor) -> None:
+        set_channel("acme", max_concurrency=2, max_size=10)
+        for _ in range(5):
+            send(channel="acme")
+        send(channel="zoo")
+        assert len(claim(limit=10)) == 3
+        send(channel="zoo")
+        rows = {row["name"]: row for row in root.open(CHANNELS).rows}
+        assert (rows["acme"]["running"], rows["acme"]["waiting"]) == ("2 of 2", "3 of 10")
+        assert (rows["zoo"]["running"], rows["zoo"]["waiting"]) == ("1", "1")
+        assert rows["zoo"]["state"] == "no limits set"
+
+    def test_what_has_ended_does_not_run_any_more_though_no_dequeue_has_seen_it(self, root: Visitor) -> None:
+        send(channel="acme")
+        [held] = claim()
+        complete(held)
+        assert Channel.objects.get().running == 1
+        assert root.open(CHANNELS).rows[0]["running"] == "0"
+
+    def test_the_next_release_is_told_while_there_is_something_to_wait_for(self, root: Visitor) -> None:
+        set_channel("acme", release_interval=3600)
+        send(channel="acme")
+        claim()
+        set_channel("zoo")
+        rows = {row["name"]: row for row in root.open(CHANNELS).rows}
+        assert rows["acme"]["next release"].startswith("20")
+        assert rows["acme"]["release interval"] == "3\xa0600\xa0000 ms".replace("\xa0", " ")
+        assert rows["zoo"]["next release"] == "at once"
+
+    def test_the_number_that_waits_leads_to_the_messages(self, root: Visitor) -> None:
+        send(channel="acme")
+        send(channel="other")
+        claim()
+        send(channel="acme")
+        page = root.open(CHANNELS, q="acm")
+        [row] = page.cells
+        assert len(root.open(row["waiting"].one("a").attributes["href"]).rows) == 2
+
+    def test_of_many_that_wait_only_some_are_counted(self, root: Visitor) -> None:
+        set_channel("acme")
+        sql("""
+            insert into pgqueue_message (dequeue_at, content, channel)
+            select n, '1', 'acme' from generate_series(1, 1100) as n
+        """)
+        assert root.open(CHANNELS).rows[0]["waiting"] == "1 000+"
+
+    def test_the_list_is_a_few_queries_however_many_there_are(
+        self, root: Visitor, django_assert_max_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        sql("insert into pgqueue_channel (name) select n from generate_series(1, 50) as n")
+        with django_assert_max_num_queries(12):
+            assert len(root.open(CHANNELS).rows) == 50
+
+
+class TestLimits:
+    def test_they_are_set_for_a_new_channel(self, root: Visitor) -> None:
+        answer = save(root, f"{CHANNELS}add/", name="acme", max_concurrency="5", release_interval_ms="200")
+        assert answer.status_code == 302
+        assert limits() == (5, None, 200)
+
+    def test_they_are_changed_and_taken_away(self, root: Visitor) -> None:
+        set_channel("acme", max_concurrency=5, max_size=7)
+        assert save(root, f"{CHANNELS}acme/change/", max_concurrency="6").status_code == 302
+        assert limits() == (6, None, None)
+        assert LogEntry.objects.count() == 1
+
+    def test_a_higher_limit_lets_more_in(self, root: Visitor) -> None:
+        set_channel("acme", max_concurrency=0)
+        send(channel="acme")
+        assert claim() == []
+        save(root, f"{CHANNELS}acme/change/", max_concurrency="1")
+        assert len(claim()) == 1
+
+    @pytest.mark.parametrize(
+        "wrong", [{"max_concurrency": "-1"}, {"max_size": "x"}, {"release_interval_ms": "3000000000"}]
+    )
+    def test_a_wrong_limit_is_told_beside_its_field(self, root: Visitor, wrong: dict[str, str]) -> None:
+        set_channel("acme", max_concurrency=5)
+        answer = save(root, f"{CHANNELS}acme/change/", **wrong)
+        assert answer.status_code == 200
+        assert "errorlist" in answer.content.decode()
+        assert limits() == (5, None, None)
+
+    def test_a_name_that_can_not_be_is_told(self, root: Visitor) -> None:
+        answer = save(root, f"{CHANNELS}add/", name="x" * 256)
+        assert "255" in answer.content.decode()
+        assert not Channel.objects.exists()
+
+
+class TestRelease:
+    def release(self, visitor: Visitor, *names: str) -> Any:
+        return visitor.client.post(CHANNELS, {"action": "release", "_selected_action": names}, follow=True)
+
+    def test_empty_ones_are_gone_and_others_when_they_have_drained(self, root: Visitor) -> None:
+        set_channel("empty")
+        send(channel="busy")
+        claim()
+        text = self.release(root, "empty", "busy").content.decode()
+        assert "Released, and gone: empty." in text
+        assert "Released: busy. Each is gone when its messages have ended." in text
+        assert [row["state"] for row in root.open(CHANNELS).rows] == ["released"]
+        assert LogEntry.objects.count() == 2
+
+    def test_its_page_says_since_when(self, root: Visitor) -> None:
+        send(channel="busy")
+        claim()
+        release_channel("busy")
+        assert "released at" in root.open(f"{CHANNELS}busy/change/").root.text.lower()
+
+
+class TestPermissions:
+    @pytest.fixture
+    def reader(self) -> Visitor:
+        user = User.objects.create_user("reader", is_staff=True)
+        user.user_permissions.add(Permission.objects.get(codename="view_channel"))
+        return visitor_of(user)
+
+    def test_who_may_only_look_can_change_nothing(self, reader: Visitor) -> None:
+        set_channel("acme", max_concurrency=1)
+        assert reader.open(CHANNELS).rows[0]["running"] == "0 of 1"
+        page = reader.open(f"{CHANNELS}acme/change/")
+        assert page.root.all("input", name="_save") == []
+        assert save(reader, f"{CHANNELS}acme/change/", max_concurrency="9").status_code == 403
+        assert save(reader, f"{CHANNELS}add/", name="new").status_code == 403
+        TestRelease().release(reader, "acme")
+        assert limits() == (1, None, None)
+        assert Channel.objects.get().released_at is None
+
+    def test_nobody_else_sees_them(self) -> None:
+        visitor = visitor_of(User.objects.create_user("nobody", is_staff=True))
+        assert visitor.client.get(CHANNELS).status_code == 403
