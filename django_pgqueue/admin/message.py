@@ -18,6 +18,7 @@ from django_pgqueue.admin.columns import Columns
 from django_pgqueue.admin.database import alias, now, once, url
 from django_pgqueue.admin.expressions import Moment, Short
 from django_pgqueue.admin.message_page import Detail, MessageForm
+from django_pgqueue.admin.paginator import LinePaginator
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see, may_see_content
 from django_pgqueue.admin.related import parent
 from django_pgqueue.admin.service import Service
@@ -86,6 +87,12 @@ class MessageAdmin(ReadOnlyAdmin):
     def get_ordering(self, request: HttpRequest) -> tuple[Any, ...]:
         status = request.GET.get("status")
         return order(Status(status)) if status is not None and status in Status else self.ordering
+
+    def get_paginator(self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any) -> Any:
+        in_line = request.GET.get("status") in {Status.SCHEDULED, Status.READY} and "o" not in request.GET
+        if in_line and queryset.model is Message:
+            return LinePaginator(queryset, per_page, rows=self.rows(request))
+        return super().get_paginator(request, queryset, per_page, *args)
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = (

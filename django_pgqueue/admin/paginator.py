@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.paginator import Page, Paginator
 
+from django_pgqueue.admin.database import set_for
 from django_pgqueue.admin.display import number
+from django_pgqueue.admin.probes import PINNED
+from django_pgqueue.admin.status import LINE
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -49,3 +52,20 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
     @cached_property
     def keys(self) -> list[Any]:
         return list(self.found.values_list("pk", flat=True)[: self.CAP + 1])
+
+
+class LinePaginator(CappedPaginator):
+    """Waiting messages in the order in which workers take them: those of no channel, and then channel by channel.
+
+    Two indexes have them so, and each is read only as far as the page needs it.  Sorted, all of them would be read.
+    """
+
+    @cached_property
+    def keys(self) -> list[Any]:
+        with set_for(self.found.db, PINNED):
+            plain = self.found.filter(channel__isnull=True).values_list("pk", flat=True)
+            keys = list(plain[: self.CAP + 1])
+            if len(keys) <= self.CAP:
+                of_channels = self.found.filter(channel__isnull=False).order_by("channel", *LINE)
+                keys += of_channels.values_list("pk", flat=True)[: self.CAP + 1 - len(keys)]
+        return keys

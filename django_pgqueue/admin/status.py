@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.db.models import F, OrderBy, Q, TextChoices
+from django.db.models import F, Q, TextChoices
 from django.db.models.lookups import IsNull
 
 from django_pgqueue.fields import to_epoch_ms
@@ -44,9 +44,12 @@ def where(status: Status, now: dt.datetime) -> Q:
 def order(status: Status) -> tuple[Any, ...]:
     """Those that wait in the order in which each queue's workers take them, those that run by the end of their lock."""
     if status in {Status.SCHEDULED, Status.READY}:
-        of_no_channel = OrderBy(IsNull(F("channel"), True), descending=True)
-        return ("queue", IsNull(F("task"), True), of_no_channel, "-priority", "dequeue_at", "id")
+        return LINE
     return ("unlock_at", "id")
+
+
+# As pgqueue_message_ready_ix has them; in pgqueue_message_lane_ix each channel has a line of its own.
+LINE = ("queue", IsNull(F("task"), True), "-priority", "dequeue_at", "id")
 
 
 def waiting_or_held(condition: Q) -> Q:

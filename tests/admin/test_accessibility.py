@@ -26,7 +26,18 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def lists() -> list[str]:
-    return [OVERVIEW, MESSAGES, ATTEMPTS, WORKERS, QUEUES, SCHEDULES, f"{SCHEDULES}add/", f"{QUEUES}add/"]
+    return [
+        OVERVIEW,
+        MESSAGES,
+        ATTEMPTS,
+        f"{ATTEMPTS}errors/",
+        f"{ATTEMPTS}again/",
+        WORKERS,
+        QUEUES,
+        SCHEDULES,
+        f"{SCHEDULES}add/",
+        f"{QUEUES}add/",
+    ]
 
 
 @pytest.mark.usefixtures("queue")

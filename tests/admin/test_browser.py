@@ -125,6 +125,8 @@ def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: sho
         ("message", f"{MESSAGES}{courier}/change/", "The courier's line is busy"),
         ("message-without-worker", f"{MESSAGES}{slow}/change/", "manage.py qworker --queues slow"),
         ("attempt-list", ATTEMPTS, "ValueError: The voucher TEA-2019 has expired"),
+        ("errors", f"{ATTEMPTS}errors/", "The voucher TEA-2019 has expired"),
+        ("again", f"{ATTEMPTS}again/?status__exact=failed", "1 ended message of this list"),
         ("attempt", f"{ATTEMPTS}{failed}/change/", "The voucher TEA-2019 has expired"),
         ("worker-list", WORKERS, "all but slow"),
     ]:
