@@ -95,6 +95,24 @@ def test_the_release_interval_spaces_what_begins_whoever_asks(connect: Connect) 
     assert one.value("pgqueue_message_next_at") == NOON + 200
 
 
+def test_the_release_interval_holds_over_all_queues(session: Session) -> None:
+    session.set_clock(NOON)
+    set_channel(session, release_interval_ms=100)
+    for queue in ("mail", "maps"):
+        session.create(queue, channel="acme", queue=queue)
+    assert contents(session.dequeue(10)) in (["mail"], ["maps"])
+    assert session.dequeue(10) == []
+    session.set_clock(NOON + 100)
+    assert len(session.dequeue(10)) == 1
+
+
+def test_a_turn_is_five_messages_where_others_are_in_line(session: Session) -> None:
+    for name in "abcdefgh":
+        session.create_batch(100, channel=name)
+    taken = Counter(message.channel for message in session.dequeue(20))
+    assert set(taken.values()) == {5}
+
+
 def test_scheduled_messages_arm_their_lane_when_they_are_due(session: Session) -> None:
     session.set_clock(NOON)
     session.create("later", channel="acme", dequeue_at=NOON + 50)
