@@ -66,13 +66,25 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         "count": count,
         "label": f"{display.number(MOST)}+" if count > MOST else display.number(count),
         "plural": "" if count == 1 else "s",
-        "criteria": [f"{name} {value}" for name, value in request.GET.items() if value and name != database.PARAMETER],
+        "criteria": [
+            f"{worded(name)} {value}" for name, value in request.GET.items() if value and name != database.PARAMETER
+        ],
         "notes": listed.notes[:1] if len(listed.notes) == 1 and "Looked through" in listed.notes[0] else [],
         "batch": display.number(again.BATCH),
         "newest": newest,
         "back": back,
     }
     return TemplateResponse(request, "admin/pgqueue/attempt/again.html", context)
+
+
+def worded(parameter: str) -> str:
+    """
+    >>> worded("status__exact"), worded("finished_at__range__gte_0"), worded("queue")
+    ('status', 'finished at from', 'queue')
+    """
+    name, _, how = parameter.partition("__")
+    limit = {"range__gte": " from", "range__lte": " until"}.get(how.rstrip("_01"), "")
+    return f"{'search' if name == 'q' else name.replace('_', ' ')}{limit}"
 
 
 def _newest(admin: ReadOnlyAdmin, request: HttpRequest) -> int:

@@ -162,7 +162,7 @@ def _shown(group: Group, span: dt.timedelta, words: str) -> dict[str, SafeString
         "message": display.shortened(group.message, 160),
         "count": display.number(group.count),
         "given_up": display.number(group.given_up),
-        "tasks": sorted(group.tasks)[:5],
+        "tasks": sorted(group.tasks - {group.place})[:5],
         "first": display.moment(group.first),
         "last": display.moment(group.last),
         "picture": sparkline.bars(

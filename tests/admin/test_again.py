@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,7 +75,7 @@ FAILED_MAILS = "status__exact=failed&queue=mail"
 def test_it_says_how_many_before(root: Visitor, history: list[int]) -> None:
     page = ask(root, FAILED_MAILS)
     text = page.root.one(id="content-main").text
-    assert text.startswith("7 ended messages of this list can be enqueued again, by status__exact failed, queue mail. ")
+    assert text.startswith("7 ended messages of this list can be enqueued again, by status failed, queue mail. ")
     assert not Message.objects.exists(), "nothing is done by asking"
     assert page.root.one("a", class_="closelink").attributes["href"] == f"{ATTEMPTS}?{FAILED_MAILS}"
 
@@ -166,6 +167,10 @@ def test_it_needs_both_permissions_a_post_and_a_token(
     assert root.client.put(AGAIN).status_code == 405
     assert root.client.get(AGAIN, data).status_code in {200, 302}
     assert not Message.objects.exists()
+
+
+def test_what_the_docstrings_show_is_so() -> None:
+    assert doctest.testmod(again_page).failed == 0
 
 
 def test_a_permission_that_was_taken_away_stops_the_job(history: list[int]) -> None:
