@@ -69,7 +69,7 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         "criteria": [
             f"{worded(name)} {value}" for name, value in request.GET.items() if value and name != database.PARAMETER
         ],
-        "notes": listed.notes[:1] if len(listed.notes) == 1 and "Looked through" in listed.notes[0] else [],
+        "notes": [note for note in listed.notes if note.startswith("Looked through")],
         "batch": display.number(again.BATCH),
         "newest": newest,
         "back": back,
