@@ -115,8 +115,8 @@ def worked_for_hours() -> None:
     sql("""
         insert into pgqueue_attempt (message_id, dequeue_at, created_at, started_at, finished_at, attempt, priority,
             final, status, queue, task)
-        select 1000000 + i, 0, at - interval '1 s' * (1 + sin(i / 90.0)), at, at + interval '1 s', 1, 0, true, 'succeeded',
-               case when i %% 3 = 0 then 'mail' else 'default' end, 'shop.tasks.send_receipt'
+        select 1000000 + i, 0, at - interval '1 s' * (1 + sin(i / 90.0)), at, at + interval '1 s', 1, 0, true,
+               'succeeded', case when i %% 3 = 0 then 'mail' else 'default' end, 'shop.tasks.send_receipt'
         from (select i, now() - interval '230 min' + interval '230 min' * sqrt(i / 1200.0) as at
               from generate_series(1, 1200) i) as t
     """)
