@@ -27,7 +27,7 @@ __all__ = ["connect", "conninfo", "session", "sessions", "test_database"]
 
 HERE = Path(__file__).parent
 if importlib.util.find_spec("pyspark") is None:
-    collect_ignore_glob = ["test_*.py"]
+    collect_ignore_glob = ["*"]
 
 LEFT_OPEN = """
     select pid from pg_stat_activity where application_name = 'pgqueue-spark' and datname = current_database()

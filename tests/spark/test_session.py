@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from django_pgqueue.spark import session as sessions_of_spark
 from django_pgqueue.spark.errors import NoJava
 from django_pgqueue.spark.source import PgQueueDataSource
+from tests.docs.pages import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,3 +71,14 @@ def test_a_session_that_runs_is_used(spark: SparkSession) -> None:
     assert again is spark
     assert again.conf.get("spark.sql.session.timeZone") == "UTC"
     assert PgQueueDataSource.name() == "pgqueue"
+
+
+IMPORTS = """
+import sys
+sys.modules["django"] = None  # an import of it is an error
+from django_pgqueue.spark import fetch, pushing, session, source, stream, tasks, writer
+"""
+
+
+def test_executors_need_no_django() -> None:
+    subprocess.run([sys.executable, "-c", IMPORTS], check=True, cwd=ROOT)
