@@ -79,6 +79,7 @@ class Simulation:
 def simulate(arrivals: Iterable[Arrival], scenario: Scenario) -> Simulation:
     """A simulation that has run: its ``waits_ms``, ``busy_ms`` and ``ended_ms``.
 
+    >>> from django_pgqueue.spark.whatif.scenario import Scenario
     >>> simulate([Arrival(0, 10), Arrival(1, 10)], Scenario(slots=1)).waits_ms
     [0.0, 9.0]
     """
