@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 LONG = os.environ.get("PGQUEUE_LONG_FORM") == "1"
 SCHEDULED, READY, FINISHED = (1_000_000, 200_000, 2_000_000) if LONG else (20_000, 4_000, 40_000)
-SECOND = 1.0
+# The short form runs beside all other tests, on a machine that is busy with them: it finds what is slow by far.
+LIMIT = 1.0 if LONG else 4.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200), pytest.mark.django_db]
 
@@ -115,11 +116,11 @@ def pages() -> list[str]:
 
 
 @pytest.mark.usefixtures("filled")
-def test_every_page_answers_within_a_second(root: Visitor) -> None:
+def test_every_page_answers_in_time(root: Visitor) -> None:
     took = {url: fastest(root, url) for url in pages()}
     for url, seconds in sorted(took.items(), key=lambda item: -item[1]):
         print(f"{seconds * 1000:7.0f} ms  {url}")
-    assert max(took.values()) < SECOND, {url: seconds for url, seconds in took.items() if seconds >= SECOND}
+    assert max(took.values()) < LIMIT, {url: seconds for url, seconds in took.items() if seconds >= LIMIT}
 
 
 def fastest(root: Visitor, url: str) -> float:
@@ -130,6 +131,6 @@ def fastest(root: Visitor, url: str) -> float:
         answer = root.client.get(url)
         seconds.append(time.perf_counter() - begun)
         assert answer.status_code == 200, (url, answer.status_code)
-        if seconds[-1] < SECOND / 4:
+        if seconds[-1] < LIMIT / 4:
             break
     return min(seconds)
