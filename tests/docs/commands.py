@@ -27,7 +27,7 @@ def problem(command: str) -> str | None:
     match words:
         case [] | ["python", "manage.py", *_]:
             return None  # manage_problems looks at these, wherever they stand on the page
-        case ["python", "-m", "pip", "install", *wanted]:
+        case ["python" | ".venv/bin/python", "-m", "pip", "install", *wanted]:
             return next(filter(None, map(extra_problem, wanted)), None)
         case _:
             file = needed_file(words)
@@ -53,7 +53,7 @@ def missing(path: str) -> str | None:
 
 def extra_problem(word: str) -> str | None:
     """``"path/to/django_pgqueue[django52]"`` must name an extra of this project."""
-    found = re.fullmatch(r".*pgqueue\[(.+)\]", word)
+    found = re.fullmatch(r"(?:.*pgqueue|\.)\[(.+)\]", word)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     unknown = [name for name in found[1].split(",") if name not in extras] if found else []
     return f"there is no extra {unknown[0]!r}" if unknown else None
