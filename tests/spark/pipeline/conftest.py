@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue.management.commands.qpipeline import VARIABLE
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.sql.sessions import Session
+
+ELSEWHERE = """
+    select exists (
+        select from pg_stat_activity
+        where datname is distinct from current_database() and age(backend_xid) >= age(%s::text::xid))
+"""
 
 
 @pytest.fixture
@@ -21,3 +30,9 @@ def options(url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
+
+
+def settled(session: Session) -> None:
+    """Waits for transactions in other databases of the server, which hold up the horizon: tests may share a server."""
+    mark = session.one("select (pg_current_xact_id()::xid)::text")
+    wait_until(lambda: not session.one(ELSEWHERE, [mark]), "transactions elsewhere have ended", 100)

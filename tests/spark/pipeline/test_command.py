@@ -18,6 +18,7 @@ from django_pgqueue.models import Attempt, ReportHour
 from django_pgqueue.spark.lake import Lake, read_lake
 from django_pgqueue.spark.pipeline import Scenario, report, whatif
 from tests.settings import TASKS
+from tests.spark.pipeline.conftest import settled
 from tests.waiting import wait_until
 from tests.worker.conftest import diary, environment, rows, session, start
 from tests.worker.tasks import fail, take
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.sql.conftest import Connect
     from tests.worker.conftest import Start
 
 __all__ = ["diary", "environment", "rows", "session", "start"]
@@ -47,8 +49,13 @@ def qpipeline(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.usefixtures("settings_with_lake")
-def test_jobs_become_data_a_report_insights_a_prediction_and_jobs_again(
-    spark: SparkSession, lake: Path, start: Start, options: dict[str, str], capsys: pytest.CaptureFixture[str]
+def test_jobs_become_data_a_report_insights_a_prediction_and_jobs_again(  # noqa: PLR0917
+    spark: SparkSession,
+    lake: Path,
+    start: Start,
+    connect: Connect,
+    options: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     start("--threads", str(SLOTS))
     fail.enqueue("no")
@@ -58,6 +65,7 @@ def test_jobs_become_data_a_report_insights_a_prediction_and_jobs_again(
             take.enqueue(SECONDS)
     wait_until(lambda: Attempt.objects.count() == JOBS + 1, "all jobs have ended")
 
+    settled(connect())
     assert f"exported {JOBS + 1} attempts" in qpipeline(capsys, "export")
     assert "x report_hour" in qpipeline(capsys, "report", "--target", "*=0.001")
     before = list(ReportHour.objects.order_by("hour", "task").values_list("hour", "task", "succeeded", "run_histogram"))

@@ -13,6 +13,7 @@ from django_pgqueue.spark.lake.compaction import compact
 from django_pgqueue.spark.lake.tidying import tidy
 from django_pgqueue.spark.pipeline import drop_exported, export
 from django_pgqueue.spark.pipeline.origin import writing
+from tests.spark.pipeline.conftest import settled
 from tests.sql.sessions import NOON
 from tests.sql.test_pgqueue_attempt import end_one
 
@@ -45,9 +46,11 @@ def test_everything_is_exported_once_and_as_it_is(
             worker=held.worker,
             error={"class": "E", "message": "no", "traceback": "…"},
         )
+    settled(session)
     assert export(spark, lake, options=options).rows == 4
     assert export(spark, lake, options=options).rows == 0
     end_one(session)
+    settled(session)
     assert export(spark, lake, options=options).rows == 1
     history = session.rows("select * from pgqueue_attempt order by id")
     columns = read_lake(spark, lake).columns
@@ -70,11 +73,13 @@ def test_what_is_committed_late_is_neither_skipped_nor_repeated(
     end_one(late)
     end_one(undone)
     end_one(session)
+    settled(session)
     export(spark, lake, options=options)
     before = ids(spark, lake)
     undone.rollback()
     late.commit()
     end_one(session)
+    settled(session)
     export(spark, lake, options=options)
     assert set(before) <= set(ids(spark, lake))
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
@@ -86,6 +91,7 @@ def test_many_small_files_of_a_day_become_few(
     session = connect()
     for _ in range(2):
         end_one(session)
+        settled(session)
         export(spark, lake, options=options)
     opened = Lake.open(spark, lake)
     before = opened.manifest()
@@ -157,12 +163,15 @@ def test_days_that_the_lake_has_are_dropped_and_others_stay(
         session.value("pgqueue_attempt_partition", day=DAY + dt.timedelta(days=days))
     end_one(session, NOON)
     end_one(session, NOON + 86_400_000)
+    session.set_clock(None)
+    settled(session)
     export(spark, lake, options=options)
     end_one(session, NOON + 86_400_000)
     dropped = drop_exported(spark, lake, keep_days=30, options=options)
     assert dropped.days == (DAY,)
     assert [*dropped.kept] == [DAY + dt.timedelta(days=1)]
     assert len(session.history()) == 2
+    settled(session)
     export(spark, lake, options=options)
     assert drop_exported(spark, lake, keep_days=30, options=options).days == (DAY + dt.timedelta(days=1),)
     assert len(ids(spark, lake)) == 3

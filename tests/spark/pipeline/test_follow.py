@@ -8,6 +8,7 @@ import pytest
 
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.pipeline import export, follow
+from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
 from tests.sql.test_pgqueue_attempt import end_one
 
@@ -27,13 +28,17 @@ def test_export_and_follow_take_turns_and_nothing_is_skipped_or_repeated(
     session, late = connect(), connect(autocommit=False)
     end_one(late)
     end_one(session)
+    settled(session)
     export(spark, lake, options=options)
     late.commit()
     end_one(session)
+    settled(session)
     assert follow(spark, lake, options=options, once=True) == 3
     end_one(session)
+    settled(session)
     assert export(spark, lake, options=options).rows == 1
     end_one(session)
+    settled(session)
     assert follow(spark, lake, options=options, once=True) == 1
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
 
@@ -43,6 +48,7 @@ def test_a_batch_that_comes_again_after_the_driver_was_killed_is_in_the_lake_onc
 ) -> None:
     session = connect()
     end_one(session)
+    settled(session)
     follow(spark, lake, options=options, once=True)
     [commit] = lake.glob("_pgqueue/follow/*/commits/0")
     commit.unlink()  # as if killed after the manifest and before this

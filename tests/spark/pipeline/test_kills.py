@@ -17,6 +17,7 @@ import pytest
 
 from django_pgqueue.spark.lake import LakeConflict, NotALake, read_lake
 from django_pgqueue.spark.pipeline import export
+from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
 from tests.spark.pipeline.writers import Writers
 from tests.waiting import wait_until
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 KILLS = int(os.environ.get("PGQUEUE_KILLS", "1"))
 LINES, LONGEST_SECONDS = 8, 0.7
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300 + 120 * KILLS)]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.timeout(300 + 120 * KILLS)]
 
 
 def test_whatever_is_killed_the_lake_has_each_committed_attempt_once(
@@ -43,6 +44,7 @@ def test_whatever_is_killed_the_lake_has_each_committed_attempt_once(
             seen = visible(spark, lake)
             print(f"kill {kill + 1} after {said[-1]!r}: {len(seen)} attempts in the lake")
             assert len(seen) == len(set(seen)), "a row twice"
+    settled(session)
     wait_until(lambda: exported(spark, lake, options), "the lock of the last one is free", 60)
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
 

@@ -12,6 +12,7 @@ from django_pgqueue.spark.lake.manifest import SCHEMA_VERSION
 from django_pgqueue.spark.lake.schema import SCHEMAS
 from django_pgqueue.spark.pipeline import export, report
 from tests.docs.pages import FOLDER, blocks
+from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_replay import fail_one
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def test_its_blocks_run_on_a_lake(  # noqa: PLR0917
     session = connect()
     for number in range(3):
         fail_one(session, number, queue="mail")
+    settled(session)
     export(spark, tmp_path / "lake", options=options)
     report(spark, tmp_path / "lake", options=options)
 

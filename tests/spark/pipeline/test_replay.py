@@ -9,6 +9,7 @@ import pytest
 
 from django_pgqueue.spark.lake import LakeError
 from django_pgqueue.spark.pipeline import export, replay
+from tests.spark.pipeline.conftest import settled
 from tests.sql.sessions import token
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
     ]
     session.create("done")
     session.value("pgqueue_message_complete", **token(session.take()))
+    settled(session)
     export(spark, lake, options=options)
 
     seen = replay(spark, lake, FAILED, dry_run=True, options=options)
