@@ -20,6 +20,7 @@ declare
     v_raws boolean[];
     v_count integer;
     v_names text[];
+    v_released text[];
     v_name text;
 begin
     -- The lanes that something happened to: one probe each (a loose index scan), however many rows they have.
@@ -41,33 +42,39 @@ begin
         return 0;
     end if;
 
-    -- New ones.  Only the holder of the channel's advisory lock makes rows, so that nobody waits for a row being made.
-    insert into pgqueue_channel (name)
-    select n.name from (
-        select distinct u.channel from unnest(v_channels) as u (channel)
-        where (select true from pgqueue_channel c where c.name = u.channel) is null
-    ) as n (name)
-    where pg_try_advisory_xact_lock(hashtextextended('pgqueue_channel ' || n.name, 0))
-    on conflict do nothing;
-    insert into pgqueue_lane (channel, queue, raw)
-    select u.channel, u.queue, u.raw from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
-    where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
-      and (select true from pgqueue_channel c where c.name = u.channel)
-      and pg_try_advisory_xact_lock(hashtextextended('pgqueue_channel ' || u.channel, 0))
-    on conflict do nothing;
+    if exists (
+        select from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
+        where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
+    ) then
+        -- New ones.  Only the holder of the channel's advisory lock makes rows, so that nobody waits for a row being made.
+        insert into pgqueue_channel (name)
+        select n.name from (
+            select distinct u.channel from unnest(v_channels) as u (channel)
+            where (select true from pgqueue_channel c where c.name = u.channel) is null
+        ) as n (name)
+        where pg_try_advisory_xact_lock(hashtextextended('pgqueue_channel ' || n.name, 0))
+        on conflict do nothing;
+        insert into pgqueue_lane (channel, queue, raw)
+        select u.channel, u.queue, u.raw from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
+        where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
+          and (select true from pgqueue_channel c where c.name = u.channel)
+          and pg_try_advisory_xact_lock(hashtextextended('pgqueue_channel ' || u.channel, 0))
+        on conflict do nothing;
+    end if;
 
     -- Who holds the row of a channel, and of a lane, may write them and take what is noted for it.
-    select array_agg(s.channel), array_agg(s.queue), array_agg(s.raw)
-    into v_channels, v_queues, v_raws
+    select array_agg(s.channel), array_agg(s.queue), array_agg(s.raw),
+           array_agg(s.channel) filter (where s.released_at is not null)
+    into v_channels, v_queues, v_raws, v_released
     from (
-        select u.channel, u.queue, u.raw
+        select u.channel, u.queue, u.raw, c.released_at
         from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
         cross join lateral (
             select from pgqueue_lane d where d.channel = u.channel and d.queue = u.queue and d.raw = u.raw
             for no key update skip locked
         ) as l
         cross join lateral (
-            select from pgqueue_channel d where d.name = u.channel for no key update skip locked
+            select d.released_at from pgqueue_channel d where d.name = u.channel for no key update skip locked
         ) as c
     ) as s;
     if v_channels is null then
@@ -113,17 +120,16 @@ begin
     -- Other lanes of these channels may wait for the same end, and channels that were released for their last one.
     insert into pgqueue_arrival (channel, queue, raw, dequeue_at)
     select l.channel, l.queue, l.raw, v_now
-    from pgqueue_channel c
-    join pgqueue_lane l on l.channel = c.name
-    where c.name = any (v_names) and l.channel = any (v_names) and l.parked and (c.running < c.max_concurrency) is not false
+    from pgqueue_lane l
+    where l.channel = any (v_names) and l.parked
+      and (select (c.running < c.max_concurrency) is not false from pgqueue_channel c where c.name = l.channel)
       and (select true from pgqueue_arrival a
            where a.channel = l.channel and a.queue = l.queue and a.raw = l.raw and a.dequeue_at is not null limit 1) is null;
     if found then
         perform pgqueue_lane_arm(p_limit);
     end if;
     for v_name in
-        select c.name from pgqueue_channel c
-        where c.name = any (v_names) and c.released_at is not null and c.running = 0
+        select c.name from pgqueue_channel c where c.name = any (v_released) and c.running = 0
     loop
         perform pgqueue_channel_prune(v_name);
     end loop;

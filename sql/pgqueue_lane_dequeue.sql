@@ -34,6 +34,7 @@ declare
     v_queues text[];
     v_priorities integer[];
     v_rooms integer[];
+    v_released text[];
     v_turned timestamptz;
     v_line refcursor;
     v_lane record;
@@ -43,6 +44,7 @@ begin
         v_queues := '{}';
         v_priorities := '{}';
         v_rooms := '{}';
+        v_released := '{}';
         v_turns := 0;
         -- The line.  Read one at a time, so that no lane is locked that will not have its turn.
         open v_line for
@@ -55,7 +57,7 @@ begin
                 for no key update skip locked
             ) as l
             cross join lateral (
-                select d.max_concurrency - d.running as room, d.release_interval_ms, d.release_at
+                select d.max_concurrency - d.running as room, d.release_interval_ms, d.release_at, d.released_at
                 from pgqueue_channel d
                 where d.name = l.channel
                 for no key update skip locked
@@ -91,6 +93,9 @@ begin
                 when v_lane.release_interval_ms > 0 then 1
                 else coalesce(v_lane.room, p_limit)
             end;
+            if v_lane.released_at is not null then
+                v_released := v_released || v_lane.channel;
+            end if;
             v_channels := v_channels || v_lane.channel;
             v_queues := v_queues || v_lane.queue;
             v_priorities := v_priorities || coalesce(v_lane.priority, 0);
@@ -168,12 +173,8 @@ begin
         where l.channel = k.channel and l.queue = k.queue and l.raw = (not p_tasks)
           and l.channel = any (v_channels) and c.name = any (v_channels);
 
-        if exists (
-            select from pgqueue_channel c where c.name = any (v_channels) and c.released_at is not null and c.running = 0
-        ) then
-            perform pgqueue_channel_prune(c.name)
-            from pgqueue_channel c
-            where c.name = any (v_channels) and c.released_at is not null and c.running = 0;
+        if v_released <> '{}' then
+            perform pgqueue_channel_prune(c.name) from pgqueue_channel c where c.name = any (v_released) and c.running = 0;
         end if;
         exit when v_left <= 0 or v_taken = 0;
     end loop;

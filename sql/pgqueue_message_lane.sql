@@ -2,8 +2,6 @@ create or replace function pgqueue_message_lane() returns trigger
 language plpgsql
 set search_path from current
 set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
 as $$
 -- Notes in pgqueue_arrival what happens to the lanes of channels: a message that waits from some time on, an attempt
 -- that is over.  A trigger, so that it holds for whatever changes messages, deletes and updates by hand among them, and
@@ -31,7 +29,7 @@ begin
     if v_left then
         insert into pgqueue_arrival (channel, queue, raw, ended, dequeue_at)
         values (old.channel, old.queue, old.task is null, 1, case when v_waits and not v_moved then new.dequeue_at end);
-        if exists (
+        if exists (select from pgqueue_worker w where w.asleep_until is not null) and exists (
             select from pgqueue_lane l
             where l.channel = old.channel and l.queue = old.queue and l.raw = (old.task is null) and l.parked
         ) then
