@@ -32,7 +32,9 @@ begin
             -- Deferring raises max_attempts with each attempt, so that it uses none up.  Where there is nothing to raise,
             -- only the attempts that were lost count.
             v_last := 5;
-            v_used := 1 + (select count(*) from pgqueue_attempt a where a.message_id = v_message.id and a.status = 'lost');
+            -- A filter and no condition: pgqueue_attempt_error_ix would be read from end to end for it.
+            v_used := 1 + (
+                select count(*) filter (where a.status = 'lost') from pgqueue_attempt a where a.message_id = v_message.id);
         end if;
         v_error := jsonb_build_object(
             'class', 'django_pgqueue.exceptions.AttemptLost',

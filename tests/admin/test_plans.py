@@ -93,7 +93,7 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         rare()
         fill(ROWS)
         yield tables
-        sql("truncate pgqueue_message, pgqueue_attempt, pgqueue_arrival")
+        sql("truncate pgqueue_message, pgqueue_attempt, pgqueue_channel, pgqueue_lane, pgqueue_arrival")
         for table in tables:
             sql(f"alter table {table} reset (autovacuum_enabled)")
         for days in range(1, DAYS + 1):

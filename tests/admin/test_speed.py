@@ -57,12 +57,12 @@ FILTERS = {
 @pytest.fixture(scope="module")
 def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     with django_db_blocker.unblock():
-        sql("truncate pgqueue_message, pgqueue_attempt, pgqueue_worker")
+        sql("truncate pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival")
         partitions()
         fill()
         sign_in()
         yield
-        sql("truncate pgqueue_message, pgqueue_attempt, pgqueue_worker")
+        sql("truncate pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival")
         for days in range(1, DAYS + 1):
             sql(f"drop table pgqueue_attempt_{dt.datetime.now(dt.UTC) - dt.timedelta(days=days):%Y%m%d}")
 

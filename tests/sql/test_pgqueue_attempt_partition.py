@@ -56,12 +56,12 @@ def test_it_has_the_indexes_of_the_history(session: Session) -> None:
         )
         for name in (NAME, "pgqueue_attempt_default")
     )
-    assert len(made) == len(kept) == 3
+    assert len(made) == len(kept) == 4
     parents = session.column(
         "select count(*) from pg_inherits i join pg_index x on x.indexrelid = i.inhrelid where indrelid = %s::regclass",
         [NAME],
     )
-    assert parents == [3], "every index is attached to that of the history"
+    assert parents == [4], "every index is attached to that of the history"
 
 
 def test_while_it_is_made_attempts_of_other_days_end_and_are_read(connect: Connect) -> None:

@@ -391,6 +391,11 @@ def test_the_history_is_read_by_message_by_id_and_by_time_without_scanning_it(co
         session.rows("vacuum analyze pgqueue_attempt")
         _assert_read_by_index(session, {by_message: 1, by_id: 1, again: 2})
 
+        # In pgqueue_attempt_error_ix: errors are few, and are found without those who succeeded.
+        session.rows("update pgqueue_attempt set status = 'failed' where id % 100000 = 0")
+        errors = "select * from pgqueue_attempt where status in ('failed', 'retried', 'lost') order by id desc limit 50"
+        _assert_read_by_index(session, {errors: 8})
+
         minute = (
             "finished_at >= current_date + interval '7 hours' and finished_at < current_date + interval '421 minutes'"
         )
