@@ -111,7 +111,12 @@ def interval(channel: Channel) -> str:
 
 @admin.display(description="next release")
 def next_release(channel: Channel) -> SafeString | str:
-    """When the next message may begin, where there is an interval to wait for."""
+    """When the next message may begin: after the interval, or when another one has ended."""
+    if (
+        channel.max_concurrency is not None
+        and channel.running - getattr(channel, "ended", 0) >= channel.max_concurrency
+    ):
+        return display.quiet("when one has ended" if channel.max_concurrency else "not before the limit is raised")
     at, now = channel.release_at, getattr(channel, "now", None)
     if at is None or (now is not None and at <= now):
         return display.quiet("at once") if channel.released_at is None else display.NOTHING

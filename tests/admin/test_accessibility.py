@@ -10,6 +10,7 @@ from django_pgqueue.models import Attempt, Message
 from tests.admin import axe
 from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS
 from tests.admin.test_browser import NARROW, OVERVIEW, WIDE, chromium, page, queue
+from tests.admin.test_channel import CHANNELS
 from tests.admin.test_schedule import QUEUES, SCHEDULES
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def lists() -> list[str]:
         SCHEDULES,
         f"{SCHEDULES}add/",
         f"{QUEUES}add/",
+        CHANNELS,
+        f"{CHANNELS}add/",
+        f"{CHANNELS}tenant-1/change/",
     ]
 
 

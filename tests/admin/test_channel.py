@@ -56,10 +56,16 @@ class TestList:
         send(channel="acme")
         claim()
         set_channel("zoo")
+        set_channel("still", max_concurrency=0)
+        set_channel("full", max_concurrency=1)
+        send(channel="full")
+        claim()
         rows = {row["name"]: row for row in root.open(CHANNELS).rows}
         assert rows["acme"]["next release"].startswith("20")
         assert rows["acme"]["release interval"] == "3\xa0600\xa0000 ms".replace("\xa0", " ")
         assert rows["zoo"]["next release"] == "at once"
+        assert rows["full"]["next release"] == "when one has ended"
+        assert rows["still"]["next release"] == "not before the limit is raised"
 
     def test_the_number_that_waits_leads_to_the_messages(self, root: Visitor) -> None:
         send(channel="acme")
