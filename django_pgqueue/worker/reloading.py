@@ -147,17 +147,24 @@ def watch(shall_go_on: Callable[[], bool], *, since: float) -> int:
     # have emptied the cache of their own process.
     reloader.notify_file_changed = autoreload.trigger_reload  # type: ignore[method-assign,assignment]
     autoreload.autoreload_started.send(sender=reloader)
+    missed = True
     try:
-        for file in reloader.watched_files():
-            with contextlib.suppress(OSError):
-                if since < Path(file).stat().st_mtime <= time.time():  # not what a clock elsewhere has dated ahead
-                    autoreload.trigger_reload(str(file))
         for _ in reloader.tick():
+            if missed:  # only now: what changes between this look and its own first one would be missed by both
+                _reload_if_changed(reloader, since)
+                missed = False
             if not shall_go_on():
                 return 0
     except SystemExit as changed:
         return int(changed.code or 0)
     return 0
+
+
+def _reload_if_changed(reloader: autoreload.BaseReloader, since: float) -> None:
+    for file in reloader.watched_files():
+        with contextlib.suppress(OSError):
+            if since < Path(file).stat().st_mtime <= time.time():  # not what a clock elsewhere has dated ahead
+                autoreload.trigger_reload(str(file))
 
 
 def _unblock() -> None:

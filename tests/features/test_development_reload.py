@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.utils import autoreload
 
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt
+from django_pgqueue.worker import reloading
 from tests.waiting import wait_until
 from tests.worker.processes import ROOT
 from tests.worker.tasks import hold
 from tests.worker.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.worker.conftest import Start
@@ -119,6 +123,27 @@ def test_code_that_does_not_run_at_the_start_is_told(develop: Develop, project: 
     project.write("this is no Python\n")
     with pytest.raises(AssertionError, match="SyntaxError"):
         develop("--reload")
+
+
+def test_what_changes_before_the_first_look_is_not_missed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django's autoreloader takes the times that it finds at its first look for those of the running code."""
+    began = time.time()
+    os.utime(project.folder / "tasks.py", (began - 60, began - 60))
+
+    class Late(autoreload.StatReloader):
+        SLEEP_TIME = 0.01  # type: ignore[assignment]
+
+        def watched_files(self, include_globs: bool = True) -> Iterator[Path]:  # noqa: ARG002
+            yield project.folder / "tasks.py"
+
+        def snapshot_files(self) -> Iterator[tuple[Path, float]]:
+            os.utime(project.folder / "tasks.py")  # whoever had looked before would not see this
+            yield from super().snapshot_files()
+            self.snapshot_files = super().snapshot_files  # type: ignore[method-assign]
+
+    monkeypatch.setattr(autoreload, "get_reloader", Late)
+    looks = iter(range(50))
+    assert reloading.watch(lambda: next(looks, None) is not None, since=began - 1) == reloading.CHANGED
 
 
 def test_it_is_the_default_of_debug(develop: Develop) -> None:
