@@ -59,7 +59,7 @@ def measure(options: argparse.Namespace) -> None:
             lambda: workloads.drain(found, jobs, task=tasks.async_noop, processes=1, threads=4),
         ],
         "channels": [
-            lambda: workloads.drain_raw(found, jobs, batch=100),
+            lambda: channels.drain(found, jobs, channels=0, limit=None),
             lambda: channels.drain(found, jobs, channels=10, limit=None),
             lambda: channels.drain(found, jobs, channels=1_000, limit=5),
             lambda: channels.drain(found, jobs, channels=10_000, limit=1),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from django.db import connection as django_connection
 
-from django_pgqueue import functions
 from django_pgqueue.worker.connection import connect
 from tests.bench import tasks
 from tests.bench.workloads import empty
@@ -27,23 +26,29 @@ from generate_series(1, %s) as n
 """
 
 
+DEQUEUE = "select id, attempt from pgqueue_message_dequeue(p_limit => %s, p_worker => 'raw', p_tasks => true)"
+COMPLETE = "select count(*) from pgqueue_message_complete(%s, %s, 'raw')"
+LIMIT = "drain: SQL alone, batches of 100, no channels"
+
+
 def drain(figures: Figures, count: int, *, channels: int, limit: int | None, batch: int = 100) -> None:
     """The SQL alone, one session: what is noted at the enqueues is worked in during the drain."""
     empty()
     with django_connection.cursor() as cursor:
         cursor.execute(SET, (limit, channels))
-        cursor.execute(FILL, (tasks.noop.module_path, channels, count))
+        cursor.execute(FILL, (tasks.noop.module_path, channels or None, count))
         cursor.execute("vacuum analyze pgqueue_message")
         cursor.execute("checkpoint")
     done = 0
     with connect("default", prepare=True) as raw:
         begun = time.perf_counter()
-        while claimed := functions.message_dequeue(raw, limit=batch, worker="raw", tasks=True, flush=False):
-            functions.message_complete(raw, [functions.Success(m.id, m.attempt) for m in claimed], worker="raw")
+        while claimed := raw.execute(DEQUEUE, (batch,), prepare=True, binary=True).fetchall():
+            raw.execute(COMPLETE, ([row[0] for row in claimed], [row[1] for row in claimed]), prepare=True, binary=True)
             done += len(claimed)
         rate = done / (time.perf_counter() - begun)
     if done != count:
         message = f"{done} of {count} messages were dequeued"
         raise RuntimeError(message)
     words = "no limit" if limit is None else f"limit {limit}"
-    figures.add(f"drain: {channels:,} channels, {words}", rate, "/s", limit="drain: raw SQL loop, batches of 100")
+    name = f"drain: {channels:,} channels, {words}" if channels else LIMIT
+    figures.add(name, rate, "/s", limit=LIMIT if channels else None)

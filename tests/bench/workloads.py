@@ -116,10 +116,8 @@ def drain_raw(figures: Figures, count: int, batch: int = 500) -> None:
         begun, wal = time.perf_counter(), wal_bytes()
         while claimed := functions.message_dequeue(raw, limit=batch, worker="raw", tasks=True, flush=False):
             functions.message_complete(raw, [functions.Success(m.id, m.attempt) for m in claimed], worker="raw")
-        name = "drain: raw SQL loop" if batch == 500 else f"drain: raw SQL loop, batches of {batch}"
-        figures.add(name, count / (time.perf_counter() - begun), "/s")
-        if batch == 500:
-            figures.add("drain: WAL", (wal_bytes() - wal) / count, "bytes/job")
+        figures.add("drain: raw SQL loop", count / (time.perf_counter() - begun), "/s")
+        figures.add("drain: WAL", (wal_bytes() - wal) / count, "bytes/job")
 
 
 def drain(figures: Figures, count: int, *, task: Any, processes: int, threads: int) -> None:
