@@ -15,10 +15,11 @@ from django_pgqueue import functions
 from django_pgqueue.admin import actions, again_page, database, display, errors, filters, log
 from django_pgqueue.admin.changelist import CappedChangeList
 from django_pgqueue.admin.database import alias, url
-from django_pgqueue.admin.expressions import Moment, Short, duration
+from django_pgqueue.admin.expressions import Short, duration
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see_content
 from django_pgqueue.admin.said import Said
 from django_pgqueue.models import Attempt
+from django_pgqueue.overview.moment import Moment
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -1,4 +1,4 @@
-"""Where the queue is, what time it is there, and how long the admin may keep it busy."""
+"""Where the queue is, and what time it is there."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from django.db import connections, transaction
+from django.db import connections
 from django.urls import reverse
 
 from django_pgqueue import functions
+from django_pgqueue.overview.bounds import bounded
 from django_pgqueue.routers import databases, default_database
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from django.http import HttpRequest
-
-STATEMENT_TIMEOUT = "5s"
-# No query of the admin is better off with a sequential scan of a queue's table: what the indexes do not serve still
-# ends early at the index of the ids. Pinned, because tables of a queue fill and empty faster than they are analysed.
-BOUNDS = {"statement_timeout": STATEMENT_TIMEOUT, "enable_seqscan": "off", "jit": "off"}
-
 
 PARAMETER = "database"
 """What a URL says when it is about another database than that of the default backend.  Not a matter of the session:
@@ -95,39 +90,3 @@ def once(request: HttpRequest, name: str, make: Callable[[], Any]) -> Any:
     if name not in kept:
         kept[name] = make()
     return kept[name]
-
-
-@contextmanager
-def bounded(using: str, *, timeout: str | None = None) -> Iterator[None]:
-    """A transaction in which no statement takes longer than STATEMENT_TIMEOUT or reads a whole table."""
-    bounds = BOUNDS | ({"statement_timeout": timeout} if timeout else {})
-    within = connections[using].in_atomic_block
-    with transaction.atomic(using=using):
-        before = _current(using, bounds) if within else {}
-        _set(using, bounds)
-        yield
-        _set(using, before)  # a transaction around this one goes on with its own settings
-
-
-@contextmanager
-def set_for(using: str, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings for some queries of a transaction.  After an error they end with the transaction anyway."""
-    before = _current(using, settings)
-    _set(using, settings)
-    yield
-    _set(using, before)
-
-
-def _current(using: str, names: Iterable[str]) -> dict[str, str]:
-    with connections[using].cursor() as cursor:
-        cursor.execute("select name, current_setting(name) from unnest(%s::text[]) as s (name)", (list(names),))
-        return dict(cursor.fetchall())
-
-
-def _set(using: str, settings: Mapping[str, str]) -> None:
-    if settings:
-        with connections[using].cursor() as cursor:
-            cursor.execute(
-                "select set_config(name, value, true) from unnest(%s::text[], %s::text[]) as s (name, value)",
-                (list(settings), list(settings.values())),
-            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING
 
 from django.utils import timezone
@@ -10,22 +9,28 @@ from django.utils.html import format_html
 
 from django_pgqueue.admin.expressions import PRETTY_LENGTH, SHORT_LENGTH
 from django_pgqueue.fields import EARLIEST_MS, LATEST_MS, to_epoch_ms
+from django_pgqueue.overview.words import NOTHING, number, relative, span
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     from django.utils.safestring import SafeString
 
-NOTHING = "-"
-NARROW = "\N{NO-BREAK SPACE}"
-FAR_MS = 1_000 * 86_400_000
-UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
-def number(value: int) -> str:
-    """
-    >>> number(10_000)
-    '10\xa0000'
-    """
-    return f"{value:,}".replace(",", "\N{NO-BREAK SPACE}")
+__all__ = [
+    "NOTHING",
+    "block",
+    "hidden",
+    "label",
+    "line",
+    "moment",
+    "number",
+    "quiet",
+    "relative",
+    "sentence",
+    "shortened",
+    "span",
+    "task",
+]
 
 
 def label(word: str, tone: str) -> SafeString:
@@ -75,31 +80,6 @@ def moment(value: dt.datetime | None) -> SafeString | str:
         local.isoformat(sep=" ", timespec="milliseconds"),
         local.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds"),
     )
-
-
-def relative(value: dt.datetime, now: dt.datetime) -> str:
-    """How far a time is from now, in its largest unit: "in 3 h", "5 min ago".  Nothing where it is some years."""
-    ms = to_epoch_ms(value) - to_epoch_ms(now)
-    if abs(ms) > FAR_MS:
-        return ""
-    words = span(dt.timedelta(milliseconds=abs(ms)))
-    return f"in {words}" if ms > 0 else f"{words} ago"
-
-
-def span(value: dt.timedelta | None) -> str:
-    """
-    >>> span(dt.timedelta(milliseconds=12)), span(dt.timedelta(seconds=2.5)), span(dt.timedelta(hours=30))
-    ('12 ms', '2.5 s', '1 d')
-    """
-    if value is None:
-        return NOTHING
-    seconds = value.total_seconds()
-    if abs(seconds) < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if abs(seconds) < 10:
-        return f"{seconds:.1f} s"
-    unit, name = next((unit, name) for unit, name in UNITS if abs(seconds) >= unit)
-    return f"{seconds / unit:.0f} {name}"
 
 
 def shortened(text: str | None, length: int = SHORT_LENGTH) -> SafeString | str:

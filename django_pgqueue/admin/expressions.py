@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Aggregate, DateTimeField, DurationField, ExpressionWrapper, FloatField, Func, TextField
+from django.db.models import Aggregate, DurationField, ExpressionWrapper, FloatField, Func, TextField
 
 from django_pgqueue.fields import NamesField
+from django_pgqueue.overview.moment import Moment
 
 if TYPE_CHECKING:
     from django.db.models import Expression
 
 PRETTY_LENGTH = 100_000
 SHORT_LENGTH = 300
-
-
-class Moment(Func):
-    """A timestamptz that a Python datetime can hold: rows written by hand may say infinity."""
-
-    template = (
-        "case when %(expressions)s is not null "
-        "then greatest(least(%(expressions)s, '9999-12-30 00:00:00+00'), '0001-01-02 00:00:00+00') end"
-    )
-    output_field = DateTimeField()
 
 
 class Pretty(Func):

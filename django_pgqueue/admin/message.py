@@ -16,15 +16,16 @@ from django_pgqueue import functions
 from django_pgqueue.admin import actions, filters, message_page
 from django_pgqueue.admin.columns import Columns
 from django_pgqueue.admin.database import alias, now, once, url
-from django_pgqueue.admin.expressions import Moment, Short
+from django_pgqueue.admin.expressions import Short
 from django_pgqueue.admin.message_page import Detail, MessageForm
 from django_pgqueue.admin.paginator import LinePaginator
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see, may_see_content
 from django_pgqueue.admin.related import parent
-from django_pgqueue.admin.service import Service
 from django_pgqueue.admin.status import Status, order, status_of
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.models import Message
+from django_pgqueue.overview.moment import Moment
+from django_pgqueue.overview.service import Service
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from django.utils.safestring import SafeString
 
-    from django_pgqueue.admin.service import Service
+    from django_pgqueue.overview.service import Service
 
 ATTEMPTS_SHOWN = 50
 TRACEBACK_LENGTH = 20_000

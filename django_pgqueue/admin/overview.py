@@ -16,53 +16,41 @@ from django.template.response import TemplateResponse
 from django.urls import path
 from psycopg.errors import QueryCanceled
 
-from django_pgqueue import control
-from django_pgqueue.admin import counts, database, display, log, pulse, snapshots, sparkline
-from django_pgqueue.admin.database import STATEMENT_TIMEOUT, alias, now, url
-from django_pgqueue.admin.expressions import Moment
+from django_pgqueue import control, overview
+from django_pgqueue.admin import database, display, log, sparkline
+from django_pgqueue.admin.database import alias, now, url
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, may_see
-from django_pgqueue.admin.service import MOST_WORKERS, SILENT_AFTER, Service
 from django_pgqueue.exceptions import InvalidMessage
-from django_pgqueue.fields import to_epoch_ms
-from django_pgqueue.models import Overview, QueueState, Schedule, Worker
+from django_pgqueue.models import Overview, QueueState
+from django_pgqueue.overview import words
+from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
+from django_pgqueue.overview.taking import WINDOW_HOURS
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django.utils.safestring import SafeString
 
-    from django_pgqueue.admin.counts import Count
-    from django_pgqueue.admin.pulse import Pulse, Pulses
+    from django_pgqueue.overview import QueueOverview
+    from django_pgqueue.overview.pulse import Pulse
+    from django_pgqueue.overview.workers import Workers
 
 SILENT_NAMED = 5
-NEXT_SCHEDULES = 5
-HOURS = f"the last {pulse.WINDOW // dt.timedelta(hours=1)} hours"
+HOURS = f"the last {WINDOW_HOURS} hours"
 
 
 def seen(request: HttpRequest) -> dict[str, Any]:
     """All that the page shows, at one moment."""
-    moment = now(request)
-    pulses = pulse.taken(moment)
-    held, failed = counts.held(moment), counts.failed(moment)
-    states = paused()
-    waiting, lanes = counts.waiting_queues(), counts.lanes()
-    names = sorted({*waiting, *(lane.queue for lane in lanes), *held, *failed, *states, *pulses.queues})
-    shown = names[: counts.QUEUES]
-    found = counts.of(shown, moment, held, failed, lanes)
-    service = Service.at(moment, using=alias())
+    found = overview.taken(alias(), at=now(request))
     return {
-        "at": moment,
-        "queues": [row(name, found[name], pulses, service, states.get(name)) for name in shown],
-        "more_queues": len(names) > counts.QUEUES,
-        "exact": pulses.is_exact,
+        "at": found.at,
+        "queues": [row(one, is_exact=found.is_exact) for one in found.queues],
+        "more_queues": found.more_queues,
+        "exact": found.is_exact,
         "hours": HOURS,
-        "workers": workers(moment),
-        "schedules": schedules(moment) if may_see(request.user, "schedule") else [],
-        "pinned": snapshots.pinned(),
-        "capped": any(
-            count.is_capped
-            for one in found.values()
-            for count in (one.ready, one.scheduled, one.after_others, one.running, one.failed)
-        ),
+        "workers": workers(found.workers),
+        "schedules": schedules(found) if may_see(request.user, "schedule") else [],
+        "pinned": found.pinned,
+        "capped": any(one.is_capped for one in found.queues),
         "links": may_see(request.user, "message"),
         "history": may_see(request.user, "attempt"),
         "may_pause": bool(request.user.has_perm("pgqueue.change_queuestate")),
@@ -70,29 +58,21 @@ def seen(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def paused() -> dict[str, tuple[dt.datetime, str | None]]:
-    states = QueueState.objects.using(alias()).filter(paused_at__isnull=False).order_by("name")
-    rows = states.values_list("name", Moment("paused_at"), "paused_by")[: counts.QUEUES]
-    return {name: (since, by) for name, since, by in rows}
-
-
-def row(
-    name: str, count: Count, pulses: Pulses, service: Service, state: tuple[dt.datetime, str | None] | None
-) -> dict[str, Any]:
-    own = pulses.queues.get(name)
+def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
+    name = one.name
     return {
         "name": name,
         "shown": display.shortened(name, 40),
         "key": f"q{hashlib.sha256(name.encode()).hexdigest()[:12]}",
-        "count": count,
-        "oldest": display.NOTHING if count.oldest is None else display.span(count.oldest),
-        "paused": None if state is None else {"since": display.moment(state[0]), "by": state[1] or "somebody"},
-        "no_worker": count.tasks_are_ready and not service.serves(name),
+        "count": one.count,
+        "oldest": display.span(one.count.oldest),
+        "paused": one.paused and {"since": display.moment(one.paused.since), "by": one.paused.by or "somebody"},
+        "no_worker": one.has_no_worker,
         "ready_url": url("message_changelist", status="ready", queue=name),
         "scheduled_url": url("message_changelist", status="scheduled", queue=name),
         "running_url": url("message_changelist", status="running", queue=name),
         "failed_url": url("attempt_changelist", status__exact="failed", queue=name),
-        **(pictures(name, own, is_exact=pulses.is_exact) if own else {}),
+        **(pictures(name, one.pulse, is_exact=is_exact) if one.pulse else {}),
     }
 
 
@@ -102,8 +82,7 @@ def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString |
     altogether = f"{about}{display.number(round(sum(own.ended)))} in {HOURS}"
     waits = [wait for wait in own.waited_ms if wait is not None]
     longest = display.span(dt.timedelta(milliseconds=max(waits, default=0)))
-    latest = display.span(dt.timedelta(milliseconds=waits[-1])) if waits else display.NOTHING
-    rate = f"{own.a_minute:,.0f}" if own.a_minute >= 10 or not own.a_minute else f"{own.a_minute:.1f}"
+    latest = display.span(own.latest_wait)
     return {
         "throughput": sparkline.bars(
             own.ended,
@@ -111,7 +90,7 @@ def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString |
             title=f"Attempts that ended, {name}",
             description=f"{altogether}; at most {about}{display.number(round(max(own.ended)))} in 5 minutes.",
         ),
-        "rate": f"{'' if is_exact else '≈ '}{rate.replace(',', display.NARROW)} a minute",
+        "rate": f"{'' if is_exact else '≈ '}{words.rate(own.a_minute)} a minute",
         "waits": sparkline.line(
             own.waited_ms,
             key=f"{key}w",
@@ -122,38 +101,30 @@ def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString |
     }
 
 
-def workers(moment: dt.datetime) -> dict[str, Any]:
-    rows = list(
-        Worker.objects.using(alias())
-        .order_by("-seen_at")
-        .values_list("id", "slots", "asleep_until", Moment("seen_at"))[:MOST_WORKERS]
-    )
-    alive = [one for one in rows if one[3] > moment - SILENT_AFTER]
-    silent = [one for one in rows if one[3] <= moment - SILENT_AFTER]
-    asleep = [one for one in alive if one[2] is not None and to_epoch_ms(one[2]) > to_epoch_ms(moment)]
+def workers(found: Workers) -> dict[str, Any]:
     return {
-        "awake": len(alive) - len(asleep),
-        "asleep": len(asleep),
-        "slots": sum(one[1] for one in alive),
-        "silent": len(silent),
+        "awake": found.awake,
+        "asleep": found.asleep,
+        "slots": found.slots,
+        "listeners": found.listeners,
+        "silent": len(found.silent),
         "lost": [
-            {"id": one[0], "for": display.span(moment - one[3]), "url": url("worker_change", one[0])}
-            for one in silent[:SILENT_NAMED]
+            {"id": one.id, "for": display.span(one.silence), "url": url("worker_change", one.id)}
+            for one in found.silent[:SILENT_NAMED]
         ],
     }
 
 
-def schedules(moment: dt.datetime) -> list[dict[str, Any]]:
-    coming = Schedule.objects.using(alias()).filter(paused_at__isnull=True).order_by("next_at", "name")
+def schedules(found: overview.Overview) -> list[dict[str, Any]]:
     return [
         {
             "name": schedule.name,
             "task": schedule.task,
             "at": display.moment(schedule.next_at),
-            "far": display.relative(schedule.next_at, moment),
+            "far": display.relative(schedule.next_at, found.at),
             "url": url("schedule_change", schedule.name),
         }
-        for schedule in coming.only("name", "task", "next_at")[:NEXT_SCHEDULES]
+        for schedule in found.schedules
     ]
 
 

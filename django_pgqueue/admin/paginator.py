@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.paginator import Page, Paginator
 
-from django_pgqueue.admin.database import set_for
 from django_pgqueue.admin.display import number
-from django_pgqueue.admin.probes import PINNED
 from django_pgqueue.admin.status import LINE
+from django_pgqueue.overview.bounds import set_for
+from django_pgqueue.overview.probes import PINNED
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

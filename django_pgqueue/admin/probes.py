@@ -1,24 +1,15 @@
-"""What the pages ask that the ORM has no words for.  Each is a bounded number of index probes, however many rows."""
+"""Probes of the database that the page is about."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
-
-from django_pgqueue.admin.database import alias, set_for
+from django_pgqueue.admin.database import alias
+from django_pgqueue.overview import probes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A plan with a sort, a bitmap or a hash reads all that it could find before it answers the first row.
-PINNED = dict.fromkeys(
-    ("enable_sort", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_material"), "off"
-)
-
 
 def rows(sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-    """The answer of the database that the page is about."""
-    with set_for(alias(), PINNED), connections[alias()].cursor() as cursor:
-        cursor.execute(sql, parameters or {})
-        return list(cursor.fetchall())
+    return probes.rows(sql, parameters, using=alias())

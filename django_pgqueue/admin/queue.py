@@ -12,9 +12,9 @@ from django.db.models import Q
 from django_pgqueue import content, control
 from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias
-from django_pgqueue.admin.expressions import Moment
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
 from django_pgqueue.models import QueueState
+from django_pgqueue.overview.moment import Moment
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -17,8 +17,9 @@ from psycopg.errors import QueryCanceled
 
 from django_pgqueue.admin import database
 from django_pgqueue.admin.changelist import CappedChangeList
-from django_pgqueue.admin.database import STATEMENT_TIMEOUT, alias
+from django_pgqueue.admin.database import alias
 from django_pgqueue.admin.paginator import CappedPaginator
+from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
 from django_pgqueue.routers import default_database
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from django.utils.html import format_html, format_html_join
 from django_pgqueue import control, registry
 from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias, now, once, url
-from django_pgqueue.admin.expressions import Moment
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, may_see_content
 from django_pgqueue.admin.said import Said, sensitivity
 from django_pgqueue.admin.schedule_form import ScheduleForm
@@ -21,6 +20,7 @@ from django_pgqueue.declarations import declarations
 from django_pgqueue.exceptions import DuplicateMessage, InvalidSchedule
 from django_pgqueue.fields import EpochField
 from django_pgqueue.models import Schedule
+from django_pgqueue.overview.moment import Moment
 from django_pgqueue.recurrence import ON_TIME, Rule, zone
 
 if TYPE_CHECKING:

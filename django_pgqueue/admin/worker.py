@@ -8,11 +8,11 @@ from django.contrib import admin
 
 from django_pgqueue.admin import display
 from django_pgqueue.admin.database import now
-from django_pgqueue.admin.expressions import Moment
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
-from django_pgqueue.admin.service import SILENT_AFTER
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.models import Worker
+from django_pgqueue.overview.moment import Moment
+from django_pgqueue.overview.service import SILENT_AFTER
 
 if TYPE_CHECKING:
     import datetime as dt

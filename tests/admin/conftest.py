@@ -107,6 +107,7 @@ def sign_in(worker: str = WORKER, queues: list[str] | None = None, exclude: tupl
         pid=more.get("pid", 42),
         slots=more.get("slots", 4),
         asleep_ms=more.get("asleep_ms"),
+        tasks=more.get("tasks", True),
     )
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_pgqueue.admin import counts, pulse, waiting
+from django_pgqueue.admin import waiting
+from django_pgqueue.overview import counts, pulse
 from tests.admin.conftest import MESSAGES, sql
 from tests.admin.cost import AT_MOST, SERVED, fill, measured, partitions, rare
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue.admin import actions, database
+from django_pgqueue.admin import actions
 from django_pgqueue.admin.paginator import CappedPaginator
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.overview import bounds
 from tests.admin.conftest import MESSAGES, claim, complete, send, sql, visitor_of
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class TestTooLong:
 
     @pytest.fixture(autouse=True)
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(database.BOUNDS, "statement_timeout", "50ms")
+        monkeypatch.setitem(bounds.BOUNDS, "statement_timeout", "50ms")
 
     @pytest.mark.django_db(transaction=True)
     @pytest.mark.parametrize("asked", ["action", "filter", "page"])

@@ -13,8 +13,9 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import control, functions
-from django_pgqueue.admin import counts, database, pulse, snapshots, sparkline
+from django_pgqueue.admin import sparkline
 from django_pgqueue.models import QueueState
+from django_pgqueue.overview import bounds, counts, pulse, snapshots, words
 from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 from tests.admin.page import Page
 
@@ -157,6 +158,16 @@ def test_workers_are_awake_asleep_or_silent(root: Visitor, clock: Clock) -> None
     assert warning.text == "Worker gone <b> has said nothing for 10 min: it died, or is cut off."
 
 
+def test_who_listens_for_raw_messages_is_no_worker(root: Visitor, clock: Clock) -> None:
+    sign_in("died listening", tasks=False)
+    clock.advance(dt.timedelta(minutes=5))
+    sign_in("listener", queues=["raw"], tasks=False, slots=9)
+    text = root.open(OVERVIEW).root.text
+    assert "0 awake, 0 asleep, 0 slots" in text
+    assert "1 listening for raw messages" in text
+    assert "has said nothing" not in text
+
+
 def test_the_next_schedules_are_listed_for_those_who_may_see_them(
     root: Visitor, visitor: Callable[..., Visitor], clock: Clock
 ) -> None:
@@ -243,14 +254,14 @@ class TestPulse:
     def test_what_ended_before_the_window_is_not_in_it(self) -> None:
         filled(100, NOON - dt.timedelta(hours=9), NOON - dt.timedelta(hours=5))
         filled(10, NOON - dt.timedelta(hours=3), NOON)
-        found = pulse.taken(NOON)
+        found = pulse.taken(NOON, using="default")
         assert found.is_exact
         assert sum(found.queues["q"].ended) == 10
 
     def test_many_rows_are_estimated(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pulse, "SAMPLE", 300)
         filled(20_000, NOON - dt.timedelta(hours=8), NOON)
-        found = pulse.taken(NOON)
+        found = pulse.taken(NOON, using="default")
         assert not found.is_exact
         ended = found.queues["q"].ended
         assert 9_000 <= sum(ended) <= 11_000
@@ -262,12 +273,12 @@ class TestPulse:
         filled(1_000, NOON - dt.timedelta(hours=2), NOON - dt.timedelta(hours=1))
         sql("select setval('pgqueue_attempt_id_seq', nextval('pgqueue_attempt_id_seq') + 9000)")
         filled(1_000, NOON - dt.timedelta(hours=1), NOON)
-        assert sum(pulse.taken(NOON).queues["q"].ended) < 3_000
+        assert sum(pulse.taken(NOON, using="default").queues["q"].ended) < 3_000
 
     def test_yesterday_is_a_part_of_a_night(self) -> None:
         night = NOON.replace(hour=1)
         filled(10, night - dt.timedelta(hours=3), night)
-        assert sum(pulse.taken(night).queues["q"].ended) == 10
+        assert sum(pulse.taken(night, using="default").queues["q"].ended) == 10
 
     def test_times_that_no_calendar_has_break_nothing(self, root: Visitor) -> None:
         for time in ("infinity", "-infinity"):
@@ -322,7 +333,7 @@ class TestLive:
 
     @pytest.mark.django_db(transaction=True)
     def test_what_takes_too_long_is_stopped_and_told(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(database.BOUNDS, "statement_timeout", "50ms")
+        monkeypatch.setitem(bounds.BOUNDS, "statement_timeout", "50ms")
         settings = connection.settings_dict
         with psycopg.connect(
             dbname=settings["NAME"], host=settings["HOST"], port=settings["PORT"], user=settings["USER"],
@@ -392,5 +403,5 @@ def test_the_overview_is_one_of_the_pages_of_the_admin(visitor: Callable[..., Vi
 
 
 def test_what_the_docstrings_show_is_so() -> None:
-    for module in (counts, sparkline):
+    for module in (counts, sparkline, words):
         assert doctest.testmod(module).failed == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_pgqueue.admin import pulse
+from django_pgqueue.overview import pulse
 from tests.admin.conftest import ATTEMPTS, MESSAGES, sql
 from tests.admin.cost import AT_MOST, DAYS, SERVED, fill, measured, partitions, rare
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.admin import probes
+from django_pgqueue.overview import probes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,6 +67,12 @@ class Pulse:
         return [median(waits) if waits else None for waits in self.waits]
 
     @property
+    def latest_wait(self) -> dt.timedelta | None:
+        """The newest median."""
+        waits = [wait for wait in self.waited_ms if wait is not None]
+        return dt.timedelta(milliseconds=waits[-1]) if waits else None
+
+    @property
     def a_minute(self) -> float:
         """What ended in a minute, in the newest two spans of time."""
         return sum(self.ended[-2:]) / (2 * BUCKET.total_seconds() / 60)
@@ -78,25 +84,25 @@ class Pulses:
     is_exact: bool
 
 
-def taken(now: dt.datetime) -> Pulses:
+def taken(now: dt.datetime, *, using: str) -> Pulses:
     since = now - WINDOW
     midnight = now.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     day = since.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked: dict[str, Any] = {"day": day, "end": midnight + 2 * DAY, "since": since}
-    [(first, last)] = probes.rows(ENDS, asked)
+    [(first, last)] = probes.rows(ENDS, asked, using=using)
     if first is None:
         return Pulses(queues={}, is_exact=True)
     for _ in range(2):  # from a day's rows to a ten-thousandth of them
-        first = _closer(first, last, asked)
+        first = _closer(first, last, asked, using=using)
     step = max(1, -(-(last - first + 1) // SAMPLE))
-    rows = probes.rows(ROWS, {**asked, "first": first, "last": last, "step": step})
+    rows = probes.rows(ROWS, {**asked, "first": first, "last": last, "step": step}, using=using)
     return Pulses(queues=_sorted(rows, step, since), is_exact=step == 1)
 
 
-def _closer(first: int, last: int, asked: dict[str, Any]) -> int:
+def _closer(first: int, last: int, asked: dict[str, Any], *, using: str) -> int:
     """An id in front of the window, and nearer to it."""
     step = max(1, (last - first) // BRACKETS)
-    before = probes.rows(BEFORE, {**asked, "first": first, "last": last, "step": step})
+    before = probes.rows(BEFORE, {**asked, "first": first, "last": last, "step": step}, using=using)
     return max((row[0] for row in before), default=first)
 
 

@@ -6,8 +6,8 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_pgqueue.admin import display, probes
 from django_pgqueue.fields import to_epoch_ms
+from django_pgqueue.overview import probes, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -167,7 +167,7 @@ class Capped:
         >>> str(Capped(12)), str(Capped(10_000, True))
         ('12', '10\xa0000+')
         """
-        return f"{display.number(self.value)}{'+' if self.is_capped else ''}"
+        return f"{words.number(self.value)}{'+' if self.is_capped else ''}"
 
     def __bool__(self) -> bool:
         return self.value > 0
@@ -205,14 +205,14 @@ class Count:
     failed: Capped = NONE
 
 
-def waiting_queues() -> list[str]:
+def waiting_queues(*, using: str) -> list[str]:
     """Those with waiting messages of no channel, and one more than are shown where there are more."""
-    return [row[0] for row in probes.rows(WAITING, {"queues": QUEUES + 1})]
+    return [row[0] for row in probes.rows(WAITING, {"queues": QUEUES + 1}, using=using)]
 
 
-def lanes() -> list[Lane]:
+def lanes(*, using: str) -> list[Lane]:
     """Those that there are or will be, as far as they are looked at, and one more where there are more."""
-    rows = probes.rows(LANES, {"lanes": MOST_LANES + 1})
+    rows = probes.rows(LANES, {"lanes": MOST_LANES + 1}, using=using)
     return [Lane(*row) for row in rows[: MOST_LANES + 1]]
 
 
@@ -222,6 +222,8 @@ def of(
     held: dict[str, tuple[Capped, Capped]],
     failed: dict[str, Capped],
     lanes: Sequence[Lane] = (),
+    *,
+    using: str,
 ) -> dict[str, Count]:
     found = {name: Count() for name in names}
     most = min(MOST, ALTOGETHER // (2 * max(1, len(found))))
@@ -229,14 +231,14 @@ def of(
     asked: dict[str, Any] = {
         "names": list(found), "now": now_ms, "most": most + 1, "out_of_reach": OUT_OF_REACH_MS,
     }  # fmt: skip
-    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(COUNTS, asked):
+    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(COUNTS, asked, using=using):
         count = found[name]
         count.ready = Capped.of(ready, most)
         count.scheduled = Capped.of(scheduled, most)
         count.after_others = Capped.of(after_others, most)
         count.oldest = None if oldest_ms is None else dt.timedelta(milliseconds=max(0, now_ms - oldest_ms))
         count.tasks_are_ready = bool(tasks_are_ready)
-    _add_lanes(found, lanes[:MOST_LANES], now_ms)
+    _add_lanes(found, lanes[:MOST_LANES], now_ms, using=using)
     if len(lanes) > MOST_LANES:  # nobody looked at the others
         for name in {lane.queue for lane in lanes} & set(found):
             found[name].ready = Capped(found[name].ready.value, is_capped=True)
@@ -246,7 +248,7 @@ def of(
     return found
 
 
-def _add_lanes(found: dict[str, Count], lanes: Sequence[Lane], now_ms: int) -> None:
+def _add_lanes(found: dict[str, Count], lanes: Sequence[Lane], now_ms: int, *, using: str) -> None:
     here = [lane for lane in lanes if lane.queue in found]
     if not here:
         return
@@ -259,7 +261,7 @@ def _add_lanes(found: dict[str, Count], lanes: Sequence[Lane], now_ms: int) -> N
         "most": most + 1,
         "out_of_reach": OUT_OF_REACH_MS,
     }
-    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(IN_LANES, asked):
+    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(IN_LANES, asked, using=using):
         count = found[name]
         count.ready = count.ready.plus(Capped.of(ready, most))
         count.scheduled = count.scheduled.plus(Capped.of(scheduled, most))
@@ -270,18 +272,18 @@ def _add_lanes(found: dict[str, Count], lanes: Sequence[Lane], now_ms: int) -> N
         count.tasks_are_ready = count.tasks_are_ready or bool(tasks_are_ready)
 
 
-def held(now: dt.datetime) -> dict[str, tuple[Capped, Capped]]:
+def held(now: dt.datetime, *, using: str) -> dict[str, tuple[Capped, Capped]]:
     """Running and expired messages by queue."""
-    rows = probes.rows(HELD, {"now": to_epoch_ms(now), "most": MOST + 1})
+    rows = probes.rows(HELD, {"now": to_epoch_ms(now), "most": MOST + 1}, using=using)
     capped = sum(running + expired for _, running, expired in rows) > MOST
     return {queue: (Capped(running, capped), Capped(expired)) for queue, running, expired in rows}
 
 
-def failed(now: dt.datetime) -> dict[str, Capped]:
+def failed(now: dt.datetime, *, using: str) -> dict[str, Capped]:
     """What was given up in the last 24 hours, by queue: of the newest errors."""
     midnight = now.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked = {"since": now - DAY, "day": midnight - DAY, "end": midnight + 2 * DAY, "most": MOST + 1}
-    rows = probes.rows(FAILED, asked)
+    rows = probes.rows(FAILED, asked, using=using)
     looked = sum(row[2] for row in rows)
     capped = looked > MOST and all(row[3] for row in rows)
     return {queue: Capped(failures, capped) for queue, failures, _, _ in rows}

@@ -1,0 +1,23 @@
+"""What is asked that the ORM has no words for.  Each is a bounded number of index probes, however many rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from django_pgqueue.overview.bounds import set_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A plan with a sort, a bitmap or a hash reads all that it could find before it answers the first row.
+PINNED = dict.fromkeys(
+    ("enable_sort", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_material"), "off"
+)
+
+
+def rows(sql: str, parameters: Mapping[str, Any] | None = None, *, using: str) -> list[tuple[Any, ...]]:
+    with set_for(using, PINNED), connections[using].cursor() as cursor:
+        cursor.execute(sql, parameters or {})
+        return list(cursor.fetchall())

@@ -1,0 +1,67 @@
+"""Numbers and times in words, as people read them at a glance."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django_pgqueue.fields import to_epoch_ms
+
+NOTHING = "-"
+FAR_MS = 1_000 * 86_400_000
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def number(value: int) -> str:
+    """
+    >>> number(10_000)
+    '10\xa0000'
+    """
+    return f"{value:,}".replace(",", "\N{NO-BREAK SPACE}")
+
+
+def relative(value: dt.datetime, now: dt.datetime) -> str:
+    """How far a time is from now, in its largest unit: "in 3 h", "5 min ago".  Nothing where it is some years."""
+    ms = to_epoch_ms(value) - to_epoch_ms(now)
+    if abs(ms) > FAR_MS:
+        return ""
+    words = span(dt.timedelta(milliseconds=abs(ms)))
+    return f"in {words}" if ms > 0 else f"{words} ago"
+
+
+def span(value: dt.timedelta | None) -> str:
+    """
+    >>> span(dt.timedelta(milliseconds=12)), span(dt.timedelta(seconds=2.5)), span(dt.timedelta(hours=30))
+    ('12 ms', '2.5 s', '1 d')
+    """
+    if value is None:
+        return NOTHING
+    seconds = value.total_seconds()
+    if abs(seconds) < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if abs(seconds) < 10:
+        return f"{seconds:.1f} s"
+    unit, name = next((unit, name) for unit, name in UNITS if abs(seconds) >= unit)
+    return f"{seconds / unit:.0f} {name}"
+
+
+def rate(a_minute: float) -> str:
+    """
+    >>> rate(0), rate(0.4), rate(1_234.5)
+    ('0', '0.4', '1\xa0234')
+    """
+    shown = f"{a_minute:,.0f}" if a_minute >= 10 or not a_minute else f"{a_minute:.1f}"
+    return shown.replace(",", "\N{NO-BREAK SPACE}")
+
+
+def size(value: int) -> str:
+    """
+    >>> size(512), size(20 * 2**20)
+    ('512 B', '20 MB')
+    """
+    units = ("B", "kB", "MB", "GB", "TB")
+    shown = float(value)
+    for unit in units:
+        if abs(shown) < 1024 or unit == units[-1]:
+            return f"{shown:.0f} {unit}" if shown >= 10 or unit == "B" else f"{shown:.1f} {unit}"
+        shown /= 1024
+    raise AssertionError
