@@ -119,6 +119,7 @@ def test_the_errors_page_has_every_exception() -> None:
         ("qenqueue", "bulk", "From the command line"),
         ("qpipeline", "pipeline", "Options"),
         ("qbind", "routing", "Declare and bind"),
+        ("qstatus", "terminal", "qstatus"),
     ],
 )
 def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: str) -> None:
@@ -132,7 +133,7 @@ def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: st
 
 def test_every_command_has_a_page() -> None:
     commands = {path.stem for path in (ROOT / "django_pgqueue" / "management" / "commands").glob("q*.py")}
-    assert commands == {"qworker", "qenqueue", "qpipeline", "qbind"}
+    assert commands == {"qworker", "qenqueue", "qpipeline", "qbind", "qstatus"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

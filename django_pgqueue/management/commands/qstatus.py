@@ -1,0 +1,122 @@
+"""``manage.py qstatus``: what waits, what runs, what failed, who works and how fast."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, ProgrammingError, connections
+
+from django_pgqueue import overview
+from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
+from django_pgqueue.routers import databases, default_database
+from django_pgqueue.terminal import status
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+    from django_pgqueue.overview import Overview
+
+INTERVAL_SECONDS = 2.0
+SHORTEST_SECONDS = 0.1
+
+
+class Command(BaseCommand):
+    help = (
+        "Shows what waits, what runs, what failed, who works and how fast: a live table on a terminal (with rich: pip "
+        "install 'django-pgqueue[cli]'), plain text elsewhere. Its cost is bounded, whatever the tables hold."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--once", action="store_true", help="Show it once, and leave.")
+        parser.add_argument(
+            "--interval", type=float, metavar="S",
+            help=f"Seconds between two looks (default: {INTERVAL_SECONDS:g}; in a pipe there is one look without it).",
+        )  # fmt: skip
+        parser.add_argument("--json", action="store_true", help="One JSON object a look, each on a line of its own.")
+        parser.add_argument("--queue", action="append", metavar="a,b", help="Only these queues.")
+        parser.add_argument("--database", metavar="ALIAS", help="Default: that of the default backend.")
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        database = chosen_database(options["database"])
+        queues = sorted({name.strip() for text in options["queue"] or () for name in text.split(",") if name.strip()})
+        interval = options["interval"]
+        if interval is not None and not interval >= SHORTEST_SECONDS:
+            message = f"--interval {interval:g} is not a number of seconds from {SHORTEST_SECONDS:g} on."
+            raise CommandError(message)
+        on_terminal = self.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        if on_terminal and not options["once"] and not options["json"] and self._live(database, queues, options):
+            return
+        try:
+            self._print(database, queues, options, repeat=interval is not None and not options["once"])
+        except KeyboardInterrupt:
+            pass
+        except BrokenPipeError:  # of ``| head``: nobody reads any more, not even what Python would flush at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _live(self, database: str, queues: list[str], options: dict[str, Any]) -> bool:
+        try:
+            from django_pgqueue.terminal import live  # noqa: PLC0415 -- rich is an extra
+        except ImportError:
+            self.stderr.write("A live table needs rich: pip install 'django-pgqueue[cli]'. This is plain text:")
+            return False
+        taken(database, queues)  # what is wrong from the start is told as an error
+        color = False if options["no_color"] else True if options["force_color"] else None
+
+        def take() -> Overview | str:
+            try:
+                return taken(database, queues)
+            except CommandError as error:
+                return f"{error} Trying again."
+
+        live.show(take, database=database, interval=options["interval"] or INTERVAL_SECONDS, color=color)
+        return True
+
+    def _print(self, database: str, queues: list[str], options: dict[str, Any], *, repeat: bool) -> None:
+        width = shutil.get_terminal_size().columns if self.stdout.isatty() else None
+        encoding = getattr(self.stdout, "encoding", None)
+        while True:
+            found = taken(database, queues)
+            if options["json"]:
+                self.stdout.write(json.dumps(status.document(found, database=database)))
+            else:
+                for line in status.lines(found, database=database, width=width):
+                    self.stdout.write(line.encode(encoding or "utf-8", "backslashreplace").decode(encoding or "utf-8"))
+            self.stdout.flush()
+            if not repeat:
+                return
+            time.sleep(options["interval"])
+            if not options["json"]:
+                self.stdout.write()
+
+
+def chosen_database(given: str | None) -> str:
+    known = sorted(databases())
+    if given is not None and given not in known:
+        message = f"TASKS names no queue in the database {given!r} (it names: {', '.join(known) or 'none'})."
+        raise CommandError(message)
+    return given or default_database()
+
+
+def taken(database: str, queues: list[str]) -> Overview:
+    try:
+        with overview.bounded(database):
+            return overview.taken(database, queues=queues or None)
+    except OperationalError as error:
+        connections[database].close()  # a new one, the next time
+        if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+            message = f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped."
+        else:
+            message = f"The database {database!r} can not be reached: {error}"
+        raise CommandError(message) from error
+    except ProgrammingError as error:
+        if not isinstance(error.__cause__, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedFunction):
+            raise
+        message = f"The queue is missing in the database {database!r}: run manage.py migrate. ({error})"
+        raise CommandError(message) from error

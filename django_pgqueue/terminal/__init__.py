@@ -1,0 +1,1 @@
+"""What the commands say on a terminal, in a pipe or as JSON."""

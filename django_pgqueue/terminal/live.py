@@ -1,0 +1,144 @@
+"""The overview as a table that is drawn again and again, with rich."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from django_pgqueue.terminal import status
+from django_pgqueue.terminal.text import GAP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import ConsoleOptions, RenderResult
+
+    from django_pgqueue.overview import Overview, QueueOverview
+
+HEAD_AND_REST = 2
+"""Lines of the table that are no queue: its head, and how many do not fit."""
+
+
+class Screen:
+    """What is to be seen just now, as wide and as high as the window is at that moment."""
+
+    def __init__(self, database: str, interval: float) -> None:
+        self.database, self.interval = database, interval
+        self.whole: Overview | None = None
+        self.problem: str | None = None
+        self.is_last = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.whole is not None:
+            yield from self._overview(self.whole, options.max_width, None if self.is_last else console.size.height)
+        if self.problem is not None:
+            yield Text(self.problem, style="bold red")
+
+    def _overview(self, whole: Overview, width: int, height: int | None) -> Iterator[Text]:
+        title = Text(status.head(whole, self.database), style="bold")
+        if not self.is_last:
+            title.append(f"  every {self.interval:g} s, Ctrl-C leaves", style="not bold dim")
+        warnings = [Text(f"! {said}", style="yellow") for said in status.warnings(whole)]
+        above, below = [title, Text(status.workers(whole)), *warnings, Text()], list(self._below(whole))
+        yield from above
+        if not whole.queues:
+            yield Text(status.nothing())
+        else:
+            room = None if height is None else height - lines(above, width) - HEAD_AND_REST
+            wanted = sum(1 + len(status.notes(one, whole)) for one in whole.queues)
+            if room is not None and wanted + lines(below, width) > room:
+                below = []  # the queues are what somebody came for
+            yield from self._table(whole, width, room)
+        yield from below
+
+    def _table(self, whole: Overview, width: int, most: int | None) -> Iterator[Text]:
+        """As many queues as fit, in no more than ``most`` lines."""
+        chosen = status.columns(whole, width)
+        cells = [[column.cell(one, whole) for column in chosen] for one in whole.queues]
+        titles = [column.title for column in chosen]
+        widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+        yield Text(GAP.join(padded(titles, widths)), style="dim underline")
+        used = 0
+        for number, (one, row) in enumerate(zip(whole.queues, cells, strict=True)):
+            noted = status.notes(one, whole)
+            used += 1 + len(noted)
+            if most is not None and used > max(1, most):
+                yield Text(f"{len(cells) - number} more queues do not fit: --queue shows some of them.", style="dim")
+                return
+            styled = zip(padded(row, widths), titles, strict=True)
+            yield Text(GAP).join(Text(cell, style=tone(title, one)) for cell, title in styled)
+            yield from (Text(f"  {note}", style="red" if note == "no worker" else "yellow") for note in noted)
+
+    def _below(self, whole: Overview) -> Iterator[Text]:
+        if whole.more_queues:
+            yield Text("There are more queues than these.", style="dim")
+        if whole.schedules:
+            yield Text()
+            yield Text("Next schedules")
+            for name, when in status.schedules(whole):
+                yield Text(f"  {name}  ").append(when, style="dim")
+        if said := status.legend(whole):
+            yield Text()
+            yield Text(said, style="dim")
+
+
+def lines(texts: list[Text], width: int) -> int:
+    """How many they take in a window."""
+    return sum(-(-max(1, len(text)) // width) for text in texts)
+
+
+def padded(cells: list[str], widths: list[int]) -> list[str]:
+    """The name to the left, numbers to the right."""
+    return [
+        cell.rjust(width) if place else cell.ljust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+
+
+def tone(title: str, one: QueueOverview) -> str:
+    if title == "Queue":
+        return "bold"
+    if title == "Failed 24 h" and one.count.failed:
+        return "red"
+    return "green" if title == "Running" and one.count.running else ""
+
+
+def show(
+    take: Callable[[], Overview | str], *, database: str, interval: float, color: bool | None, looks: int | None = None
+) -> None:
+    """Draws what ``take`` answers, until Ctrl-C.  A text is a problem, which may be over the next time."""
+    console = Console(no_color=None if color is None else not color, force_terminal=True)
+    screen = Screen(database, interval)
+    try:
+        with terminated(), Live(screen, console=console, screen=True, auto_refresh=False) as live:
+            while looks is None or looks > 0:
+                looks = None if looks is None else looks - 1
+                found = take()
+                screen.whole, screen.problem = (screen.whole, found) if isinstance(found, str) else (found, None)
+                live.refresh()
+                time.sleep(interval)
+    except KeyboardInterrupt:
+        pass
+    # The screen of before is back: what was seen last stays to be read.
+    screen.is_last = True
+    console.print(screen)
+
+
+@contextmanager
+def terminated() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl-C does: a terminal must not be left on its other screen."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

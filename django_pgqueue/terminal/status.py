@@ -1,0 +1,213 @@
+"""The overview in words of a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from django_pgqueue.overview.taking import WINDOW_HOURS
+from django_pgqueue.overview.words import NOTHING, rate, relative, span
+from django_pgqueue.terminal.text import GAP, printable, shortened, table
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterator
+
+    from django_pgqueue.overview import Overview, QueueOverview
+    from django_pgqueue.overview.counts import Capped
+
+LONGEST_NAME = 40
+SILENT_NAMED = 5
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    cell: Callable[[QueueOverview, Overview], str]
+    sacrifice: int
+    """Where there is no room, those with the highest go first; 0: never."""
+
+
+def number(count: Capped) -> str:
+    return f"{count.value:,}{'+' if count.is_capped else ''}"
+
+
+def throughput(one: QueueOverview, whole: Overview) -> str:
+    if one.pulse is None:
+        return NOTHING
+    shown = rate(one.pulse.a_minute).replace(NO_BREAK_SPACE, ",")
+    return shown if whole.is_exact else f"~{shown}"
+
+
+COLUMNS = (
+    Column("Queue", lambda one, _: shortened(printable(one.name), LONGEST_NAME), 0),
+    Column("Ready", lambda one, _: number(one.count.ready), 0),
+    Column("Oldest", lambda one, _: span(one.count.oldest), 2),
+    Column("Scheduled", lambda one, _: number(one.count.scheduled), 5),
+    Column("Running", lambda one, _: number(one.count.running), 1),
+    Column("Failed 24 h", lambda one, _: number(one.count.failed), 3),
+    Column("Ended/min", throughput, 4),
+    Column("Waited", lambda one, _: span(one.pulse.latest_wait) if one.pulse else NOTHING, 6),
+)
+
+
+def notes(one: QueueOverview, whole: Overview) -> list[str]:
+    """What is to be said of a queue beside its numbers."""
+    found = []
+    if one.paused:
+        by = printable(one.paused.by or "somebody")
+        found.append(f"paused {relative(one.paused.since, whole.at)} by {by}".replace("  ", " "))
+    if one.has_no_worker:
+        found.append("no worker")
+    if one.count.expired:
+        found.append(f"{number(one.count.expired)} expired")
+    if one.count.after_others:
+        found.append(f"{number(one.count.after_others)} wait for others")
+    return found
+
+
+def columns(whole: Overview, width: int | None) -> list[Column]:
+    """Those that there is room for."""
+    chosen = list(COLUMNS)
+    while width is not None and len(chosen) > 2 and _width(chosen, whole) > width:
+        chosen.remove(max(chosen, key=lambda column: column.sacrifice))
+    return chosen
+
+
+def _width(chosen: list[Column], whole: Overview) -> int:
+    each = [max([len(c.title), *(len(c.cell(one, whole)) for one in whole.queues)]) for c in chosen]
+    return sum(each) + len(GAP) * (len(each) - 1)
+
+
+def head(whole: Overview, database: str) -> str:
+    return f"{printable(database)} at {timezone.localtime(whole.at):%Y-%m-%d %H:%M:%S}"
+
+
+def workers(whole: Overview) -> str:
+    found = whole.workers
+    said = f"Workers: {found.awake} awake, {found.asleep} asleep, {found.slots} slots"
+    return said + (f"; {found.listeners} listening for raw messages" if found.listeners else "")
+
+
+def warnings(whole: Overview) -> Iterator[str]:
+    for one in whole.pinned:
+        yield (
+            f"The transaction of {printable(one.who)} ({printable(one.application)}, user {printable(one.user)}) has "
+            f"been open for {span(one.age)}: until it ends, rows of ended messages can not be cleaned up."
+        )
+    for silent in whole.workers.silent[:SILENT_NAMED]:
+        yield f"Worker {printable(silent.id)} has said nothing for {span(silent.silence)}: it died, or is cut off."
+    if len(whole.workers.silent) > SILENT_NAMED:
+        yield f"{len(whole.workers.silent) - SILENT_NAMED} more workers have said nothing for a minute."
+
+
+def schedules(whole: Overview) -> list[tuple[str, str]]:
+    """What runs next, and when."""
+    return [
+        (
+            shortened(printable(one.name), LONGEST_NAME),
+            f"{_moment(one.next_at)} {relative(one.next_at, whole.at)}".strip(),
+        )
+        for one in whole.schedules
+    ]
+
+
+def _moment(value: Any) -> str:
+    try:
+        return f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError):
+        return "outside of the calendar"
+
+
+def legend(whole: Overview) -> str:
+    capped, estimated = any(one.is_capped for one in whole.queues), not whole.is_exact
+    return " ".join(["+ means: at least so many."] * capped + ["~ means: estimated."] * estimated)
+
+
+def nothing() -> str:
+    return f"Nothing waits, nothing runs, and nothing has ended in the last {WINDOW_HOURS} hours."
+
+
+def lines(whole: Overview, *, database: str, width: int | None = None) -> Iterator[str]:
+    """The overview as plain text."""
+    yield head(whole, database)
+    yield workers(whole)
+    for warning in warnings(whole):
+        yield f"! {warning}"
+    yield ""
+    chosen = columns(whole, width)
+    rows = [[column.cell(one, whole) for column in chosen] for one in whole.queues]
+    if rows:
+        first, *rest = table([column.title for column in chosen], rows)
+        yield first
+        for line, one in zip(rest, whole.queues, strict=True):
+            yield line
+            yield from (f"  {note}" for note in notes(one, whole))
+    else:
+        yield nothing()
+    if whole.more_queues:
+        yield "There are more queues than these."
+    if whole.schedules:
+        yield ""
+        yield "Next schedules"
+        yield from (f"  {name}{GAP}{when}" for name, when in schedules(whole))
+    if legend(whole):
+        yield ""
+        yield legend(whole)
+
+
+def document(whole: Overview, *, database: str) -> dict[str, Any]:
+    """The overview as JSON has it: numbers, times in ISO 8601, durations in seconds."""
+    return {
+        "database": database,
+        "at": whole.at.isoformat(),
+        "queues": [_queue(one) for one in whole.queues],
+        "more_queues": whole.more_queues,
+        "estimated": not whole.is_exact,
+        "workers": {
+            "awake": whole.workers.awake,
+            "asleep": whole.workers.asleep,
+            "slots": whole.workers.slots,
+            "listeners": whole.workers.listeners,
+            "silent": [
+                {"id": one.id, "hostname": one.hostname, "pid": one.pid, "silent_seconds": _seconds(one.silence)}
+                for one in whole.workers.silent
+            ],
+        },
+        "schedules": [
+            {"name": one.name, "task": one.task, "next_at": one.next_at.isoformat()} for one in whole.schedules
+        ],
+        "pinned": [
+            {"who": one.who, "application": one.application, "user": one.user, "open_seconds": _seconds(one.age)}
+            for one in whole.pinned
+        ],
+    }
+
+
+def _queue(one: QueueOverview) -> dict[str, Any]:
+    count = one.count
+    counted = {
+        "ready": count.ready,
+        "scheduled": count.scheduled,
+        "wait_for_others": count.after_others,
+        "running": count.running,
+        "expired": count.expired,
+        "failed_24_hours": count.failed,
+    }
+    return {
+        "name": one.name,
+        **{name: each.value for name, each in counted.items()},
+        "at_least": [name for name, each in counted.items() if each.is_capped],
+        "oldest_ready_seconds": _seconds(count.oldest),
+        "ended_a_minute": one.pulse.a_minute if one.pulse else 0.0,
+        "waited_seconds": _seconds(one.pulse.latest_wait) if one.pulse else None,
+        "paused": one.paused and {"since": one.paused.since.isoformat(), "by": one.paused.by},
+        "no_worker": one.has_no_worker,
+    }
+
+
+def _seconds(value: dt.timedelta | None) -> float | None:
+    return None if value is None else round(value.total_seconds(), 3)

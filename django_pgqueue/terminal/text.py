@@ -1,0 +1,48 @@
+"""Plain text: for pipes, for terminals without rich, and for whatever foreign words may hold."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+GAP = "  "
+
+
+def printable(text: str, encoding: str | None = None) -> str:
+    r"""Words of the database without what would steer a terminal, or what its encoding does not have.
+
+    >>> printable("mail \x1b[2J\n")
+    'mail \\x1b[2J\\n'
+    >>> printable("Aufträge", "ascii")
+    'Auftr\\xe4ge'
+    """
+    shown = "".join(
+        each.encode("unicode_escape").decode() if unicodedata.category(each) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else each
+        for each in text
+    )
+    encoding = encoding or "utf-8"
+    return shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def shortened(text: str, length: int) -> str:
+    """
+    >>> shortened("a long name", 7)
+    'a lo...'
+    """
+    return text if len(text) <= length else f"{text[: max(0, length - 3)]}..."
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> Iterator[str]:
+    """Columns of equal width, to the right but for those that are named in ``left``.
+
+    >>> list(table(["queue", "ready"], [["mail", "3"]]))
+    ['queue  ready', 'mail       3']
+    """
+    texts = [head, *rows]
+    widths = [max(len(row[number]) for row in texts) for number in range(len(head))]
+    for row in texts:
+        cells = enumerate(zip(row, widths, strict=True))
+        yield GAP.join(c.ljust(width) if n in left else c.rjust(width) for n, (c, width) in cells).rstrip()
