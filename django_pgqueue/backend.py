@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.apps import apps
 from django.db import connections
 
-from django_pgqueue import channels, content, functions, registry, schedule, sensitivity, unique
+from django_pgqueue import channels, content, functions, registry, schedule, sensitivity, traces, unique
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -55,7 +55,7 @@ class PgQueueBackend(BaseTaskBackend):
         validate_path(task)
         with content.unshown(sensitivity.hides(task, self.settings)):
             call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
-            created, new = self._create(task, call)
+            created, new = self._send(task, call)
         if not new:
             return self._holder(task, created.id)
         result: AnyTaskResult = TaskResult(
@@ -75,7 +75,14 @@ class PgQueueBackend(BaseTaskBackend):
         task_enqueued.send_robust(type(self), task_result=result)
         return result
 
-    def _create(self, task: AnyTask, call: dict[str, Any]) -> tuple[functions.Created, bool]:
+    def _send(self, task: AnyTask, call: dict[str, Any]) -> tuple[functions.Created, bool]:
+        traced = self.settings.traces
+        with traces.sending(traced=traced, queue=task.queue_name, task=task.module_path) as sending:
+            created, new = self._create(task, call, sending)
+            sending.sent(created.id)
+        return created, new
+
+    def _create(self, task: AnyTask, call: dict[str, Any], sending: traces.Sending) -> tuple[functions.Created, bool]:
         connection = connections[self.settings.database]
         text = content.dump(call, max_bytes=self.settings.max_content_bytes, what="the task's call")
         columns: dict[str, Any] = {
@@ -84,7 +91,7 @@ class PgQueueBackend(BaseTaskBackend):
             "priority": int(task.priority),
             "max_attempts": self.max_attempts(task),
             "channel": channels.channel_of(task, call),
-            **_when(task),
+            **_when(task, sending),
         }
         after = getattr(task, "after", ())
         if after:
@@ -157,20 +164,19 @@ def validate_path(task: AnyTask) -> None:
         raise InvalidTask(message) from error
 
 
-def _when(task: AnyTask) -> dict[str, Any]:
-    """When the task may run, as arguments of ``message_create``.
+def _when(task: AnyTask, sending: traces.Sending) -> dict[str, Any]:
+    """When the task may run, and in which trace, as arguments of ``message_create``.
 
     The headers keep what the caller said: ``dequeue_at`` is rounded to milliseconds and moves with each retry.
     """
     delay = getattr(task, "delay", None)
+    columns: dict[str, Any] = {}
+    said = None
     if delay is not None:
-        return {
-            "delay_ms": schedule.milliseconds(delay),
-            "headers": json.dumps({"delay_us": delay // schedule.MICROSECOND}),
-        }
-    if task.run_after is not None:
-        return {
-            "dequeue_at": schedule.not_before(task.run_after),
-            "headers": json.dumps({"run_after": task.run_after.isoformat()}),
-        }
-    return {}
+        columns = {"delay_ms": schedule.milliseconds(delay)}
+        said = {"delay_us": delay // schedule.MICROSECOND}
+    elif task.run_after is not None:
+        columns = {"dequeue_at": schedule.not_before(task.run_after)}
+        said = {"run_after": task.run_after.isoformat()}
+    headers = sending.added_to(said)
+    return columns if headers is None else columns | {"headers": json.dumps(headers)}

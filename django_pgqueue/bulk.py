@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 
-from django_pgqueue import channels, content, functions, schedule, sensitivity, unique
+from django_pgqueue import channels, content, functions, schedule, sensitivity, traces, unique
 from django_pgqueue.backend import PgQueueBackend, validate_path
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
@@ -54,8 +54,11 @@ def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[
         kind = type(backend).__qualname__
         message = f"{task.module_path} is on the backend {task.backend!r}, a {kind}, which keeps no jobs in PostgreSQL."
         raise PgQueueError(message)
-    with transaction.atomic(using=backend.settings.database):
-        return Bulk(task, backend, connections[backend.settings.database]).enqueue(calls, on_progress)
+    sending = traces.sending(traced=backend.settings.traces, queue=task.queue_name, task=task.module_path)
+    with sending, transaction.atomic(using=backend.settings.database):
+        count = Bulk(task, backend, connections[backend.settings.database], sending).enqueue(calls, on_progress)
+        sending.sent(count=count)
+    return count
 
 
 class Encoded(NamedTuple):
@@ -69,12 +72,19 @@ class Encoded(NamedTuple):
 class Bulk:
     """Makes statements of calls; what most messages share is said once."""
 
-    def __init__(self, task: AnyTask, backend: PgQueueBackend, connection: functions.Connection) -> None:
+    def __init__(
+        self,
+        task: AnyTask,
+        backend: PgQueueBackend,
+        connection: functions.Connection,
+        sending: traces.Sending = traces.UNTRACED,
+    ) -> None:
         backend.validate_task(task)
         validate_path(task)
         self.task = task
         self.backend = backend
         self.connection = connection
+        self.sending = sending
         self.now = functions.now(connection)
         self.limit = backend.settings.max_content_bytes
         self.columns = self._columns(task)
@@ -211,9 +221,12 @@ class Bulk:
         run_after = task.run_after if delay is None else self.now + delay
         if isinstance(channel := getattr(task, "channel", None), str):
             columns |= {"channel": channel}
+        said = None
         if run_after is not None:
-            columns |= {"dequeue_at": schedule.not_before(run_after), "headers": {"run_after": run_after.isoformat()}}
-        return columns
+            columns |= {"dequeue_at": schedule.not_before(run_after)}
+            said = {"run_after": run_after.isoformat()}
+        headers = self.sending.added_to(said)
+        return columns if headers is None else columns | {"headers": headers}
 
 
 def _arguments(item: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.module_loading import import_string
 
-from django_pgqueue import content, declarations, registry, retry, sensitivity
+from django_pgqueue import content, declarations, registry, retry, sensitivity, traces
 from django_pgqueue.apps import PgQueueConfig
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
@@ -92,6 +92,7 @@ def _check_options(alias: str, options: Any) -> Iterator[checks.CheckMessage]:
             )
     settings = Options.of(options)
     yield from _check_values(alias, settings)
+    yield from _check_traces(alias, settings)
     yield from _check_database(alias, settings.database)
 
 
@@ -109,6 +110,7 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             "a whole number of days from 1 to 100,000, or None",
         ),
         "listen": (lambda value: isinstance(value, bool), "True or False"),
+        "traces": (lambda value: isinstance(value, bool), "True or False"),
         "sensitive": (sensitivity.is_possible, "True, False or a list of names of arguments and keys"),
         "lake": (lambda value: value is None or bool(value and isinstance(value, str | Path)), "a folder or a URL"),
     }
@@ -120,6 +122,15 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
                 hint=f"It must be {words}.",
                 id="pgqueue.E002",
             )
+
+
+def _check_traces(alias: str, settings: Options) -> Iterator[checks.CheckMessage]:
+    if settings.traces is True and not traces.is_installed():
+        yield checks.Error(
+            f"TASKS[{alias!r}]['OPTIONS']['TRACES'] is True, but OpenTelemetry is not installed: there are no traces.",
+            hint="Install its API: pip install django-pgqueue[otel]",
+            id="pgqueue.E009",
+        )
 
 
 def _is_duration(value: object) -> bool:

@@ -40,6 +40,8 @@ class Options:
     """Folder, or URL, where ``manage.py qpipeline`` keeps the history as Parquet files."""
     sensitive: bool | Sequence[str] = False
     """What is shown of no message, in the admin or in logs: names of arguments and keys, or True for all of it."""
+    traces: bool = False
+    """Whether enqueues and jobs make spans, with OpenTelemetry."""
 
     @classmethod
     def of(cls, options: Any) -> Options:

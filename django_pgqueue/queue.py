@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from django_pgqueue import content, functions, retry, schedule
+from django_pgqueue import content, functions, retry, schedule, traces
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 from django_pgqueue.routers import database_of
@@ -72,35 +73,44 @@ class Queue:
         ``max_attempts``: tries that end in an error before the message fails; None: one.
         """
         at, delay_ms = schedule.split(run_after=run_after, dequeue_at=dequeue_at)
-        return functions.message_create(
-            connections[self.alias],
-            self._encode(content, "content"),
-            queue=self.name,
-            priority=_checked_priority(priority),
-            dequeue_at=at,
-            delay_ms=delay_ms,
-            channel=_checked_name("channel", channel),
-            headers=None if headers is None else self._encode(headers, "headers"),
-            max_attempts=_checked_max_attempts(max_attempts),
-        ).id
+        with self._sending() as sending:
+            said = sending.added_to(headers)
+            message_id = functions.message_create(
+                connections[self.alias],
+                self._encode(content, "content"),
+                queue=self.name,
+                priority=_checked_priority(priority),
+                dequeue_at=at,
+                delay_ms=delay_ms,
+                channel=_checked_name("channel", channel),
+                headers=None if said is None else self._encode(said, "headers"),
+                max_attempts=_checked_max_attempts(max_attempts),
+            ).id
+            sending.sent(message_id)
+        return message_id
 
     def send_many(self, contents: Iterable[Any], *, priority: int = 0, channel: str | None = None) -> list[int]:
         """Sends messages with one statement and answers their ids, in the order of ``contents``: all of them, or none
         where the channel is full (``ChannelFull``).
         """
-        common = {
+        common: dict[str, Any] = {
             "queue": self.name,
             "priority": _checked_priority(priority),
             "channel": _checked_name("channel", channel),
         }
-        # The contents are encoded once, and one by one, so that the size limit is that of each message.
-        tail = json.dumps(common, ensure_ascii=False)[1:]
-        items = [f'{{"content":{self._encode(item, f"contents[{n}]")},{tail}' for n, item in enumerate(contents)]
-        connection = connections[self.alias]
-        with transaction.atomic(using=self.alias) if channel is not None else nullcontext():
-            ids = functions.message_create_many(connection, f"[{','.join(items)}]")
-            if None in ids:
-                raise functions.refusal(connection, channel, f"contents[{ids.index(None)}]")
+        with self._sending() as sending:
+            headers = sending.added_to(None)
+            if headers is not None:
+                common["headers"] = headers
+            # The contents are encoded once, and one by one, so that the size limit is that of each message.
+            tail = json.dumps(common, ensure_ascii=False)[1:]
+            items = [f'{{"content":{self._encode(item, f"contents[{n}]")},{tail}' for n, item in enumerate(contents)]
+            connection = connections[self.alias]
+            with transaction.atomic(using=self.alias) if channel is not None else nullcontext():
+                ids = functions.message_create_many(connection, f"[{','.join(items)}]")
+                if None in ids:
+                    raise functions.refusal(connection, channel, f"contents[{ids.index(None)}]")
+            sending.sent(count=len(ids))
         return cast("list[int]", ids)
 
     def receive(self, *, lock_seconds: float = 60) -> ReceivedMessage | None:
@@ -112,9 +122,11 @@ class Queue:
         if type(limit) is not int or not 1 <= limit <= LARGEST_LIMIT:
             message = f"limit={limit!r} is not a whole number from 1 to {LARGEST_LIMIT:,}."
             raise InvalidMessage(message)
+        began_ns = time.time_ns()
         received = functions.message_dequeue(
             connections[self.alias], queues=[self.name], limit=limit, lock_ms=_checked_lock_ms(lock_seconds)
         )
+        traces.received(received, traced=traces.are_wanted(self.alias), queue=self.name, began_ns=began_ns)
         return [self.received(message) for message in received]
 
     def listen(self, *, slots: int = 1, lock_seconds: float = 60, notifications: bool | None = None) -> Listener:
@@ -136,6 +148,9 @@ class Queue:
 
     def received(self, message: functions.Received, *, listener: Pump | None = None) -> ReceivedMessage:
         return ReceivedMessage(received=message, consumed_from=self, listener=listener)
+
+    def _sending(self) -> traces.Sending:
+        return traces.sending(traced=traces.are_wanted(self.alias), queue=self.name)
 
     def _encode(self, value: Any, what: str) -> str:
         return content.encode(value, max_bytes=self.max_content_bytes, what=what)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DataError, connections, transaction
 
-from django_pgqueue import content as contents, functions, schedule
+from django_pgqueue import content as contents, functions, schedule, traces
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
 from django_pgqueue.functions import KnownBinding, Published, Route
@@ -18,6 +18,7 @@ from django_pgqueue.routing.patterns import checked_key, checked_name, checked_p
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Mapping
 
     from django_pgqueue.compat import AnyTask
 
@@ -56,18 +57,20 @@ class Exchange:
         statement, in the caller's transaction.  Answers what was enqueued; nothing matches: nothing.
         """
         at, delay_ms = schedule.split(run_after=run_after)
-        published = functions.message_publish(
-            self._connection,
-            self.name,
-            checked_key(routing_key),
-            contents.encode(content, max_bytes=self.max_content_bytes),
-            headers=self._encoded(headers),
-            priority=None if priority is None else _checked_priority(priority),
-            dequeue_at=at,
-            delay_ms=delay_ms,
-        )
-        if published is None:
-            raise UnknownExchange(self._is_unknown())
+        with traces.sending(traced=traces.are_wanted(self._database), queue=self.name) as sending:
+            published = functions.message_publish(
+                self._connection,
+                self.name,
+                checked_key(routing_key),
+                contents.encode(content, max_bytes=self.max_content_bytes),
+                headers=self._encoded(sending.added_to(headers)),
+                priority=None if priority is None else _checked_priority(priority),
+                dequeue_at=at,
+                delay_ms=delay_ms,
+            )
+            if published is None:
+                raise UnknownExchange(self._is_unknown())
+            sending.sent(count=len(published))
         return published
 
     def route(self, routing_key: str) -> list[Route]:
@@ -140,7 +143,7 @@ class Exchange:
         except DataError as error:
             raise InvalidPattern(str(error).partition("\nCONTEXT")[0]) from error
 
-    def _encoded(self, headers: dict[str, Any] | None) -> str | None:
+    def _encoded(self, headers: Mapping[str, Any] | None) -> str | None:
         if headers is None:
             return None
         for name in OURS:

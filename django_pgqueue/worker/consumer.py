@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 
-from django_pgqueue import functions, registry
+from django_pgqueue import functions, registry, traces
 from django_pgqueue.compat import task_backends
 from django_pgqueue.worker.clock import DatabaseClock
 from django_pgqueue.worker.floors import Floors
@@ -378,6 +378,8 @@ class Consumer:
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
         self.waker.close()
+        if self.backend.settings.traces:
+            traces.flush()
         logger.info("stopped worker=%s abandoned=%s", self.id, len(self.held))
         if self.recycled:
             return RECYCLED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
+    status: ClassVar[str] = "succeeded"
     result: str | None
     """What the task returned, as JSON; None stands for None."""
 
@@ -22,9 +23,12 @@ class Succeeded:
 class Committed:
     """Succeeded, and recorded in the transaction of the atomic task itself: there is nothing left to write."""
 
+    status: ClassVar[str] = "succeeded"
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:
+    status: ClassVar[str] = "retried"
     error: Error
     wait_seconds: float
     state: str | None = None
@@ -34,17 +38,20 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
+    status: ClassVar[str] = "deferred"
     wait_seconds: float
     state: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
+    status: ClassVar[str] = "failed"
     error: Error
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
+    status: ClassVar[str] = "cancelled"
     error: Error
 
 
@@ -53,6 +60,7 @@ class Abandoned:
     """An atomic task whose transaction went down with its connection, or whose lock was lost: nothing has happened, so
     it may run again at once."""
 
+    status: ClassVar[str] = "retried"
     error: Error
 
 

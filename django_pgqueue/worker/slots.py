@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_pgqueue import registry
+from django_pgqueue import registry, traces
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.worker.cleaning import leave_connections_clean
 from django_pgqueue.worker.coroutines import Coroutines
@@ -48,6 +48,7 @@ class Slots:
         self._aside: set[threading.Thread] = set()
         self._threads: list[threading.Thread] = []
         self._coroutines = Coroutines(self)
+        self._execution = execution_class(backend)
 
     def run(self, messages: Iterable[Received]) -> None:
         coroutines = []
@@ -90,7 +91,7 @@ class Slots:
         self._coroutines.cancel(ids)
 
     def execution(self, message: Received) -> Execution:
-        return Execution(message, backend=self.backend, clock=self.clock, reports=self.reports)
+        return self._execution(message, backend=self.backend, clock=self.clock, reports=self.reports)
 
     def ended(self, end: Ended) -> None:
         """Called by the slots."""
@@ -167,6 +168,15 @@ class Slots:
     def next_timeout(self) -> float:
         """When the next attempt's time is up, by the monotonic clock."""
         return min(list(self._timed.values()), default=float("inf"))
+
+
+def execution_class(backend: PgQueueBackend) -> type[Execution]:
+    """Chosen once: without traces an attempt costs what it did before there were any."""
+    if not backend.settings.traces or not traces.is_installed():
+        return Execution
+    from django_pgqueue.worker.traced import TracedExecution  # noqa: PLC0415 -- OpenTelemetry, when it is asked for
+
+    return TracedExecution
 
 
 def is_async(message: Received) -> bool:

@@ -17,6 +17,10 @@ class WorkerTestsConfig(AppConfig):
     def ready(self) -> None:
         if os.environ.get("PGQUEUE_TEST_SIGNALS") == "1":
             listen()
+        if "PGQUEUE_TEST_SPANS" in os.environ:
+            from tests.traces.exporter import export_to_file
+
+            export_to_file()
 
 
 def listen() -> None:

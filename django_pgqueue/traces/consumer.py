@@ -1,0 +1,96 @@
+"""The spans of those who receive and process messages."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, StatusCode
+
+from django_pgqueue import sensitivity
+from django_pgqueue.checks import ours
+from django_pgqueue.functions import Error
+from django_pgqueue.traces.conventions import attributes, creation_context, links, name, tracer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opentelemetry.trace import Span
+
+    from django_pgqueue.functions import Received
+    from django_pgqueue.queue import ReceivedMessage
+
+FLUSH_MS = 2_000
+"""A process that leaves does not wait longer for who collects its spans: its supervisor would kill it."""
+
+
+def started(message: Received) -> Span:
+    """The span of an attempt, a child of the enqueue's and linked to it: one trace from the request to the job."""
+    created = creation_context(message.headers)
+    return tracer().start_span(
+        name("process", queue=message.queue, task=message.task),
+        context=created,
+        kind=SpanKind.CONSUMER,
+        links=links([created]),
+        attributes=attributes(
+            "process",
+            "process",
+            queue=message.queue,
+            task=message.task,
+            **{
+                "messaging.message.id": str(message.id),
+                "messaging.client.id": message.worker,
+                "pgqueue.attempt": message.attempt,
+                "pgqueue.max_attempts": message.max_attempts,
+                "pgqueue.priority": message.priority,
+                "pgqueue.channel": message.channel,
+            },
+        ),
+    )
+
+
+def record_error(span: Span, error: Error, *, hidden: bool) -> None:
+    """``hidden``: an error may quote what is sensitive, so its class is all that is told."""
+    kind = error.error_class or "unknown"
+    span.set_attribute("error.type", kind)
+    span.set_status(StatusCode.ERROR, kind if hidden else f"{kind}: {error.message}")
+    said = {"exception.type": kind}
+    if not hidden:
+        said |= {"exception.message": error.message, "exception.stacktrace": error.traceback or ""}
+    span.add_event("exception", said)
+
+
+@contextmanager
+def processing(message: ReceivedMessage) -> Iterator[Span]:
+    span = started(message.received)
+    try:
+        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+            yield span
+    except BaseException as error:
+        database = message.consumed_from.alias
+        settings = [backend.settings for backend in ours().values() if backend.settings.database == database]
+        record_error(span, Error.of(error), hidden=any(sensitivity.hides_message(None, one) for one in settings))
+        raise
+    finally:
+        span.end()
+
+
+def received(messages: Sequence[Received], *, queue: str, began_ns: int) -> None:
+    said: dict[str, Any] = {"messaging.batch.message_count": len(messages)}
+    if len(messages) == 1:
+        said = {"messaging.message.id": str(messages[0].id), "pgqueue.attempt": messages[0].attempt}
+    tracer().start_span(
+        name("receive", queue=queue, task=None),
+        kind=SpanKind.CONSUMER,
+        links=links(creation_context(message.headers) for message in messages),
+        attributes=attributes("receive", "receive", queue=queue, task=None, **said),
+        start_time=began_ns,
+    ).end(time.time_ns())
+
+
+def flush() -> None:
+    force = getattr(trace.get_tracer_provider(), "force_flush", None)
+    if force is not None:
+        force(FLUSH_MS)

@@ -1,0 +1,59 @@
+"""An attempt with a span around it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opentelemetry import trace
+
+from django_pgqueue import sensitivity
+from django_pgqueue.traces import consumer
+from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.outcome import Abandoned, Deferred, Ended, Failed, Retry
+
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class TracedExecution(Execution):
+    """The span is current while the task runs: what is called and enqueued there belongs to it."""
+
+    __slots__ = ("span",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.span: Any = None
+
+    def run(self) -> Ended:
+        with self._current():
+            return self._told(super().run())
+
+    async def arun(self) -> Ended:
+        with self._current():
+            return self._told(await super().arun())
+
+    def timed_out(self) -> Ended:
+        """Its thread goes on, and may do so for ever: the span ends with the attempt."""
+        return self._told(super().timed_out())
+
+    def cancelled_before_it_began(self) -> Ended:
+        self.span = consumer.started(self.message)
+        return self._told(super().cancelled_before_it_began())
+
+    def broken(self, error: BaseException) -> Ended:
+        return self._told(super().broken(error))
+
+    def _current(self) -> Any:
+        self.span = consumer.started(self.message)
+        return trace.use_span(self.span, record_exception=False, set_status_on_exception=False)
+
+    def _told(self, end: Ended) -> Ended:
+        if self.span is not None and self.span.is_recording():  # and has not been ended by another thread
+            self.span.set_attribute("pgqueue.outcome", end.outcome.status)
+            if isinstance(end.outcome, (Retry, Deferred)):
+                self.span.set_attribute("pgqueue.again_in_seconds", end.outcome.wait_seconds)
+            if isinstance(end.outcome, (Retry, Failed, Abandoned)):
+                hidden = sensitivity.hides_message(self.message.task, self.backend.settings)
+                consumer.record_error(self.span, end.outcome.error, hidden=hidden)
+            self.span.end()
+        return end

@@ -1,0 +1,118 @@
+"""One trace, from the request of a browser to the job that a worker runs, and on to the jobs of that job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry.instrumentation.django import DjangoInstrumentor
+
+from tests.traces import tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django.test import Client
+    from pytest_django import Settings
+
+    Work = Callable[..., list[dict[str, Any]]]
+    Spans = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def instrumented(settings: Settings, spans: Spans) -> Iterator[None]:
+    """As a project has it that follows OpenTelemetry's documentation."""
+    settings.ROOT_URLCONF = "tests.traces.urls"
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE]
+    DjangoInstrumentor().instrument()
+    yield
+    DjangoInstrumentor().uninstrument()
+
+
+def test_the_job_belongs_to_the_trace_of_the_request(
+    client: Client, instrumented: None, spans: Spans, work: Work
+) -> None:
+    answer = client.get("/buy/")
+    # More processes than one: what is flushed was not kept by the supervisor.
+    jobs = {span["name"]: span for span in work("--processes", "2")}
+    here = {span["name"]: span for span in spans()}
+    request, enqueued = here["GET buy/"], here["enqueue tests.traces.tasks.order"]
+    job, charge = jobs["process tests.traces.tasks.order"], jobs["charge"]
+    again, last = jobs["enqueue tests.traces.tasks.look"], jobs["process tests.traces.tasks.look"]
+    chain = [request, enqueued, job, charge, again, last]
+    assert {span["trace"] for span in chain} == {request["trace"]}
+    assert [span["parent"] for span in chain[1:]] == [span["id"] for span in chain[:-1]]
+    assert job["links"] == [enqueued["id"]]
+    assert [span["kind"] for span in chain] == ["SERVER", "PRODUCER", "CONSUMER", "INTERNAL", "PRODUCER", "CONSUMER"]
+    assert enqueued["attributes"]["messaging.message.id"] == answer.content.decode()
+    assert (
+        job["attributes"].items()
+        >= {
+            "messaging.system": "pgqueue",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": "default",
+            "messaging.message.id": answer.content.decode(),
+            "pgqueue.task": "tests.traces.tasks.order",
+            "pgqueue.attempt": 1,
+            "pgqueue.outcome": "succeeded",
+        }.items()
+    )
+    assert "--" not in str(job["attributes"]["messaging.client.id"])
+
+
+@pytest.mark.parametrize("task", [tasks.order_on, tasks.order_atomically], ids=["async", "atomic"])
+def test_any_kind_of_task_continues_the_trace(task: Any, spans: Spans, work: Work, transactional_db: None) -> None:
+    task.enqueue(3)
+    jobs = {span["name"]: span for span in work()}
+    [enqueued] = spans()
+    job, charge = jobs[f"process {task.module_path}"], jobs["charge"]
+    again, last = jobs["enqueue tests.traces.tasks.look"], jobs["process tests.traces.tasks.look"]
+    chain = [enqueued, job, charge, again, last]
+    assert [span["parent"] for span in chain] == [None, *(span["id"] for span in chain[:-1])]
+    assert {span["trace"] for span in chain} == {enqueued["trace"]}
+
+
+def test_each_attempt_has_a_span_that_says_how_it_ended(spans: Spans, work: Work, transactional_db: None) -> None:
+    tasks.refuse.enqueue("bread")
+    tasks.come_back.enqueue()
+    jobs = work()
+    refused = [span for span in jobs if span["name"].endswith("refuse")]
+    assert [span["attributes"]["pgqueue.outcome"] for span in refused] == ["retried", "failed"]
+    assert [span["attributes"]["pgqueue.attempt"] for span in refused] == [1, 2]
+    assert {span["status"] for span in refused} == {"ERROR"}
+    assert {span["why"] for span in refused} == {"builtins.ValueError: no bread today"}
+    assert {span["trace"] for span in refused} == {spans()[0]["trace"]}
+    [event] = refused[0]["events"]
+    assert event["exception.type"] == refused[0]["attributes"]["error.type"] == "builtins.ValueError"
+    assert "raise ValueError(message)" in event["exception.stacktrace"]
+    back = [span for span in jobs if span["name"].endswith("come_back")]
+    assert [(span["attributes"]["pgqueue.outcome"], span["status"]) for span in back] == [
+        ("deferred", "UNSET"),
+        ("succeeded", "UNSET"),
+    ]
+
+
+def test_nothing_that_is_sensitive_is_in_a_span(spans: Spans, work: Work, transactional_db: None) -> None:
+    tasks.pay.enqueue("4711-4711")
+    tasks.refuse.enqueue("secret bread")
+    for jobs in (work(), spans()):
+        assert "4711" not in str(jobs)
+    tasks.refuse.enqueue("other bread")
+    jobs = [span for span in work(SENSITIVE=True) if span["attributes"].get("pgqueue.outcome") == "failed"]
+    assert [span["why"] for span in jobs] == [
+        "builtins.ValueError", "builtins.ValueError: no secret bread today", "builtins.ValueError",
+    ]  # fmt: skip
+    assert jobs[-1]["events"] == [{"name": "exception", "exception.type": "builtins.ValueError"}]
+
+
+def test_the_span_of_an_attempt_whose_time_is_up_ends_with_it(spans: Spans, work: Work, transactional_db: None) -> None:
+    tasks.oversleep.enqueue()
+    [job] = work("--grace-seconds", "0.1")
+    assert job["attributes"]["pgqueue.outcome"] == "failed"
+    assert job["attributes"]["error.type"] == "django_pgqueue.exceptions.TaskTimeout"
+
+
+def test_a_worker_that_was_not_asked_makes_no_spans(spans: Spans, work: Work, transactional_db: None) -> None:
+    tasks.look.enqueue()
+    assert work(TRACES=False) == []

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.http import HttpResponse
+from django.urls import path
+
+from tests.traces.tasks import order
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+
+def buy(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(order.enqueue(5).id)
+
+
+urlpatterns = [path("buy/", buy)]
