@@ -1,1 +1,1 @@
-"""How fast the queue is, beside a raw SQL loop measured in the same run: ``python3 tests/bench``."""
+"""How fast the queue is, beside limits and peers that are measured in the same run: ``python3 tests/bench``."""

@@ -3,89 +3,173 @@
 from __future__ import annotations
 
 import json
-import platform
 import statistics
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-import django
-import psycopg
 from rich.table import Table
 
+from tests.bench.meter import Costs
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from rich.console import Console
+
+COST_NAMES = {
+    "worker_us": "worker CPU, µs",
+    "server_us": "PostgreSQL CPU, µs",
+    "wal_bytes": "WAL, bytes",
+    "commits": "commits",
+    "dead_rows": "dead rows",
+}
 
 
 @dataclass(slots=True)
 class Figure:
+    """``limit`` names the figure of the same workload that bounds this one."""
+
+    workload: str
     name: str
     unit: str
     limit: str | None = None
-    """The figure that bounds this one: the same work by a raw SQL loop."""
     values: list[float] = field(default_factory=list)
+    costs: list[Costs] = field(default_factory=list)
 
     @property
     def median(self) -> float:
         return statistics.median(self.values)
 
+    def cost(self, name: str) -> float | None:
+        known = [value for costs in self.costs if (value := getattr(costs, name)) is not None]
+        return statistics.median(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Something over time, for a plot."""
+
+    workload: str
+    name: str
+    x: str
+    y: str
+    points: list[tuple[float, float]]
+
 
 class Figures:
     def __init__(self) -> None:
-        self._figures: dict[str, Figure] = {}
+        self._figures: dict[tuple[str, str], Figure] = {}
+        self.series: list[Series] = []
+        self.notes: list[str] = []
 
-    def add(self, name: str, value: float, unit: str, *, limit: str | None = None) -> None:
-        self._figures.setdefault(name, Figure(name, unit, limit)).values.append(value)
+    def add(
+        self,
+        workload: str,
+        name: str,
+        value: float,
+        unit: str,
+        *,
+        limit: str | None = None,
+        costs: Costs | None = None,
+    ) -> None:
+        figure = self._figures.setdefault((workload, name), Figure(workload, name, unit, limit))
+        figure.values.append(value)
+        if costs is not None:
+            figure.costs.append(costs)
+
+    def note(self, text: str) -> None:
+        """Said once, under the table: why a peer is missing, how a figure is to be read."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def share(self, figure: Figure) -> float | None:
+        """Of its limit: run by run, because a shared machine changes from minute to minute."""
+        limit = self._figures.get((figure.workload, figure.limit or ""))
+        if limit is None:
+            return None
+        pairs = list(zip(figure.values, limit.values, strict=False))
+        return statistics.median(value / bound for value, bound in pairs if bound) if pairs else None
 
     def show(self, console: Console, about: dict[str, Any]) -> None:
         console.print(" · ".join(f"{key} {value}" for key, value in about.items()))
-        table = Table(show_edge=False)
-        for column, justify in (("what", "left"), ("median", "right"), ("min", "right"), ("max", "right")):
-            table.add_column(column, justify=justify)  # type: ignore[arg-type]
-        table.add_column("unit")
-        table.add_column("of the limit", justify="right")
+        console.print(self.table())
+        if any(figure.costs for figure in self._figures.values()):
+            console.print(self.costs_table())
+        for note in self.notes:
+            console.print(f"* {note}", markup=False)
+
+    def table(self) -> Table:
+        table = table_of("what", "median", "min", "max", "unit", "of the limit")
+        workload = ""
         for figure in self._figures.values():
-            limit = self._figures.get(figure.limit or "")
-            share = "" if limit is None else f"{figure.median / limit.median:.0%}"
-            numbers = [f"{number:,.{decimals(number)}f}" for number in numbers_of(figure)]
-            table.add_row(figure.name, *numbers, figure.unit, share)
-        console.print(table)
+            if figure.workload != workload:
+                table.add_section()
+                workload = figure.workload
+            share = self.share(figure)
+            numbers = [spelled(number) for number in numbers_of(figure)]
+            told = "" if share is None else f"{share:.0%}"
+            table.add_row(f"{figure.workload}: {figure.name}", *numbers, figure.unit, told)
+        return table
+
+    def costs_table(self) -> Table:
+        table = table_of("for each job (medians)", *COST_NAMES.values())
+        for figure in self._figures.values():
+            if figure.costs:
+                costs = [figure.cost(name) for name in COST_NAMES]
+                table.add_row(f"{figure.workload}: {figure.name}", *["n/a" if c is None else spelled(c) for c in costs])
+        return table
+
+    def as_json(self, about: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "about": about,
+            "figures": [as_json(figure, self.share(figure)) for figure in self._figures.values()],
+            "series": [asdict(series) for series in self.series],
+            "notes": self.notes,
+        }
 
     def write(self, path: Path, about: dict[str, Any]) -> None:
-        figures = [
-            {"name": f.name, "unit": f.unit, "limit": f.limit, "median": f.median, "values": f.values}
-            for f in self._figures.values()
-        ]
-        path.write_text(json.dumps({"about": about, "figures": figures}, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(self.as_json(about), indent=2) + "\n", encoding="utf-8")
+
+
+def as_json(figure: Figure, share: float | None) -> dict[str, Any]:
+    median, least, most = numbers_of(figure)
+    costs = {cost.name: figure.cost(cost.name) for cost in fields(Costs)} if figure.costs else None
+    return {
+        "workload": figure.workload,
+        "name": figure.name,
+        "unit": figure.unit,
+        "median": median,
+        "min": least,
+        "max": most,
+        "values": figure.values,
+        "limit": figure.limit,
+        "of_the_limit": share,
+        "costs_per_job": costs,
+    }
+
+
+def table_of(first: str, *others: str) -> Table:
+    table = Table(show_edge=False)
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="left" if name == "unit" else "right")
+    return table
 
 
 def numbers_of(figure: Figure) -> tuple[float, float, float]:
     return figure.median, min(figure.values), max(figure.values)
 
 
-def decimals(number: float) -> int:
-    return 0 if number >= 100 else 2
+def spelled(number: float) -> str:
+    return f"{number:,.{0 if abs(number) >= 100 else 1 if abs(number) >= 10 else 2}f}"
 
 
-def about(connection: psycopg.Connection[Any]) -> dict[str, Any]:
-    """The machine, the versions and the settings that the figures belong to."""
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of the values does not exceed.
 
-    def setting(name: str) -> str:
-        row = connection.execute("select current_setting(%s)", (name,)).fetchone()
-        return str(row[0]) if row else ""
-
-    return {
-        "PostgreSQL": setting("server_version").split()[0],
-        "Python": platform.python_version(),
-        "Django": django.__version__,
-        "psycopg": psycopg.__version__,
-        "cores": cores(),
-        "load": f"{Path('/proc/loadavg').read_text().split()[0] if Path('/proc/loadavg').exists() else '?'}",
-        **{name: setting(name) for name in ("fsync", "synchronous_commit", "shared_buffers")},
-    }
-
-
-def cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    >>> percentile([4, 1, 3, 2], 0.5), percentile([4, 1, 3, 2], 0.99)
+    (2, 4)
+    """
+    ordered = sorted(values)
+    return ordered[max(0, min(len(ordered) - 1, -int(-share * len(ordered) // 1) - 1))]

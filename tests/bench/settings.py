@@ -12,7 +12,12 @@ INSTALLED_APPS = ["django_pgqueue", "tests.bench"]
 if django.VERSION < (6, 0):
     INSTALLED_APPS.append("django_tasks")
 
-SERVER_SETTINGS = {"shared_buffers": "256MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}
+SERVER_SETTINGS = {
+    "shared_buffers": "512MB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "15min",
+    "max_connections": "300",
+}
 
 
 def database() -> Any:

@@ -1,15 +1,42 @@
-"""The job that is measured: none."""
+"""The jobs that are measured: they note that they ran, and do next to nothing."""
 
 from __future__ import annotations
 
+import time
+
+from django.db import connection
+
 from django_pgqueue.tasks import task
+from tests.bench.tally import tally
+
+TALLY = tally()
 
 
 @task
-def noop(number: int = 0) -> None:
+def noop(number: int = -1) -> None:
     """Takes what a small job takes and does nothing with it."""
+    TALLY.ran(number)
 
 
 @task
-async def async_noop(number: int = 0) -> None:
+async def async_noop(number: int = -1) -> None:
     """The same, on the event loop."""
+    TALLY.ran(number)
+
+
+@task
+def nap(number: int = -1, seconds: float = 0.02) -> None:
+    """Waits, as for another service."""
+    TALLY.ran(number)
+    time.sleep(seconds)
+
+
+WRITE = "insert into bench_row (number) values (%s)"
+
+
+@task(atomic=True)
+def atomic_row(number: int = -1) -> None:
+    """Writes one row in the transaction that ends the job."""
+    TALLY.ran(number)
+    with connection.cursor() as cursor:
+        cursor.execute(WRITE, (number,))

@@ -1,0 +1,95 @@
+"""How quickly messages come in."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from django_pgqueue import bulk, functions
+from tests.bench import clients, database, tasks, workers
+from tests.bench.meter import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.bench.bench import Bench
+
+COPY = "copy pgqueue_message (content, queue, task, priority, dequeue_at, max_attempts, created_at) from stdin"
+
+
+def one_by_one(bench: Bench) -> None:
+    """One commit each: by a plain INSERT, by the SQL function, and by task.enqueue()."""
+    sizes = bench.sizes
+    for count in sizes.clients:
+        plain = f"plain INSERT, {count} clients"
+        alone = f"SQL function, {count} clients"
+        database.empty()
+        bench.rate(plain, clients.rate(database.url(), clients.INSERT, count, sizes.enqueue_seconds))
+        for sleepers in sizes.sleepers:
+            rate = with_sleepers(sleepers, count, sizes.enqueue_seconds)
+            name = f"{alone}, {sleepers} workers asleep" if sleepers else alone
+            bench.rate(name, rate, limit=alone if sleepers else plain)
+    database.empty()
+    with database.connect() as connection:
+        meter, begun, number = Meter(connection), time.perf_counter(), 0
+        while time.perf_counter() - begun < sizes.enqueue_seconds:
+            tasks.noop.enqueue(number)
+            number += 1
+        rate = number / (time.perf_counter() - begun)
+        bench.rate(
+            "task.enqueue(), 1 client",
+            rate,
+            limit=f"plain INSERT, {sizes.clients[0]} clients",
+            costs=meter.costs(number),
+        )
+
+
+def with_sleepers(sleepers: int, count: int, seconds: float) -> float:
+    """The workers are real: woken, they run what comes, on the same machine."""
+    database.empty()
+    with ExitStack() as stack:
+        if sleepers:
+            stack.enter_context(workers.tallied())
+            stack.enter_context(workers.workers(processes=sleepers, threads=1))
+            asleep = "select count(*) from pgqueue_worker where asleep_until is not null"
+            workers.wait_for(lambda: database.value(asleep) >= sleepers, "the workers to sleep")
+        return clients.rate(database.url(), clients.CREATE, count, seconds)
+
+
+def in_bulk(bench: Bench) -> None:
+    """Beside COPY of the same rows, which is the limit of any way in."""
+    count = bench.sizes.bulk
+    timed(bench, "COPY", count, copy)
+    timed(bench, "one SQL statement", count, one_statement, limit="COPY")
+    timed(bench, "enqueue_many()", count, lambda count: bulk.enqueue_many(tasks.noop, range(count)), limit="COPY")
+    timed(bench, "enqueue_many(), each with a Call", count, many_calls, limit="COPY")
+
+
+def timed(bench: Bench, name: str, count: int, work: Callable[[int], object], limit: str | None = None) -> None:
+    database.empty()
+    database.checkpoint()
+    with database.connect() as connection:
+        meter, begun = Meter(connection), time.perf_counter()
+        work(count)
+        rate = count / (time.perf_counter() - begun)
+        bench.rate(name, rate, limit=limit, costs=meter.costs(count))
+
+
+def copy(count: int) -> None:
+    with database.connect() as raw, raw.cursor().copy(COPY) as copying:
+        for number in range(count):
+            content = f'{{"args":[{number}],"kwargs":{{}}}}'
+            copying.write_row((content, "default", "tests.bench.tasks.noop", 0, 0, None, "now"))
+
+
+def one_statement(count: int) -> None:
+    contents = ",".join([f'{{"args":[{number}],"kwargs":{{}}}}' for number in range(count)])
+    with database.connect() as raw:
+        functions.message_create_alike(
+            raw, f"[{contents}]", queue="default", task="tests.bench.tasks.noop", max_attempts=None
+        )
+
+
+def many_calls(count: int) -> None:
+    bulk.enqueue_many(tasks.noop, (bulk.Call((number,), priority=number % 3) for number in range(count)))

@@ -1,0 +1,79 @@
+"""Messages come and go at the same time, at 70 % of what this machine can do, and how long they wait."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from django_pgqueue import bulk
+from tests.bench import database, tasks, workers
+from tests.bench.figures import Series, percentile
+from tests.bench.pickup import add
+
+if TYPE_CHECKING:
+    from tests.bench.bench import Bench
+    from tests.bench.tally import Tally
+
+SHARE = 0.7
+CHUNK_SECONDS = 0.05
+CALIBRATION_SECONDS = 4.0
+
+
+def steady(bench: Bench) -> None:
+    capacity = calibrated()
+    bench.rate("capacity, enqueueing included", capacity)
+    chunk = max(1, int(capacity * SHARE * CHUNK_SECONDS))
+    chunks = int(bench.sizes.seconds / CHUNK_SECONDS)
+    database.empty()
+    with workers.tallied(marks=chunk * chunks) as tally, workers.workers():
+        begun = time.monotonic_ns()
+        committed = enqueue_steadily(chunk, chunks)
+        late = (time.monotonic_ns() - begun) / 1e9 - chunks * CHUNK_SECONDS
+        workers.wait_for(lambda: tally.count >= chunk * chunks, "the last jobs")
+        waits = waits_of(tally, committed, chunk)
+    rate = chunk * chunks / (bench.sizes.seconds + max(0.0, late))
+    bench.rate("enqueued and run", rate, limit="capacity, enqueueing included")
+    add(bench, "wait", waits)
+    if bench.first:
+        bench.figures.series += over_time(bench.workload, waits, per_second=int(chunk / CHUNK_SECONDS))
+
+
+def calibrated() -> float:
+    """How many a worker ends in a second while somebody enqueues more than it can do."""
+    database.empty()
+    database.fill(2000, tasks.noop)
+    with workers.tallied() as tally, workers.workers():
+        workers.wait_for(lambda: tally.count > 0, "the first job")
+        number, begun, ended = 0, time.monotonic(), tally.count
+        while time.monotonic() - begun < CALIBRATION_SECONDS:
+            if number - tally.count < 4000:
+                bulk.enqueue_many(tasks.noop, [-1] * 1000)
+                number += 1000
+            else:
+                time.sleep(0.002)
+        return (tally.count - ended) / (time.monotonic() - begun)
+
+
+def enqueue_steadily(chunk: int, chunks: int) -> list[int]:
+    """When each chunk was committed."""
+    begun, committed = time.monotonic(), []
+    for number in range(chunks):
+        time.sleep(max(0.0, begun + number * CHUNK_SECONDS - time.monotonic()))
+        bulk.enqueue_many(tasks.noop, range(number * chunk, (number + 1) * chunk))
+        committed.append(time.monotonic_ns())
+    return committed
+
+
+def waits_of(tally: Tally, committed: list[int], chunk: int) -> list[float]:
+    """In milliseconds, in the order of the enqueues."""
+    return [(began - committed[number // chunk]) / 1e6 for number, began in enumerate(tally.marks())]
+
+
+def over_time(workload: str, waits: list[float], per_second: int) -> list[Series]:
+    seconds = [waits[at : at + per_second] for at in range(0, len(waits), per_second)]
+    return [
+        Series(
+            workload, f"wait, {name}", "second", "ms", [(n, percentile(part, share)) for n, part in enumerate(seconds)]
+        )
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+    ]

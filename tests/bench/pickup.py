@@ -1,0 +1,61 @@
+"""How soon an idle worker begins a job, and what its idling costs."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from tests.bench import database, tasks, workers
+from tests.bench.figures import percentile
+from tests.bench.meter import Meter
+
+if TYPE_CHECKING:
+    from tests.bench.bench import Bench
+
+SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+
+
+def latency(bench: Bench) -> None:
+    """By one clock: from the return of enqueue(), when the job is committed, to the first line of the task."""
+    timed(bench, "a job every 20 ms", bench.sizes.pick_ups, 0.02)
+    timed(bench, "a job every 1.5 s, the worker sleeps", bench.sizes.sleeping_pick_ups, 1.5)
+
+
+def timed(bench: Bench, name: str, count: int, gap_seconds: float) -> None:
+    database.empty()
+    with workers.tallied(marks=count) as tally, workers.workers():
+        asked, committed = [], []
+        for number in range(count):
+            time.sleep(gap_seconds * random.uniform(0.5, 1.5))
+            asked.append(time.monotonic_ns())
+            tasks.noop.enqueue(number)
+            committed.append(time.monotonic_ns())
+        workers.wait_for(lambda: tally.count >= count, "the last jobs")
+        began = tally.marks()
+    add(bench, name, [(b - c) / 1e6 for b, c in zip(began, committed, strict=True)])
+    whole = [(b - a) / 1e6 for b, a in zip(began, asked, strict=True)]
+    bench.add(f"{name}, with the enqueue itself: p50", percentile(whole, 0.5), "ms")
+
+
+def add(bench: Bench, name: str, milliseconds: list[float]) -> None:
+    for word, share in SHARES.items():
+        bench.add(f"{name}: {word}", percentile(milliseconds, share), "ms")
+
+
+def idle(bench: Bench) -> None:
+    """Transactions of a worker that has nothing to do."""
+    database.empty()
+    with workers.workers() as process:
+        asleep = "select count(*) from pgqueue_worker where asleep_until is not null"
+        workers.wait_for(lambda: database.value(asleep) >= 1, "the worker to sleep")
+        time.sleep(2)  # until the server has counted what it took to get here
+        with database.connect() as connection:
+            meter = Meter(connection, process.pid)
+            time.sleep(bench.sizes.seconds)
+            costs = meter.costs(1)
+    bench.add("one process: transactions", costs.commits / bench.sizes.seconds, "/s")
+    bench.add("one process: WAL", costs.wal_bytes / bench.sizes.seconds, "bytes/s")
+    for name, used in (("worker CPU", costs.worker_us), ("PostgreSQL CPU", costs.server_us)):
+        if used is not None:
+            bench.add(f"one process: {name}", used / 1e3 / bench.sizes.seconds, "ms/s")

@@ -1,0 +1,82 @@
+"""The command runs with small sizes, and says what is wrong with its arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from django.conf import settings
+from psycopg.sql import SQL, Identifier
+
+from tests.bench import command
+from tests.bench.sizes import FULL, HELP, Sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SMALL = "--runs 1 --jobs 40 --held 40 --segment 20 --processes 1 --bulk 50"
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    """A database of its own on the server of the tests: its URL."""
+    server = settings.DATABASES["default"]
+    name = f"{os.environ.get('PGQUEUE_TEST_DATABASE', 'test_pgqueue')}_bench"
+    address = {key: server[key.upper()] for key in ("user", "password", "host", "port") if server.get(key.upper())}
+    with psycopg.connect(dbname="postgres", autocommit=True, **address) as connection:
+        connection.execute(SQL("drop database if exists {} with (force)").format(Identifier(name)))
+        connection.execute(SQL("create database {}").format(Identifier(name)))
+        yield "postgresql://{user}:{password}@{host}:{port}/{name}".format(**address, name=name)
+        connection.execute(SQL("drop database {} with (force)").format(Identifier(name)))
+
+
+def test_a_small_run_measures_what_was_chosen(database: str, tmp_path: Path) -> None:
+    chosen = ["drain", "bulk", "snapshot"]
+    words = (
+        f"from tests.bench import command; command.main({[*SMALL.split(), '--only', *chosen]!r} + ['--json', 'f.json'])"
+    )
+    environment = {
+        **os.environ,
+        "DATABASE_URL": database,
+        "PYTHONPATH": os.pathsep.join([str(path) for path in sys.path]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    written = json.loads((tmp_path / "f.json").read_text())
+    figures = {f"{figure['workload']}: {figure['name']}": figure for figure in written["figures"]}
+    assert {figure["workload"] for figure in figures.values()} == {*chosen}
+    assert all(figure["median"] > 0 for name, figure in figures.items() if figure["unit"] == "/s"), figures
+    assert figures["drain: no-op tasks, 1 x 4"]["costs_per_job"]["wal_bytes"] > 100
+    assert figures["drain: no-op tasks, 1 x 4"]["costs_per_job"]["dead_rows"] == pytest.approx(2, abs=0.5)
+    assert figures["snapshot: jobs 20 to 40"]["of_the_limit"] > 0
+    assert written["about"]["jobs"] == 40
+    assert "drain: no-op tasks, 1 x 4" in done.stdout
+
+
+def test_a_workload_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--only", "nonsense"])
+    assert "invalid choice: 'nonsense'" in capsys.readouterr().err
+
+
+def test_each_workload_that_is_offered_is_there() -> None:
+    assert list(command.workloads()) == list(command.WORKLOADS)
+
+
+def test_a_size_that_is_given_goes_before_that_of_full() -> None:
+    options = command.parser().parse_args(["--full", "--ahead", "5", "--clients", "1", "2"])
+    chosen = Sizes.chosen(options)
+    assert (chosen.ahead, chosen.clients, chosen.history) == (5, (1, 2), FULL.history)
+    assert Sizes.chosen(command.parser().parse_args([])) == Sizes()
+
+
+def test_every_size_says_what_it_is() -> None:
+    assert list(HELP) == list(Sizes().said())
