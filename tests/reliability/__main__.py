@@ -1,0 +1,84 @@
+"""Let it storm: python3 tests/reliability [--seed 1] [--jobs 200000] [--faults 500] [--sabotage fence] [--json file]"""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[0] = str(ROOT)
+
+from example_project import bootstrap  # noqa: E402
+
+
+def main() -> int:
+    bootstrap.enter("demo")
+    return run(sys.argv[1:])
+
+
+def run(arguments: "list[str]") -> int:
+    """In an environment that has what is needed."""
+    parser = argparse.ArgumentParser(prog="python3 tests/reliability", description="Lets it storm, and checks.")
+    parser.add_argument("--seed", type=int, default=1, help="stands for what is enqueued, and which faults are done")
+    parser.add_argument("--jobs", type=int, default=200_000, help="so many are enqueued, at least")
+    parser.add_argument("--faults", type=int, default=500)
+    parser.add_argument("--short", action="store_true", help="without the kinds of faults that take long")
+    parser.add_argument(
+        "--sabotage", choices=("fence", "second-look", "retry-floor"), default="", help="break a promise on purpose"
+    )
+    parser.add_argument("--json", type=Path, help="write the report to this file, too")
+    parser.add_argument("--keep", type=Path, help="keep the log in this folder")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="pgqueue-storm-", ignore_cleanup_errors=True) as name:
+        return storm(options, options.keep or Path(name))
+
+
+def storm(options: argparse.Namespace, folder: Path) -> int:
+    """0: all held."""
+    import django
+
+    # Also who is asked to leave takes its server, its workers and its disks away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder.mkdir(exist_ok=True)
+    os.environ["STORM_FOLDER"] = str(folder)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.reliability.settings"
+    django.setup()
+    from tests.reliability import report
+    from tests.reliability.storm import Storm
+
+    raging = Storm(
+        folder,
+        seed=options.seed,
+        jobs=options.jobs,
+        faults=options.faults,
+        short=options.short,
+        sabotaged=options.sabotage,
+        say=Progress(),
+    )
+    log, facts = raging.run()
+    whole: dict[str, Any] = report.report(log, facts)
+    report.show(whole)
+    if options.json:
+        report.write(options.json, whole)
+    return 1 if whole["violations"] or whole["broken faults"] else 0
+
+
+class Progress:
+    """Says the same thing once, and not too often."""
+
+    def __init__(self) -> None:
+        self.last, self.every = 0.0, 0.5 if sys.stdout.isatty() else 15.0
+
+    def __call__(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self.last > self.every:
+            self.last = now
+            print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

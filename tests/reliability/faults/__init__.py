@@ -1,0 +1,24 @@
+"""The faults, one noun a file.  Importing this package makes them known."""
+
+from tests.reliability.faults import (
+    administrators,
+    backends,
+    clocks,
+    disks,
+    handlers,
+    limits,
+    locks,
+    networks,
+    partitions,
+    poison,
+    servers,
+    signals,
+    snapshots,
+    stages,
+)
+from tests.reliability.faults.fault import FAULTS, Fault, Skipped
+
+__all__ = [
+    "FAULTS", "Fault", "Skipped", "administrators", "backends", "clocks", "disks", "handlers", "limits", "locks",
+    "networks", "partitions", "poison", "servers", "signals", "snapshots", "stages",
+]  # fmt: skip

@@ -1,0 +1,71 @@
+"""What is sent to whole workers: killed, stopped and continued, asked to leave once and twice."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.reliability.faults.fault import fault
+from tests.reliability.workers import LOCK_SECONDS
+
+if TYPE_CHECKING:
+    import random
+
+    from tests.reliability.storm import Storm
+
+
+@fault("kill a whole worker", "processes", weight=2)
+def kill_whole(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    worker = chooser.choice(storm.workers.main)
+    worker.kill()
+    return {"worker": worker.name}
+
+
+@fault("kill a worker process", "processes", weight=2)
+def kill_process(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    worker = chooser.choice(storm.workers.main)
+    for pid in worker.processes[:1]:
+        worker.send(signal.SIGKILL, pid)
+    return {"worker": worker.name}
+
+
+@fault("kill a supervisor", "processes")
+def kill_supervisor(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    """Its processes notice, and leave."""
+    worker = chooser.choice(storm.workers.main)
+    with worker.guard:  # nobody takes the rest away before it had its time
+        worker.send(signal.SIGKILL)
+        deadline = time.monotonic() + 1.5
+        while worker.processes and time.monotonic() < deadline:
+            time.sleep(0.05)
+    return {"worker": worker.name}
+
+
+@fault("stand still beyond the lock", "processes", weight=2)
+def stand_still(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    """SIGSTOP, until others have taken over what it holds; then it goes on as if nothing had been."""
+    worker = chooser.choice(storm.workers.main)
+    processes = worker.processes
+    for pid in processes:
+        worker.send(signal.SIGSTOP, pid)
+    time.sleep(LOCK_SECONDS + 0.5)
+    for pid in processes:
+        worker.send(signal.SIGCONT, pid)
+    return {"worker": worker.name}
+
+
+@fault("SIGTERM", "processes")
+def terminate(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    worker = chooser.choice(storm.workers.main)
+    facts = worker.stop()
+    storm.stops.append(facts)
+    return facts
+
+
+@fault("SIGTERM twice", "processes")
+def terminate_twice(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    worker = chooser.choice(storm.workers.main)
+    facts = worker.stop(signals=2)
+    storm.stops.append(facts)
+    return facts

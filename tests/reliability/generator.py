@@ -1,0 +1,167 @@
+"""Enqueues, in threads that behave as an application would: transactions that commit, roll back, or break."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.db import DatabaseError, InterfaceError, connection, transaction
+
+from django_pgqueue.bulk import enqueue_many
+from django_pgqueue.exceptions import ChannelFull
+from tests.reliability import tasks
+
+if TYPE_CHECKING:
+    from tests.reliability.pace import Pace
+
+ISOLATIONS = ("read committed", "read committed", "repeatable read", "serializable")
+THREADS = len(ISOLATIONS)
+CHANNELS: dict[str, int | None] = {"c0": 1, "c1": 2, "c2": 3, "c3": 8, "c4": None, "c5": None, "c6": None, "c7": None}
+KINDS = {
+    "glance": 30, "glance_on": 15, "note": 8, "pay": 26, "pay_late": 2, "flaky": 3, "fragile": 2, "patient": 2,
+    "pay_slowly": 0.5, "take": 0.7, "take_on": 0.5, "alone": 4, "alone_until_it_starts": 4,
+}  # fmt: skip
+
+
+BULK = 60
+QUEUES = ("default", "default", "mail", "report")
+
+
+class RolledBack(Exception):
+    """The application changed its mind."""
+
+
+class Generator:
+    """Knows what it was told had been committed; what was committed, only the database knows."""
+
+    def __init__(self, seed: int, jobs: int, pace: Pace) -> None:
+        self.seed = seed
+        self.jobs = jobs
+        self.pace = pace
+        self.acknowledged: set[int] = set()
+        self.rolled_back: set[int] = set()
+        self.unknown: set[int] = set()
+        self.errors: dict[str, int] = {}
+        self.over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=[number], name=f"generator-{number}", daemon=True)
+            for number in range(THREADS)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def running(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
+    def _run(self, number: int) -> None:
+        chooser = random.Random(f"{self.seed} generator {number}")
+        token = number * 10_000_000
+        while not self.over.is_set() and not self.pace.enough(self.jobs):
+            if not self.pace.may_enqueue():
+                time.sleep(0.02)
+                continue
+            count = chooser.choice((1, 1, 2, 5, 10, BULK))
+            tokens = list(range(token + 1, token + 1 + count))
+            token += count
+            self._transact(chooser, tokens, ISOLATIONS[number])
+        connection.close()
+
+    def _transact(self, chooser: random.Random, tokens: list[int], isolation: str) -> None:
+        kept: set[int] = set()
+        try:
+            self._in_transaction(chooser, tokens, isolation, kept)
+        except RolledBack:
+            self.rolled_back |= kept
+        except (DatabaseError, InterfaceError, psycopg.Error) as error:
+            name = type(error.__cause__ or error).__name__
+            self.errors[name] = self.errors.get(name, 0) + 1
+            self.unknown |= kept
+            self._start_over()
+        else:
+            self.acknowledged |= kept
+            self.pace.enqueued(len(kept))
+
+    def _in_transaction(self, chooser: random.Random, tokens: list[int], isolation: str, kept: set[int]) -> None:
+        changes_its_mind = chooser.random() < 0.08
+        dawdles = chooser.random() < 0.01
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(f"set transaction isolation level {isolation}")
+            if len(tokens) >= BULK:
+                kept |= set(tokens)
+                self._enqueue_many(chooser, tokens)
+                tokens = []
+            for token in tokens:
+                if chooser.random() < 0.05:
+                    self._in_vain(chooser, token)
+                else:
+                    kept.add(token)
+                    self._enqueue(chooser, token)
+            if dawdles:
+                time.sleep(chooser.uniform(0.1, 2.0))  # it commits late: below the floor of those who went on
+            if changes_its_mind:
+                raise RolledBack
+
+    def _enqueue_many(self, chooser: random.Random, tokens: list[int]) -> None:
+        """In bulk, which tells no ids: the rows are there to be asked for."""
+        task, queue = chooser.choice((tasks.glance, tasks.glance, tasks.glance_on, tasks.pay)), chooser.choice(QUEUES)
+        enqueue_many(task.using(queue_name=queue), tokens)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "insert into storm_enqueued (token, message_id) select token, message_id from storm_change "
+                "where op = 'I' and xid = pg_current_xact_id()::text::bigint and token between %s and %s",
+                [tokens[0], tokens[-1]],
+            )
+            if cursor.rowcount != len(tokens):
+                message = f"{cursor.rowcount} of {len(tokens)} messages were enqueued in bulk"
+                raise RuntimeError(message)
+
+    def _in_vain(self, chooser: random.Random, token: int) -> None:
+        """In a savepoint that is rolled back: this one must never run."""
+        self.rolled_back.add(token)
+        with transaction.atomic():
+            self._enqueue(chooser, token)
+            transaction.set_rollback(True)
+
+    def _enqueue(self, chooser: random.Random, token: int) -> None:
+        [kind] = chooser.choices(list(KINDS), list(KINDS.values()))
+        arguments: list[Any] = [token]
+        if kind in ("pay_slowly", "take", "take_on"):
+            arguments.append(chooser.choice((0.02, 0.1, 0.3, 0.3, 3.0)))
+        if kind.startswith("alone"):
+            arguments.append(f"key {chooser.randrange(12)}")
+        options: dict[str, Any] = {"queue_name": chooser.choice(QUEUES)}
+        if chooser.random() < 0.2:
+            options["priority"] = chooser.randint(-2, 2)
+        if chooser.random() < 0.25 and not kind.startswith("alone"):
+            options["channel"] = chooser.choice(list(CHANNELS))
+        if chooser.random() < 0.1:
+            options["run_after"] = seconds(chooser.uniform(0.05, 3))
+        try:
+            result = getattr(tasks, kind).using(**options).enqueue(*arguments)
+        except ChannelFull:
+            return
+        tasks.remember(token, result.id)
+
+    def _start_over(self) -> None:
+        try:
+            connection.close()
+        except (DatabaseError, InterfaceError):
+            connection.connection = None
+        time.sleep(0.1)
+
+
+def seconds(number: float) -> Any:
+    import datetime as dt
+
+    return dt.timedelta(seconds=number)

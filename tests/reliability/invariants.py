@@ -1,0 +1,290 @@
+"""What must hold of a log, each by itself.  A function answers its violations, as sentences."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tests.reliability.tasks import ATOMIC, BACKOFF_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.reliability.log import Change, Log
+
+    Invariant = Callable[[Log], Iterator[str]]
+
+INVARIANTS: list[Invariant] = []
+ATTEMPTS_WITHOUT_A_NUMBER = 5
+LATE_LOOK_SECONDS, MOST_LATE_LOOKS = 0.6, 0.25
+"""A sleeper that does not look once more polls after 0.8 to 1.2 seconds.  A few looks may be late on a busy machine."""
+DUE_MS = 5.0
+MOST_DEAD_ROWS = 5000
+"""What autovacuum leaves (2000 and two per cent), and what came since it last looked."""
+RESTART_SECONDS = 5.0
+
+
+def invariant(function: Invariant) -> Invariant:
+    INVARIANTS.append(function)
+    return function
+
+
+@invariant
+def no_committed_enqueue_is_lost(log: Log) -> Iterator[str]:
+    inserted = {change.message_id for change in log.changes if change.op == "I"}
+    ended = {end.message_id for end in log.ends if end.final}
+    committed = {token for token, _ in log.enqueued}
+    for token in sorted(log.acknowledged - committed):
+        yield f"the enqueue of token {token} was acknowledged, and is not there"
+    for token, message_id in log.enqueued:
+        if message_id not in inserted:
+            yield f"message {message_id} of token {token} was committed, and never was in the queue"
+    for message_id in sorted(inserted - ended - set(log.remaining)):
+        yield f"message {message_id} was in the queue, and is gone without an end"
+    for message_id in sorted(ended - inserted):
+        yield f"message {message_id} has ended, and never was in the queue"
+
+
+@invariant
+def nothing_that_was_rolled_back_runs(log: Log) -> Iterator[str]:
+    ids = {change.message_id: change.token for change in log.changes if change.op == "I"}
+    tokens = {token for token in ids.values() if token is not None}
+    for token in sorted(log.rolled_back & tokens):
+        yield f"token {token} was rolled back, and is in the queue"
+    for run in log.runs:
+        if run.token in log.rolled_back:
+            yield f"token {run.token} was rolled back, and ran as message {run.message_id}"
+        elif run.message_id not in ids:
+            yield f"message {run.message_id} ran, and was never committed"
+
+
+@invariant
+def atomic_effects_happen_exactly_once(log: Log) -> Iterator[str]:
+    effects = Counter(effect.message_id for effect in log.effects)
+    for end in log.ends:
+        if not end.final or not is_atomic(end.task):
+            continue
+        wanted, found = int(end.status == "succeeded"), effects[end.message_id]
+        if found != wanted:
+            yield f"message {end.message_id} {end.status}, and its effect is there {found} times instead of {wanted}"
+
+
+def is_atomic(task: str | None) -> bool:
+    return task is not None and task.rpartition(".")[2] in ATOMIC
+
+
+@invariant
+def other_effects_happen_at_least_once(log: Log) -> Iterator[str]:
+    effects = {effect.message_id for effect in log.effects}
+    ran = {run.message_id for run in log.runs}
+    for end in log.ends:
+        if end.status != "succeeded" or end.task is None:
+            continue
+        if end.message_id not in ran:
+            yield f"message {end.message_id} succeeded, and never ran"
+        if end.task.endswith(".note") and end.message_id not in effects:
+            yield f"message {end.message_id} succeeded without its effect"
+
+
+@invariant
+def only_one_attempt_holds_a_message(log: Log) -> Iterator[str]:
+    """Row by row: a lock begins where there is none, and with the next number."""
+    for message_id, changes in by_message(log).items():
+        for before, after in pairwise(changes):
+            if after.op != "U" or after.worker is None or after.worker == before.worker:
+                continue
+            if before.worker is not None:
+                yield f"message {message_id} was taken by {after.worker} while {before.worker} held it"
+            if after.attempt != before.attempt + 1:
+                yield f"message {message_id}: attempt {after.attempt} came after {before.attempt}"
+
+
+@invariant
+def only_the_holder_ends_an_attempt(log: Log) -> Iterator[str]:
+    """The history names who held the message; the result and the effect say who ran it."""
+    effects = {effect.message_id: effect for effect in log.effects}
+    for end in log.ends:
+        if end.status != "succeeded":
+            continue
+        if end.worker is None:
+            yield f"message {end.message_id} succeeded while nobody held it"
+        if end.told_worker is not None and (end.told_attempt, end.told_worker) != (end.attempt, end.worker):
+            yield (
+                f"message {end.message_id} was held by {end.worker} (attempt {end.attempt}), and was ended by "
+                f"{end.told_worker} (attempt {end.told_attempt})"
+            )
+        effect = effects.get(end.message_id)
+        if is_atomic(end.task) and effect and (effect.attempt, effect.worker) != (end.attempt, end.worker):
+            yield (
+                f"message {end.message_id} was held by {end.worker} (attempt {end.attempt}), and has the effect of "
+                f"{effect.worker} (attempt {effect.attempt})"
+            )
+
+
+@invariant
+def attempts_are_limited(log: Log) -> Iterator[str]:
+    lost = Counter(end.message_id for end in log.ends if end.status == "lost")
+    for end in log.ends:
+        most = ATTEMPTS_WITHOUT_A_NUMBER if end.max_attempts is None else end.max_attempts
+        if end.attempt > most + lost[end.message_id]:
+            yield f"message {end.message_id} had attempt {end.attempt} of {most}, with {lost[end.message_id]} lost"
+
+
+@invariant
+def each_attempt_ends_once(log: Log) -> Iterator[str]:
+    for (message_id, attempt, _), times in Counter((e.message_id, e.attempt, e.worker) for e in log.ends).items():
+        if times > 1:
+            yield f"attempt {attempt} of message {message_id} has ended {times} times"
+
+
+@invariant
+def a_unique_key_is_held_by_one(log: Log) -> Iterator[str]:
+    holders: dict[str, int] = {}
+    keys: dict[int, str] = {}
+    for change in log.changes:
+        held = change.held_key if change.op != "D" else None
+        before = keys.pop(change.message_id, None)
+        if before is not None and holders.get(before) == change.message_id:
+            del holders[before]
+        if held is None:
+            continue
+        if held in holders:
+            yield f"messages {holders[held]} and {change.message_id} held the key {held!r} at the same time"
+        holders[held] = change.message_id
+        keys[change.message_id] = held
+
+
+@invariant
+def channel_limits_are_kept(log: Log) -> Iterator[str]:
+    running: dict[str, set[int]] = defaultdict(set)
+    channels: dict[int, str] = {}
+    for change in log.changes:
+        if (before := channels.pop(change.message_id, None)) is not None:
+            running[before].discard(change.message_id)
+        if change.op == "D" or change.worker is None or change.channel is None:
+            continue
+        channels[change.message_id] = change.channel
+        running[change.channel].add(change.message_id)
+        most = log.limits.get(change.channel)
+        if most is not None and len(running[change.channel]) > most:
+            yield f"{len(running[change.channel])} messages of channel {change.channel} ran at a time: it may be {most}"
+
+
+@invariant
+def each_slot_is_used_once(log: Log) -> Iterator[str]:
+    for slot, times in Counter(c.slot for c in log.changes if c.op == "I" and c.slot is not None).items():
+        if times > 1:
+            yield f"the slot {slot} of a schedule was used {times} times"
+
+
+@invariant
+def each_message_is_in_one_place(log: Log) -> Iterator[str]:
+    """In the queue, or in the history with one final row; it goes from one to the other in one transaction."""
+    final = Counter(end.message_id for end in log.ends if end.final)
+    left = {(change.message_id, change.xid) for change in log.changes if change.op == "D"}
+    for message_id, times in final.items():
+        if times > 1:
+            yield f"message {message_id} has {times} final ends"
+    for message_id in log.remaining:
+        if final[message_id]:
+            yield f"message {message_id} has ended, and is in the queue"
+    for end in log.ends:
+        if end.final and (end.message_id, end.xid) not in left:
+            yield f"message {end.message_id} has an end, and did not leave the queue with it"
+
+
+@invariant
+def running_equals_a_recount(log: Log) -> Iterator[str]:
+    for each in log.recounts:
+        if each.running != each.counted:
+            yield f"channel {each.channel} says that {each.running} run, and {each.counted} do"
+
+
+@invariant
+def nothing_begins_before_it_is_due(log: Log) -> Iterator[str]:
+    for message_id, changes in by_message(log).items():
+        for before, after in pairwise(changes):
+            if after.worker is None or before.worker is not None or after.op != "U":
+                continue
+            if after.at * 1000 < before.dequeue_at - DUE_MS:
+                yield f"message {message_id} began {before.dequeue_at - after.at * 1000:.0f} ms before it was due"
+
+
+@invariant
+def a_retry_waits_for_its_backoff(log: Log) -> Iterator[str]:
+    flaky = {(end.message_id, end.xid) for end in log.ends if end.status == "retried" and is_flaky(end.error_class)}
+    retried: dict[int, float] = {}
+    for change in log.changes:
+        if (change.message_id, change.xid) in flaky and change.worker is None:
+            retried[change.message_id] = change.at
+        elif change.worker is not None and change.message_id in retried:
+            waited = change.at - retried.pop(change.message_id)
+            if waited < BACKOFF_SECONDS - DUE_MS / 1000:
+                yield (
+                    f"message {change.message_id} was tried again after {waited:.3f} s, at its old place: its back-off "
+                    f"is {BACKOFF_SECONDS} s"
+                )
+
+
+def is_flaky(error_class: str | None) -> bool:
+    return error_class is not None and error_class.endswith(".Flaky")
+
+
+@invariant
+def a_sleeper_looks_once_more(log: Log) -> Iterator[str]:
+    late = sorted(look.seconds for look in log.looks if look.seconds > LATE_LOOK_SECONDS)
+    if log.looks and len(late) > MOST_LATE_LOOKS * len(log.looks):
+        yield (
+            f"{len(late)} of {len(log.looks)} messages that came while a worker fell asleep waited for more than "
+            f"{LATE_LOOK_SECONDS} s, the last one for {late[-1]:.2f} s"
+        )
+
+
+@invariant
+def nothing_is_left_behind(log: Log) -> Iterator[str]:
+    for what in log.left_behind:
+        yield f"after quiet there is still {what}"
+
+
+@invariant
+def dead_rows_are_bounded(log: Log) -> Iterator[str]:
+    for table, dead in log.dead_rows.items():
+        if dead > MOST_DEAD_ROWS:
+            yield f"after quiet {table} has {dead} dead rows"
+
+
+@invariant
+def a_graceful_stop_ends_within_grace(log: Log) -> Iterator[str]:
+    for stop in log.stops:
+        if stop.code is None or stop.seconds > stop.allowed_seconds:
+            yield f"the worker {stop.worker!r} took {stop.seconds} s to stop, of {stop.allowed_seconds} s"
+
+
+@invariant
+def everything_ends_when_faults_stop(log: Log) -> Iterator[str]:
+    if log.remaining:
+        yield f"{len(log.remaining)} messages did not end, such as {log.remaining[:3]}"
+    if log.seconds_to_the_end > log.seconds_allowed_to_the_end:
+        yield f"the queue was empty after {log.seconds_to_the_end:.1f} s, of {log.seconds_allowed_to_the_end:.1f} s"
+
+
+@invariant
+def recovery_is_quick(log: Log) -> Iterator[str]:
+    for seconds in log.kill_recovery_seconds:
+        if seconds > log.lock_seconds + 1:
+            yield f"after a worker was killed its job ran again after {seconds:.2f} s: the lock is {log.lock_seconds} s"
+    for seconds in log.restart_recovery_seconds:
+        if seconds > RESTART_SECONDS:
+            yield f"after a restart of PostgreSQL a job ended after {seconds:.2f} s"
+
+
+def by_message(log: Log) -> dict[int, list[Change]]:
+    found: dict[int, list[Change]] = defaultdict(list)
+    for change in log.changes:
+        found[change.message_id].append(change)
+    return found
+
+
+def violations(log: Log) -> dict[str, list[str]]:
+    return {function.__name__: list(function(log)) for function in INVARIANTS}

@@ -1,0 +1,186 @@
+"""What was committed, and what was seen: read from a folder when the storm is over, for ``invariants``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import psycopg
+
+
+class Change(NamedTuple):
+    """A message after something was done to it; after a DELETE: before it."""
+
+    seq: int
+    xid: int
+    at: float
+    op: str
+    message_id: int
+    attempt: int
+    worker: str | None = None
+    dequeue_at: int = 0
+    channel: str | None = None
+    held_key: str | None = None
+    token: int | None = None
+    slot: str | None = None
+
+
+class End(NamedTuple):
+    """A row of the history."""
+
+    message_id: int
+    attempt: int
+    status: str
+    final: bool
+    xid: int = 0
+    max_attempts: int | None = None
+    worker: str | None = None
+    task: str | None = None
+    error_class: str | None = None
+    told_attempt: int | None = None
+    """Who ran it, by its own word: part of the result."""
+    told_worker: str | None = None
+
+
+class Effect(NamedTuple):
+    """What a task wrote into the database."""
+
+    message_id: int
+    attempt: int
+    worker: str
+    token: int = 0
+
+
+class Run(NamedTuple):
+    """An attempt that began, by its diary."""
+
+    token: int
+    message_id: int
+    attempt: int
+    worker: str
+
+
+class Recount(NamedTuple):
+    channel: str
+    running: int
+    counted: int
+
+
+class Stop(NamedTuple):
+    worker: str
+    seconds: float
+    code: int | None
+    allowed_seconds: float
+
+
+class Look(NamedTuple):
+    """How long a message waited that was enqueued while a worker was just falling asleep."""
+
+    seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Log:
+    enqueued: list[tuple[int, int]] = field(default_factory=list)
+    """(token, id), committed with the enqueue itself."""
+    acknowledged: set[int] = field(default_factory=set)
+    """Tokens whose commit was answered."""
+    rolled_back: set[int] = field(default_factory=set)
+    changes: list[Change] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    remaining: list[int] = field(default_factory=list)
+    """Messages that were still in the queue when all was over."""
+    limits: dict[str, int] = field(default_factory=dict)
+    """Of channels: how many may run."""
+    recounts: list[Recount] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    left_behind: list[str] = field(default_factory=list)
+    """Sessions, locks and open transactions that were still there after quiet."""
+    dead_rows: dict[str, int] = field(default_factory=dict)
+    """After quiet, by table."""
+    seconds_to_the_end: float = 0.0
+    """From the last fault to the empty queue."""
+    seconds_allowed_to_the_end: float = 0.0
+    kill_recovery_seconds: list[float] = field(default_factory=list)
+    restart_recovery_seconds: list[float] = field(default_factory=list)
+    lock_seconds: float = 0.0
+
+
+TABLES = {
+    "changes": "select seq, xid, extract(epoch from at)::float8, op, message_id, attempt, worker, dequeue_at, channel, "
+    "held_key, token, slot from storm_change order by seq",
+    "ends": "select message_id, attempt, status, final, transaction_id, max_attempts, worker, task, error_class, "
+    "(result ->> 'attempt')::int, result ->> 'worker' from pgqueue_attempt order by id",
+    "effects": "select message_id, attempt, worker, token from storm_effect",
+    "enqueued": "select token, message_id from storm_enqueued",
+    "remaining": "select id from pgqueue_message",
+}
+
+
+def save(folder: Path, connection: psycopg.Connection[Any], facts: dict[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, query in TABLES.items():
+        command = f"copy ({query}) to stdout (format csv)".encode()
+        with (folder / f"{name}.csv").open("wb") as file, connection.cursor().copy(command) as copy:
+            for data in copy:
+                file.write(data)
+    (folder / "facts.json").write_text(json.dumps(facts))
+
+
+def load(folder: Path, diary: Path) -> Log:
+    facts = json.loads((folder / "facts.json").read_text())
+    log = Log(
+        enqueued=[(int(token), int(message_id)) for token, message_id in rows(folder, "enqueued")],
+        acknowledged=set(facts.pop("acknowledged")),
+        rolled_back=set(facts.pop("rolled_back")),
+        changes=[change(row) for row in rows(folder, "changes")],
+        ends=[end(row) for row in rows(folder, "ends")],
+        effects=[Effect(int(m), int(a), worker, int(token)) for m, a, worker, token in rows(folder, "effects")],
+        runs=list(runs(diary)),
+        remaining=[int(message_id) for [message_id] in rows(folder, "remaining")],
+        recounts=[Recount(*each) for each in facts.pop("recounts")],
+        stops=[Stop(*each) for each in facts.pop("stops")],
+        looks=[Look(each) for each in facts.pop("looks")],
+    )
+    for name, value in facts.items():
+        setattr(log, name, value)
+    return log
+
+
+def rows(folder: Path, name: str) -> Iterator[list[str]]:
+    csv.field_size_limit(sys.maxsize)
+    with (folder / f"{name}.csv").open(newline="") as file:
+        yield from csv.reader(file)
+
+
+def change(row: list[str]) -> Change:
+    seq, xid, at, op, message_id, attempt, worker, dequeue_at, channel, held_key, token, slot = row
+    return Change(
+        int(seq), int(xid), float(at), op, int(message_id), int(attempt), worker or None, int(dequeue_at),
+        channel or None, held_key or None, int(token) if token else None, slot or None,
+    )  # fmt: skip
+
+
+def end(row: list[str]) -> End:
+    message_id, attempt, status, final, xid, most, worker, task, error_class, told_attempt, told_worker = row
+    return End(
+        int(message_id), int(attempt), status, final == "t", int(xid), int(most) if most else None, worker or None,
+        task or None, error_class or None, int(told_attempt) if told_attempt else None, told_worker or None,
+    )  # fmt: skip
+
+
+def runs(diary: Path) -> Iterator[Run]:
+    for file in sorted(diary.iterdir()):
+        for line in file.read_text().splitlines():
+            token, message_id, attempt, worker, _ = line.split(" ")
+            yield Run(int(token), int(message_id), int(attempt), worker)

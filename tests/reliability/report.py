@@ -1,0 +1,76 @@
+"""What a storm did and what was found: for people, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tests.reliability.invariants import violations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.reliability.log import Log
+
+SHOWN = 5
+
+
+def report(log: Log, facts: dict[str, Any]) -> dict[str, Any]:
+    found = violations(log)
+    done = [each for each in facts["faults"] if "skipped" not in each]
+    return facts | {
+        "jobs": sum(change.op == "I" for change in log.changes),
+        "changes": len(log.changes),
+        "runs": len(log.runs),
+        "ends": dict(Counter(end.status for end in log.ends)),
+        "rolled back": len(log.rolled_back),
+        "faults done": len(done),
+        "kinds of faults": len({each["fault"] for each in done}),
+        "fault kinds": dict(Counter(each["fault"] for each in done)),
+        "skipped": {each["fault"]: each["skipped"] for each in facts["faults"] if "skipped" in each},
+        "broken faults": [each for each in facts["faults"] if "broken" in each],
+        "recovery after a worker kill": rounded(log.kill_recovery_seconds),
+        "recovery after a restart": rounded(log.restart_recovery_seconds),
+        "slowest stop": max((stop.seconds for stop in log.stops), default=None),
+        "stops": len(log.stops),
+        "recounts": len(log.recounts),
+        "seconds to the end": round(log.seconds_to_the_end, 1),
+        "dead rows": log.dead_rows,
+        "invariants": {name: len(sentences) for name, sentences in found.items()},
+        "violations": {name: sentences[:50] for name, sentences in found.items() if sentences},
+    }
+
+
+def rounded(seconds: list[float]) -> list[float]:
+    return [round(each, 2) for each in seconds]
+
+
+def write(path: Path, whole: dict[str, Any]) -> None:
+    path.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def show(whole: dict[str, Any]) -> None:
+    print(f"seed {whole['seed']}, {whole['server']}, {whole['seconds']:.0f} s", end="")
+    print(f", sabotage: {whole['sabotage']}" if whole["sabotage"] else "")
+    print(f"{whole['jobs']} jobs, {whole['runs']} attempts begun, ends: {whole['ends']}")
+    print(f"{whole['rolled back']} enqueues rolled back, {whole['enqueues without an answer']} without an answer")
+    print(f"{whole['faults done']} faults of {whole['kinds of faults']} kinds:")
+    for name, count in sorted(whole["fault kinds"].items()):
+        print(f"  {count:4} {name}")
+    for name, reason in whole["skipped"].items():
+        print(f"  skipped: {name}: {reason}")
+    for each in whole["broken faults"]:
+        print(f"  BROKEN: {each['fault']}: {each['broken']}")
+    print(f"recovery after a worker kill: {whole['recovery after a worker kill']} s")
+    print(f"recovery after a restart of PostgreSQL: {whole['recovery after a restart']} s")
+    if whole["second look seconds"]:
+        print(f"picked up while falling asleep: median {statistics.median(whole['second look seconds']):.3f} s")
+    print(f"slowest of {whole['stops']} stops: {whole['slowest stop']} s")
+    print(f"the queue was empty {whole['seconds to the end']} s after the last fault")
+    for name, count in whole["invariants"].items():
+        print(f"  {'ok      ' if not count else 'VIOLATED'} {name.replace('_', ' ')}{f' ({count})' if count else ''}")
+    for sentences in whole["violations"].values():
+        for sentence in sentences[:SHOWN]:
+            print(f"    {sentence}")

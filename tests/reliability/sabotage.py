@@ -1,0 +1,49 @@
+"""Breaks a promise on purpose: the storm must notice.  Nothing of this is in the product."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_pgqueue import schema
+
+if TYPE_CHECKING:
+    import psycopg
+
+KINDS = ("fence", "second-look", "retry-floor")
+
+IN_SQL = {
+    # An attempt that was lost may complete.
+    "fence": (
+        "pgqueue_message_complete",
+        "          and m.worker = p_worker\n          and m.attempt = p_attempts[array_position(p_ids, m.id)]\n",
+        "",
+    ),
+    # A retry goes back to its old place, behind which the others have gone on, instead of to the end of its wait.
+    "retry-floor": (
+        "pgqueue_message_defer",
+        "dequeue_at = coalesce(p_dequeue_at, pgqueue_now())",
+        "dequeue_at = m.dequeue_at",
+    ),
+}
+
+
+def alter_sql(connection: psycopg.Connection[object], kind: str) -> None:
+    if kind not in IN_SQL:
+        return
+    name, text, instead = IN_SQL[kind]
+    whole = (schema.folder() / f"{name}.sql").read_text(encoding="utf-8")
+    if whole.count(text) != 1:
+        message = f"{name}.sql has changed: the sabotage {kind!r} does not find its place."
+        raise RuntimeError(message)
+    connection.execute(whole.replace(text, instead).encode())
+
+
+def patch_worker(kind: str) -> None:
+    if kind != "second-look":
+        return
+    from django_pgqueue.worker.idleness import Idleness
+
+    def fell_asleep(self: Idleness) -> None:
+        self.asleep, self.wants_to_sleep = True, False  # and does not look once more
+
+    Idleness.fell_asleep = fell_asleep  # type: ignore[method-assign]

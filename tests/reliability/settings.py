@@ -1,0 +1,44 @@
+"""Settings of the storm: its own server, whose addresses stand in the environment."""
+
+import json
+import os
+from typing import Any
+
+import django
+
+SECRET_KEY = "storm only"
+USE_TZ = True
+INSTALLED_APPS = ["django_pgqueue", "tests.reliability"]
+if django.VERSION < (6, 0):
+    INSTALLED_APPS.append("django_tasks")
+
+
+def database() -> dict[str, Any]:
+    """Two addresses: libpq takes the one that can be written to, before and after a failover."""
+    isolation = os.environ.get("STORM_ISOLATION")
+    options: dict[str, Any] = {"connect_timeout": 5, "target_session_attrs": "read-write"}
+    if isolation:
+        from psycopg import IsolationLevel
+
+        options["isolation_level"] = IsolationLevel[isolation]
+    ports = os.environ.get("STORM_PORTS", "5432")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": "storm",
+        "USER": "storm",
+        "PASSWORD": os.environ.get("STORM_PASSWORD", ""),
+        "HOST": ",".join("127.0.0.1" for _ in ports.split(",")),
+        "PORT": ports,
+        "CONN_MAX_AGE": 60,
+        "OPTIONS": options,
+    }
+
+
+DATABASES = {"default": database()}
+TASKS = {
+    "default": {
+        "BACKEND": "django_pgqueue.backend.PgQueueBackend",
+        "QUEUES": [],
+        "OPTIONS": json.loads(os.environ.get("STORM_OPTIONS", "{}")),
+    }
+}

@@ -1,0 +1,282 @@
+"""One storm, from the empty server to the log."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.db import DatabaseError, InterfaceError, connection
+
+from django_pgqueue.worker.supervisor import KILL_SECONDS
+from tests.reliability import log, measurements, sabotage, tasks
+from tests.reliability.generator import CHANNELS, Generator
+from tests.reliability.pace import Pace
+from tests.reliability.proxy import Proxy
+from tests.reliability.server import Server
+from tests.reliability.tormentor import Tormentor
+from tests.reliability.workers import GRACE_SECONDS, LOCK_SECONDS, ROOT, Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+WATCH_EVERY_SECONDS = 0.5
+STOP_SLACK_SECONDS = 3.0
+"""For a machine that is busy with other things."""
+RECOUNT = """
+select c.name, c.running - coalesce((select sum(a.ended) from pgqueue_arrival a where a.channel = c.name), 0)::int,
+       (select count(*) from pgqueue_message m where m.channel = c.name and m.unlock_at is not null)::int
+from pgqueue_channel c
+"""
+LEFT_BEHIND = """
+select 'a session in ' || state || ' of: ' || left(query, 60) from pg_stat_activity
+where usename = 'storm' and pid <> pg_backend_pid() and state <> 'idle' and state_change < now() - interval '2 s'
+union all
+select 'a lock on ' || coalesce(relation::regclass::text, locktype) || ' by ' || coalesce(a.query, l.pid::text)
+from pg_locks l left join pg_stat_activity a using (pid)
+where l.pid <> pg_backend_pid() and a.usename = 'storm' and a.xact_start < now() - interval '5 s' and l.granted
+union all
+select 'the prepared transaction ' || gid from pg_prepared_xacts
+"""
+DEAD_ROWS = """
+select relname, n_dead_tup from pg_stat_user_tables where relname ~ '^pgqueue_(message|worker|channel|lane|arrival)$'
+"""
+SESSIONS = "select 'a session of: ' || left(query, 60) from pg_stat_activity where usename = 'storm'"
+
+
+class Storm:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        jobs: int,
+        faults: int,
+        short: bool,
+        sabotaged: str,
+        say: Callable[[str], None],
+    ) -> None:
+        self.folder = folder
+        self.seed, self.jobs, self.short, self.sabotaged, self.say = seed, jobs, short, sabotaged, say
+        self.pace = Pace(jobs, faults)
+        self.server = Server(folder)
+        self.tormentor = Tormentor(self, seed=seed, count=faults)
+        self.generator = Generator(seed, jobs, self.pace)
+        self.proxy: Proxy
+        self.workers: Workers
+        self.stops: list[dict[str, Any]] = []
+        self.recounts: list[tuple[str, int, int]] = []
+        self.kill_recovery: list[float] = []
+        self.restart_recovery: list[float] = []
+        self.looks: list[float] = []
+        self.began = time.monotonic()
+        self.over = threading.Event()
+        self._tokens = itertools.count(900_000_001)
+
+    def run(self) -> tuple[log.Log, dict[str, Any]]:
+        """Answers the log, and facts for the report."""
+        try:
+            self.set_up()
+            self.measure()
+            self.rage()
+            facts = self.calm_down()
+            with self.server.when_there() as admin:
+                log.save(self.folder / "log", admin, facts)
+            return log.load(self.folder / "log", self.folder / "diary"), self.facts()
+        finally:
+            self.over.set()
+            self.generator.over.set()
+            with contextlib.suppress(AttributeError):
+                self.workers.kill()
+            self.server.remove()
+
+    # Setting up
+
+    def set_up(self) -> None:
+        self.say("starting PostgreSQL")
+        self.server.make()
+        self.proxy = Proxy(self.server.primary.port)
+        variables = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.reliability.settings",
+            "STORM_PORTS": ",".join(map(str, self.server.ports)),
+            "STORM_PASSWORD": self.server.password,
+            "STORM_FOLDER": str(self.folder),
+            "STORM_SABOTAGE": self.sabotaged,
+        }
+        os.environ.update(variables)
+        import django
+        from django.core.management import call_command
+
+        connection.settings_dict.update(PORT=variables["STORM_PORTS"], PASSWORD=self.server.password)
+        connection.settings_dict["HOST"] = "127.0.0.1,127.0.0.1"
+        assert django.VERSION
+        call_command("migrate", verbosity=0)
+        with self.server.connect() as admin:
+            admin.execute("set role storm")
+            admin.execute((ROOT / "tests" / "reliability" / "tables.sql").read_bytes())
+            sabotage.alter_sql(admin, self.sabotaged)
+            for name, limit in CHANNELS.items():
+                admin.execute("select pgqueue_channel_set(%s, %s)", [name, limit])
+            for number, (interval_ms, catch_up) in enumerate([(200, "all"), (500, "one"), (1100, "skip")]):
+                admin.execute(
+                    "insert into pgqueue_schedule (name, next_at, interval_ms, catch_up, task, queue, max_attempts) "
+                    "values (%s, pgqueue_now(), %s, %s, 'tests.reliability.tasks.tick', 'default', 30)",
+                    [f"s{number}", interval_ms, catch_up],
+                )
+        self.say(f"starting workers on {self.server.version}")
+        self.workers = Workers(self.folder, variables, proxy=self.proxy.port)
+        self.workers.start()
+
+    def measure(self) -> None:
+        times = 1 if self.short else 3
+        for number in range(times):
+            self.say(f"measuring how long recovery takes, {number + 1} of {times}")
+            self.kill_recovery.append(measurements.worker_kill(self))
+            self.restart_recovery.append(measurements.server_restart(self))
+        self.proxy.cut()
+        looks = 6 if self.short else 20
+        while len(self.looks) < looks:
+            self.say(f"falling asleep, {len(self.looks) + 1} of {looks}")
+            if (seconds := measurements.second_look(self)) is not None:
+                self.looks.append(seconds)
+
+    # The storm itself
+
+    def rage(self) -> None:
+        watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
+        watcher.start()
+        self.generator.start()
+        self.tormentor.start()
+        self.tormentor.join()
+        self.generator.join()
+        self.over.set()
+        watcher.join()
+
+    def _watch(self) -> None:
+        while not self.over.wait(WATCH_EVERY_SECONDS):
+            with contextlib.suppress(psycopg.Error), self.server.connect(options="-c statement_timeout=5s") as admin:
+                [self.pace.waiting] = admin.execute("select count(*) from pgqueue_message").fetchone() or [0]
+                self.recounts += [(name, running, counted) for name, running, counted in admin.execute(RECOUNT)]
+            self.say(
+                f"{self.pace.jobs_done} of {self.jobs} jobs, {self.pace.faults_done} of {self.pace.faults} faults, "
+                f"{self.pace.waiting} in the queue; {self.tormentor.doing}"
+            )
+
+    @contextlib.contextmanager
+    def enqueuing(self) -> Iterator[Callable[[int, Any], None]]:
+        """Around a transaction: what is remembered in it was acknowledged if it commits."""
+        tokens: list[int] = []
+
+        def remember(token: int, result: Any) -> None:
+            tokens.append(token)
+            tasks.remember(token, result.id)
+
+        try:
+            yield remember
+        except (DatabaseError, InterfaceError):
+            connection.close()
+            raise
+        self.generator.acknowledged |= set(tokens)
+
+    def new_token(self) -> int:
+        return next(self._tokens)
+
+    def diary(self) -> str:
+        return "".join(file.read_text() for file in (self.folder / "diary").iterdir())
+
+    # After it
+
+    def calm_down(self) -> dict[str, Any]:
+        began = time.monotonic()
+        self.heal()
+        with self.server.when_there() as admin:
+            admin.execute("delete from pgqueue_schedule")
+        allowed = 60.0 if self.short else 120.0
+        self._wait_until_empty(began, allowed * 2)
+        seconds = time.monotonic() - began
+        with self.server.when_there() as admin:
+            self.say("quiet: looking at what is left behind")
+            left = self._settled(admin, LEFT_BEHIND)
+            self.recounts += [tuple(row) for row in admin.execute(RECOUNT)]
+            dead = self._dead_rows(admin)
+            self.say("stopping the workers")
+            connection.close()
+            self.stops += self.workers.stop()
+            left += self._settled(admin, SESSIONS)
+        return {
+            "acknowledged": sorted(self.generator.acknowledged),
+            "rolled_back": sorted(self.generator.rolled_back),
+            "limits": {name: limit for name, limit in CHANNELS.items() if limit is not None},
+            "recounts": self.recounts,
+            "stops": [
+                (each["worker"], each["seconds"], each["code"], GRACE_SECONDS + KILL_SECONDS + STOP_SLACK_SECONDS)
+                for each in self.stops
+                if each
+            ],
+            "looks": self.looks,
+            "left_behind": left,
+            "dead_rows": dead,
+            "seconds_to_the_end": seconds,
+            "seconds_allowed_to_the_end": allowed,
+            "kill_recovery_seconds": self.kill_recovery,
+            "restart_recovery_seconds": self.restart_recovery,
+            "lock_seconds": LOCK_SECONDS,
+        }
+
+    def heal(self) -> None:
+        """All faults are over."""
+        self.server.heal()
+        self.proxy.upstream = self.server.primary.port
+        self.proxy.cut()
+        self.proxy.heal()
+        self.workers.heal()
+        with self.server.when_there() as admin:
+            admin.execute("alter role storm reset all")
+            admin.execute("delete from pgqueue_queue")
+            admin.execute("alter system reset synchronous_standby_names")
+            admin.execute("select pg_reload_conf()")
+
+    def _wait_until_empty(self, began: float, seconds: float) -> None:
+        while time.monotonic() - began < seconds:
+            with contextlib.suppress(psycopg.Error), self.server.connect() as admin:
+                [left] = admin.execute("select count(*) from pgqueue_message").fetchone() or [0]
+                self.say(f"the faults are over: {left} messages are left")
+                if left == 0:
+                    return
+            time.sleep(0.2)
+
+    def _settled(self, admin: psycopg.Connection[Any], query: str) -> list[str]:
+        """What is still there after a while."""
+        deadline = time.monotonic() + 15
+        while (found := [what for [what] in admin.execute(query.encode())]) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return found
+
+    def _dead_rows(self, admin: psycopg.Connection[Any]) -> dict[str, int]:
+        deadline = time.monotonic() + 30
+        while True:
+            found = dict(admin.execute(DEAD_ROWS).fetchall())
+            if max(found.values()) < 5000 or time.monotonic() > deadline:
+                return found
+            time.sleep(0.5)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "sabotage": self.sabotaged or None,
+            "server": self.server.version,
+            "seconds": round(time.monotonic() - self.began, 1),
+            "jobs asked for": self.jobs,
+            "faults": [json.loads(json.dumps(each, default=str)) for each in self.tormentor.done],
+            "errors the application saw": self.generator.errors,
+            "enqueues without an answer": len(self.generator.unknown),
+            "worker starts": {worker.name: worker.starts for worker in self.workers.all},
+            "second look seconds": [round(each, 3) for each in self.looks],
+        }

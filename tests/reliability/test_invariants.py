@@ -1,0 +1,163 @@
+"""Each invariant finds what it is there for, in a log that was forged, and nothing in an honest one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.reliability import invariants
+from tests.reliability.log import Change, Effect, End, Log, Look, Recount, Run, Stop
+
+PAY, NOTE, FLAKY = (f"tests.reliability.tasks.{name}" for name in ("pay", "note", "flaky"))
+
+
+def honest() -> Log:
+    """An atomic job, one that was lost and one that was retried, and one that is committed and waits in a channel."""
+    return Log(
+        enqueued=[(101, 1), (102, 2), (103, 3)],
+        acknowledged={101, 102},
+        rolled_back={666},
+        changes=[
+            Change(1, 10, 1.0, "I", 1, 0, token=101, dequeue_at=1000, held_key="k"),
+            Change(2, 11, 1.0, "I", 2, 0, token=102, dequeue_at=1000, channel="c", slot="s 1"),
+            Change(3, 12, 1.0, "I", 3, 0, token=103, dequeue_at=1000),
+            Change(4, 13, 1.1, "U", 1, 1, "A", 1000, held_key="k"),
+            Change(5, 14, 1.2, "D", 1, 1, "A", 1000, held_key="k"),
+            Change(6, 15, 1.2, "U", 2, 1, "A", 1000, channel="c"),
+            Change(7, 16, 3.2, "U", 2, 1, None, 1000, channel="c"),
+            Change(8, 16, 3.2, "U", 2, 2, "B", 1000, channel="c"),
+            Change(9, 17, 3.3, "D", 2, 2, "B", 1000, channel="c"),
+            Change(10, 18, 3.3, "U", 3, 1, "B", 1000),
+            Change(11, 19, 3.4, "U", 3, 1, None, 3800),
+            Change(12, 20, 3.8, "U", 3, 2, "A", 3800),
+            Change(13, 21, 3.9, "D", 3, 2, "A", 3800),
+        ],
+        ends=[
+            End(1, 1, "succeeded", True, 14, 30, "A", PAY, None, 1, "A"),
+            End(2, 1, "lost", False, 16, 1, "A", NOTE),
+            End(2, 2, "succeeded", True, 17, 1, "B", NOTE, None, 2, "B"),
+            End(3, 1, "retried", False, 19, 2, "B", FLAKY, f"{FLAKY[:-5]}Flaky"),
+            End(3, 2, "succeeded", True, 21, 2, "A", FLAKY, None, 2, "A"),
+        ],
+        effects=[Effect(1, 1, "A", 101), Effect(2, 1, "A", 102), Effect(2, 2, "B", 102)],
+        runs=[Run(101, 1, 1, "A"), Run(102, 2, 1, "A"), Run(102, 2, 2, "B"), Run(103, 3, 1, "B"), Run(103, 3, 2, "A")],
+        limits={"c": 1},
+        recounts=[Recount("c", 1, 1)],
+        stops=[Stop("w", 1.0, 0, 5.0)],
+        looks=[Look(0.1), Look(0.2), Look(0.1), Look(0.1)],
+        dead_rows={"pgqueue_message": 100},
+        seconds_to_the_end=1.0,
+        seconds_allowed_to_the_end=60.0,
+        kill_recovery_seconds=[2.5],
+        restart_recovery_seconds=[1.0],
+        lock_seconds=2.0,
+    )
+
+
+def forged(**changes: Any) -> Log:
+    return dataclasses.replace(honest(), **changes)
+
+
+def with_changes(*changes: Change) -> Log:
+    """These instead of those with the same number, and the others."""
+    by_number = {change.seq: change for change in (*honest().changes, *changes)}
+    return forged(changes=[by_number[seq] for seq in sorted(by_number)])
+
+
+def with_end(end: End) -> Log:
+    others = [each for each in honest().ends if (each.message_id, each.attempt) != (end.message_id, end.attempt)]
+    return forged(ends=[*others, end])
+
+
+FORGERIES: dict[str, list[tuple[Log, str]]] = {
+    "no_committed_enqueue_is_lost": [
+        (forged(acknowledged={101, 104}), "token 104 was acknowledged"),
+        (forged(enqueued=[(101, 1), (104, 4)]), "message 4 of token 104 was committed"),
+        (forged(ends=honest().ends[1:]), "message 1 was in the queue, and is gone"),
+        (forged(changes=honest().changes[1:]), "message 1 has ended, and never was in the queue"),
+    ],
+    "nothing_that_was_rolled_back_runs": [
+        (forged(rolled_back={101}), "token 101 was rolled back, and is in the queue"),
+        (forged(runs=[Run(666, 6, 1, "A")]), "token 666 was rolled back, and ran"),
+        (forged(runs=[Run(105, 5, 1, "A")]), "message 5 ran, and was never committed"),
+    ],
+    "atomic_effects_happen_exactly_once": [
+        (forged(effects=[Effect(1, 1, "A"), Effect(1, 2, "B")]), "its effect is there 2 times instead of 1"),
+        (forged(effects=[]), "its effect is there 0 times instead of 1"),
+        (with_end(End(1, 1, "failed", True, 14, 30, "A", PAY)), "its effect is there 1 times instead of 0"),
+    ],
+    "other_effects_happen_at_least_once": [
+        (forged(runs=honest().runs[:1]), "message 2 succeeded, and never ran"),
+        (forged(effects=[Effect(1, 1, "A")]), "message 2 succeeded without its effect"),
+    ],
+    "only_one_attempt_holds_a_message": [
+        (with_changes(Change(7, 16, 3.2, "U", 2, 2, "C", 1000)), "taken by C while A held it"),
+        (with_changes(Change(8, 16, 3.2, "U", 2, 3, "B", 1000)), "attempt 3 came after 1"),
+    ],
+    "only_the_holder_ends_an_attempt": [
+        (with_end(End(1, 1, "succeeded", True, 14, 30, None, PAY)), "while nobody held it"),
+        (with_end(End(2, 2, "succeeded", True, 17, 1, "B", NOTE, None, 1, "A")), "was ended by A (attempt 1)"),
+        (forged(effects=[Effect(1, 1, "Z")]), "has the effect of Z"),
+    ],
+    "attempts_are_limited": [
+        (with_end(End(2, 3, "succeeded", True, 17, 1, "B", NOTE)), "attempt 3 of 1, with 1 lost"),
+        (with_end(End(1, 6, "succeeded", True, 14, None, "A", PAY)), "attempt 6 of 5, with 0 lost"),
+    ],
+    "each_attempt_ends_once": [(forged(ends=[*honest().ends, honest().ends[0]]), "has ended 2 times")],
+    "a_unique_key_is_held_by_one": [
+        (with_changes(Change(3, 12, 1.0, "I", 3, 0, held_key="k")), "messages 1 and 3 held the key 'k'")
+    ],
+    "channel_limits_are_kept": [
+        (with_changes(Change(10, 18, 1.2, "U", 3, 1, "B", channel="c"), Change(9, 9, 1.0, "U", 2, 2, "B", channel="c")),
+         "2 messages of channel c ran at a time"),
+    ],
+    "each_slot_is_used_once": [
+        (with_changes(Change(3, 12, 1.0, "I", 3, 0, slot="s 1")), "slot s 1 of a schedule was used 2 times")
+    ],
+    "each_message_is_in_one_place": [
+        (forged(ends=[*honest().ends, End(1, 2, "failed", True, 14)]), "message 1 has 2 final ends"),
+        (forged(remaining=[1]), "message 1 has ended, and is in the queue"),
+        (with_end(End(1, 1, "succeeded", True, 99, 30, "A", PAY)), "did not leave the queue with it"),
+    ],
+    "running_equals_a_recount": [(forged(recounts=[Recount("c", 2, 1)]), "says that 2 run, and 1 do")],
+    "nothing_begins_before_it_is_due": [
+        (with_changes(Change(12, 20, 3.7, "U", 3, 2, "A", 3800)), "began 100 ms before it was due")
+    ],
+    "a_retry_waits_for_its_backoff": [
+        (with_changes(Change(12, 20, 3.5, "U", 3, 2, "A", 3400)), "tried again after 0.100 s")
+    ],
+    "a_sleeper_looks_once_more": [(forged(looks=[Look(0.1), Look(1.0), Look(1.1)]), "2 of 3 messages")],
+    "nothing_is_left_behind": [(forged(left_behind=["a lock on pgqueue_message"]), "still a lock on pgqueue_message")],
+    "dead_rows_are_bounded": [(forged(dead_rows={"pgqueue_message": 90_000}), "has 90000 dead rows")],
+    "a_graceful_stop_ends_within_grace": [
+        (forged(stops=[Stop("w", 6.0, 0, 5.0)]), "took 6.0 s to stop, of 5.0 s"),
+        (forged(stops=[Stop("w", 4.0, None, 5.0)]), "took 4.0 s to stop"),
+    ],
+    "everything_ends_when_faults_stop": [
+        (forged(remaining=[3]), "1 messages did not end"),
+        (forged(seconds_to_the_end=61.0), "empty after 61.0 s"),
+    ],
+    "recovery_is_quick": [
+        (forged(kill_recovery_seconds=[3.1]), "ran again after 3.10 s"),
+        (forged(restart_recovery_seconds=[5.1]), "a job ended after 5.10 s"),
+    ],
+}  # fmt: skip
+
+
+def test_an_honest_log_violates_nothing() -> None:
+    assert {name: found for name, found in invariants.violations(honest()).items() if found} == {}
+
+
+def test_each_invariant_has_its_forgeries() -> None:
+    assert list(FORGERIES) == [function.__name__ for function in invariants.INVARIANTS]
+
+
+@pytest.mark.parametrize(
+    ("name", "log", "sentence"),
+    [(name, log, sentence) for name, forgeries in FORGERIES.items() for log, sentence in forgeries],
+)
+def test_a_forged_log_is_found_out(name: str, log: Log, sentence: str) -> None:
+    found = list(getattr(invariants, name)(log))
+    assert any(sentence in each for each in found), found

@@ -1,0 +1,61 @@
+"""Stages of a worker's life at which it can be killed: whoever comes by first and finds the trap's file dies there."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FOLDER = "STORM_FOLDER"
+STAGES = ("claimed", "in the handler", "written", "completed", "recorded")
+
+
+def path_of(stage: str) -> str:
+    return os.path.join(os.environ[FOLDER], "traps", stage.replace(" ", "-"))  # noqa: PTH118 -- for each job: no objects
+
+
+def trap(stage: str) -> None:
+    try:
+        os.unlink(path_of(stage))  # noqa: PTH108 -- only one can unlink it
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lay(stage: str) -> Path:
+    path = Path(path_of(stage))
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    return path
+
+
+def set_up() -> None:
+    """Puts the traps that are not in the tasks around the worker's own steps."""
+    from django_pgqueue.worker import consumer
+    from django_pgqueue.worker.execution import Execution
+    from django_pgqueue.worker.slots import Slots
+
+    Slots.run = before(Slots.run, "claimed")  # type: ignore[method-assign]
+    Execution._complete = after(Execution._complete, "completed")  # type: ignore[method-assign]
+    consumer.record = after(consumer.record, "recorded")  # type: ignore[attr-defined]
+
+
+def before(function: Callable[..., Any], stage: str) -> Callable[..., Any]:
+    def trapped(*args: Any, **kwargs: Any) -> Any:
+        trap(stage)
+        return function(*args, **kwargs)
+
+    return trapped
+
+
+def after(function: Callable[..., Any], stage: str) -> Callable[..., Any]:
+    def trapped(*args: Any, **kwargs: Any) -> Any:
+        answer = function(*args, **kwargs)
+        trap(stage)
+        return answer
+
+    return trapped

@@ -1,0 +1,186 @@
+"""The worker processes of a storm: a few kinds, each kept alive whatever is done to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.reliability.launcher import launch
+from tests.worker.processes import group
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK_SECONDS, GRACE_SECONDS = 2.0, 3.0
+
+
+@dataclass(slots=True)
+class Worker:
+    """A place for a ``qworker``: when that has ended, another one is started in it."""
+
+    name: str
+    arguments: tuple[str, ...]
+    variables: dict[str, str]
+    log: Path
+    code: Path = ROOT
+    process: subprocess.Popen[bytes] | None = None
+    wanted: bool = True
+    starts: int = 0
+    guard: threading.RLock = field(default_factory=threading.RLock)
+
+    def start(self) -> None:
+        with self.guard, self.log.open("ab") as log:
+            self.starts += 1
+            self.process = launch(
+                [sys.executable, "-m", "tests.reliability.manage", "qworker", "-v", "0", *self.arguments],
+                cwd=self.code,
+                env=self.variables | {"PYTHONPATH": str(self.code)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid if self.process is not None else 0
+
+    @property
+    def processes(self) -> list[int]:
+        """The worker processes, without the supervisor."""
+        return [pid for pid in group(self.pid) if pid != self.pid] if self.process is not None else []
+
+    def keep(self) -> None:
+        """Starts it again if it has gone."""
+        with self.guard:
+            if self.wanted and not self.alive:
+                self.kill()  # what the supervisor left behind
+                self.start()
+
+    def send(self, number: signal.Signals, pid: int | None = None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid or self.pid, number)
+
+    def kill(self) -> None:
+        """Takes all its processes away, as if the power had failed."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def stop(self, *, signals: int = 1) -> dict[str, Any]:
+        """Asks it to stop, and says how long that took."""
+        with self.guard:
+            if not self.alive or self.process is None:
+                return {}
+            began = time.monotonic()
+            for number in range(signals):
+                time.sleep(0.1 if number else 0)
+                self.send(signal.SIGTERM)
+            try:
+                code = self.process.wait(GRACE_SECONDS + 30)
+            except subprocess.TimeoutExpired:
+                code = None
+            seconds = time.monotonic() - began
+            self.kill()
+            return {"worker": self.name, "seconds": round(seconds, 2), "code": code, "signals": signals}
+
+
+class Workers:
+    """All of them, and a thread that keeps them alive."""
+
+    def __init__(self, folder: Path, variables: dict[str, str], *, proxy: int) -> None:
+        self.folder = folder
+        (folder / "diary").mkdir()
+        (folder / "traps").mkdir()
+        self.clock = folder / "faketime"
+        self.clock.write_text("+0\n")
+        common = ("--lock-seconds", str(LOCK_SECONDS), "--grace-seconds", str(GRACE_SECONDS))
+        main = ("--exclude-queues", "probe", *common)
+        variables = variables | {"STORM_WORKER": "1", "STORM_FOLDER": str(folder)}
+        clock = faketime(self.clock)
+        self.has_faketime = bool(clock)
+        behind = {"STORM_PORTS": str(proxy)}
+        log = folder / "workers.log"
+        self.all = [
+            Worker("two processes", ("--processes", "2", "--threads", "3", *main), variables, log),
+            Worker(
+                "strange clock", ("--threads", "3", *main), variables | clock | {"STORM_ISOLATION": "SERIALIZABLE"}, log
+            ),
+            Worker("behind the proxy", ("--threads", "3", *main), variables | behind, log),
+            Worker(
+                "old version",
+                ("--threads", "3", *main),
+                variables | {"STORM_ISOLATION": "REPEATABLE_READ"},
+                log,
+                code=old_version(folder),
+            ),
+            Worker("probe", ("--threads", "1", "--queues", "probe", *common), variables, log),
+        ]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="workers", daemon=True)
+
+    @property
+    def main(self) -> list[Worker]:
+        return self.all[:4]
+
+    def named(self, name: str) -> Worker:
+        return next(worker for worker in self.all if worker.name == name)
+
+    def start(self) -> None:
+        for worker in self.all:
+            worker.start()
+        self._thread.start()
+
+    def _keep(self) -> None:
+        while not self._over.wait(0.1):
+            for worker in self.all:
+                worker.keep()
+
+    def heal(self) -> None:
+        for worker in self.all:
+            for pid in group(worker.pid):
+                worker.send(signal.SIGCONT, pid)
+
+    def stop(self) -> list[dict[str, Any]]:
+        self._over.set()
+        self._thread.join()
+        return [facts for worker in self.all if (facts := worker.stop())]
+
+    def kill(self) -> None:
+        self._over.set()
+        for worker in self.all:
+            worker.kill()
+
+
+def faketime(clock: Path) -> dict[str, str]:
+    """Variables for a process whose wall clock, and only that, is what the file says; none without libfaketime."""
+    for library in Path("/usr/lib").glob("*/faketime/libfaketime.so.1"):
+        return {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(clock),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+    return {}
+
+
+def old_version(folder: Path) -> Path:
+    """A copy of the code that differs a little, as the one that is still running elsewhere during a deployment."""
+    code = folder / "old"
+    for name in ("django_pgqueue", "sql", "tests", "example_project"):
+        shutil.copytree(ROOT / name, code / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules", "spark"))
+    consumer = code / "django_pgqueue" / "worker" / "consumer.py"
+    consumer.write_text(consumer.read_text().replace("RECORD_WITHIN_SECONDS = 0.02", "RECORD_WITHIN_SECONDS = 0.05"))
+    return code
