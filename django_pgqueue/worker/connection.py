@@ -12,6 +12,10 @@ from psycopg.pq import Format
 # A worker that lost its network finds out in about half a minute, not after the two hours of the system's default.
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
+TROUBLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+"""What may be better on another try, or on another connection.  Not only what psycopg calls operational: a time-out
+that ends an idle transaction, and a server that can only be read as yet, are internal errors to it."""
+
 
 class BinaryCursor(psycopg.Cursor[Any]):
     """Asks for results in binary: reading two timestamps a message as text would cost more than all the rest."""
@@ -19,6 +23,20 @@ class BinaryCursor(psycopg.Cursor[Any]):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self.format = Format.BINARY
+
+
+def is_of_no_use(connection: psycopg.Connection[Any], error: Exception) -> bool:
+    """After ``error``.  From a server that can only be read, the next connection may lead to another one."""
+    return connection.broken or isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
+
+
+def listen(connection: psycopg.Connection[Any], consumer: str) -> None:
+    """To the notifications for ``consumer``; a connection that does not may not stay open."""
+    try:
+        connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"pgqueue_{consumer}")))
+    except BaseException:
+        connection.close()
+        raise
 
 
 def connect(database: str, *, prepare: bool) -> psycopg.Connection[Any]:

@@ -13,6 +13,7 @@ import psycopg
 from django_pgqueue import functions, registry, traces
 from django_pgqueue.compat import task_backends
 from django_pgqueue.worker.clock import DatabaseClock
+from django_pgqueue.worker.connection import TROUBLE
 from django_pgqueue.worker.floors import Floors
 from django_pgqueue.worker.holdings import Holdings
 from django_pgqueue.worker.idleness import Idleness
@@ -119,7 +120,7 @@ class Consumer:
                 self._schedule_if_due()
                 self._settle_if_due()
                 self._claim_if_due()
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except TROUBLE as error:
             self._pause(error)
         self._wait()
 
@@ -325,7 +326,7 @@ class Consumer:
     def _notified(self) -> None:
         try:
             self.session.take_notifications()
-        except psycopg.OperationalError as error:
+        except TROUBLE as error:
             self._pause(error)
 
     # The connection

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.connection import TROUBLE, connect, is_of_no_use, listen
 from django_pgqueue.worker.idleness import Idleness
 from django_pgqueue.worker.waker import Waker
 
@@ -125,7 +125,7 @@ class Pump:
                 self._heartbeat_if_due()
                 self._be_seen_if_due()
                 self._claim_if_due()
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except TROUBLE as error:
             self._pause(error)
         self._wait()
 
@@ -264,7 +264,7 @@ class Pump:
             self.connection.pgconn.consume_input()
             while self.connection.pgconn.notifies():
                 self.idleness.notified()
-        except psycopg.OperationalError as error:
+        except TROUBLE as error:
             self._pause(error)
 
     # The connection
@@ -273,7 +273,7 @@ class Pump:
         connection = connect(self.database, prepare=self.idleness.listen)
         connection.add_notify_handler(lambda _: self.idleness.notified())
         if self.idleness.listen:
-            connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(f"pgqueue_{self.id}")))
+            listen(connection, self.id)
         return connection
 
     def _reconnect_if_needed(self) -> None:
@@ -289,7 +289,7 @@ class Pump:
         """After an error of the connection: what was held is still held, if its lock lasts."""
         now = time.monotonic()
         logger.warning("database error listener=%s retry_in_seconds=%.1f: %s", self.id, self.reconnect_seconds, error)
-        if self.connection.broken:
+        if is_of_no_use(self.connection, error):
             self.connection.close()
         self.reconnect_at = now + self.reconnect_seconds
         self.idleness.pause(self.reconnect_seconds, now=now)

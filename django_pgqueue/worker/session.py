@@ -6,12 +6,12 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
-from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.connection import connect, is_of_no_use, listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import psycopg
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -35,7 +35,7 @@ class Session:
         connection = connect(self.database, prepare=self.listen)
         connection.add_notify_handler(lambda _: self.notified())
         if self.listen:
-            connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(f"pgqueue_{self.worker}")))
+            listen(connection, self.worker)
         self.connection = connection
         return connection
 
@@ -52,7 +52,7 @@ class Session:
         """Takes note of an error of the connection, and answers for how many seconds to leave the database alone."""
         seconds = self.reconnect_seconds
         logger.warning("database error worker=%s retry_in_seconds=%.1f: %s", self.worker, seconds, error)
-        if self.connection.broken:
+        if is_of_no_use(self.connection, error):
             self.connection.close()
         self.reconnect_at = time.monotonic() + seconds
         self.reconnect_seconds = min(LONGEST_RECONNECT_SECONDS, 2 * seconds)

@@ -13,9 +13,9 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from django.db import connections
 
+from django_pgqueue.worker.connection import TROUBLE
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
 
@@ -162,7 +162,7 @@ def work(settings: WorkerSettings, supervisor: int) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return consumer.run()
-    except psycopg.OperationalError as error:
+    except TROUBLE as error:
         logger.error("database error worker pid=%s can not start: %s", os.getpid(), error)  # noqa: TRY400
         return 70
     except BaseException:  # noqa: BLE001 -- whatever it was, the supervisor decides

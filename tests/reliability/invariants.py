@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INVARIANTS: list[Invariant] = []
 ATTEMPTS_WITHOUT_A_NUMBER = 5
-LATE_LOOK_SECONDS, MOST_LATE_LOOKS = 0.6, 0.25
+LATE_LOOK_SECONDS, MOST_LATE_LOOKS = 0.55, 0.5
 """A sleeper that does not look once more polls after 0.8 to 1.2 seconds.  A few looks may be late on a busy machine."""
 DUE_MS = 5.0
 MOST_DEAD_ROWS = 5000
@@ -213,11 +213,11 @@ def nothing_begins_before_it_is_due(log: Log) -> Iterator[str]:
 
 @invariant
 def a_retry_waits_for_its_backoff(log: Log) -> Iterator[str]:
-    flaky = {(end.message_id, end.xid) for end in log.ends if end.status == "retried" and is_flaky(end.error_class)}
+    flaky = {(e.message_id, e.xid): e.finished for e in log.ends if e.status == "retried" and is_flaky(e.error_class)}
     retried: dict[int, float] = {}
     for change in log.changes:
         if (change.message_id, change.xid) in flaky and change.worker is None:
-            retried[change.message_id] = change.at
+            retried[change.message_id] = flaky[change.message_id, change.xid]
         elif change.worker is not None and change.message_id in retried:
             waited = change.at - retried.pop(change.message_id)
             if waited < BACKOFF_SECONDS - DUE_MS / 1000:
@@ -245,6 +245,12 @@ def a_sleeper_looks_once_more(log: Log) -> Iterator[str]:
 def nothing_is_left_behind(log: Log) -> Iterator[str]:
     for what in log.left_behind:
         yield f"after quiet there is still {what}"
+
+
+@invariant
+def no_worker_crashes_by_itself(log: Log) -> Iterator[str]:
+    for error in log.crashes:
+        yield f"a worker process crashed: {error}"
 
 
 @invariant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,6 +48,7 @@ class End(NamedTuple):
     told_attempt: int | None = None
     """Who ran it, by its own word: part of the result."""
     told_worker: str | None = None
+    finished: float = 0.0
 
 
 class Effect(NamedTuple):
@@ -106,6 +108,8 @@ class Log:
     looks: list[Look] = field(default_factory=list)
     left_behind: list[str] = field(default_factory=list)
     """Sessions, locks and open transactions that were still there after quiet."""
+    crashes: list[str] = field(default_factory=list)
+    """Of workers, by an error of their own."""
     dead_rows: dict[str, int] = field(default_factory=dict)
     """After quiet, by table."""
     seconds_to_the_end: float = 0.0
@@ -120,7 +124,8 @@ TABLES = {
     "changes": "select seq, xid, extract(epoch from at)::float8, op, message_id, attempt, worker, dequeue_at, channel, "
     "held_key, token, slot from storm_change order by seq",
     "ends": "select message_id, attempt, status, final, transaction_id, max_attempts, worker, task, error_class, "
-    "(result ->> 'attempt')::int, result ->> 'worker' from pgqueue_attempt order by id",
+    "(result ->> 'attempt')::int, result ->> 'worker', extract(epoch from finished_at)::float8 "
+    "from pgqueue_attempt order by id",
     "effects": "select message_id, attempt, worker, token from storm_effect",
     "enqueued": "select token, message_id from storm_enqueued",
     "remaining": "select id from pgqueue_message",
@@ -154,7 +159,17 @@ def load(folder: Path, diary: Path) -> Log:
     )
     for name, value in facts.items():
         setattr(log, name, value)
+    log.crashes = list(crashes(diary.parent / "workers.log"))
     return log
+
+
+def crashes(said: Path) -> Iterator[str]:
+    """What a worker process ended with that nobody had killed."""
+    text = said.read_text(errors="replace")
+    for traceback in re.split(r"^Traceback .*$", text, flags=re.MULTILINE)[1:]:
+        if 'supervisor.py", line' in traceback and ", in work\n" in traceback:
+            lines = [line for line in traceback.splitlines()[1:] if line and not line.startswith(" ")]
+            yield lines[0] if lines else "?"
 
 
 def rows(folder: Path, name: str) -> Iterator[list[str]]:
@@ -172,10 +187,11 @@ def change(row: list[str]) -> Change:
 
 
 def end(row: list[str]) -> End:
-    message_id, attempt, status, final, xid, most, worker, task, error_class, told_attempt, told_worker = row
+    message_id, attempt, status, final, xid, most, worker, task, error_class, told_attempt, told_worker, finished = row
     return End(
         int(message_id), int(attempt), status, final == "t", int(xid), int(most) if most else None, worker or None,
         task or None, error_class or None, int(told_attempt) if told_attempt else None, told_worker or None,
+        float(finished),
     )  # fmt: skip
 
 

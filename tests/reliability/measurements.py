@@ -25,9 +25,9 @@ def worker_kill(storm: Storm) -> float:
         result = tasks.take.enqueue(token, 1.0)
         remember(token, result)
     with storm.server.connect() as admin:
-        query = "select worker from pgqueue_message where id = %s and worker is not null and attempt = %s"
-        holder = answer(admin, query, [result.id, 1], "the job begins")
-        wait_until(lambda: f" {result.id} 1 " in storm.diary(), "the task runs", SECONDS)
+        query = "select worker from pgqueue_message where id = %s and worker is not null"
+        holder = answer(admin, query, [result.id], "the job begins")
+        wait_until(lambda: f" {result.id} 1 {holder} " in storm.diary(), "the task runs", SECONDS)
         pid = int(holder.split("-")[-2])
         worker = next(each for each in storm.workers.all if pid in each.processes)
         began = time.monotonic()

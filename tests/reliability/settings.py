@@ -14,9 +14,10 @@ if django.VERSION < (6, 0):
 
 
 def database() -> dict[str, Any]:
-    """Two addresses: libpq takes the one that can be written to, before and after a failover."""
+    """Of two addresses libpq takes the one that can be written to, before and after a failover."""
     isolation = os.environ.get("STORM_ISOLATION")
-    options: dict[str, Any] = {"connect_timeout": 5, "target_session_attrs": "read-write"}
+    options: dict[str, Any] = {"connect_timeout": 5}
+    options["target_session_attrs"] = os.environ.get("STORM_SESSIONS", "read-write")
     if isolation:
         from psycopg import IsolationLevel
 

@@ -38,7 +38,7 @@ def honest() -> Log:
             End(1, 1, "succeeded", True, 14, 30, "A", PAY, None, 1, "A"),
             End(2, 1, "lost", False, 16, 1, "A", NOTE),
             End(2, 2, "succeeded", True, 17, 1, "B", NOTE, None, 2, "B"),
-            End(3, 1, "retried", False, 19, 2, "B", FLAKY, f"{FLAKY[:-5]}Flaky"),
+            End(3, 1, "retried", False, 19, 2, "B", FLAKY, f"{FLAKY[:-5]}Flaky", finished=3.4),
             End(3, 2, "succeeded", True, 21, 2, "A", FLAKY, None, 2, "A"),
         ],
         effects=[Effect(1, 1, "A", 101), Effect(2, 1, "A", 102), Effect(2, 2, "B", 102)],
@@ -130,6 +130,7 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
     ],
     "a_sleeper_looks_once_more": [(forged(looks=[Look(0.1), Look(1.0), Look(1.1)]), "2 of 3 messages")],
     "nothing_is_left_behind": [(forged(left_behind=["a lock on pgqueue_message"]), "still a lock on pgqueue_message")],
+    "no_worker_crashes_by_itself": [(forged(crashes=["KeyError: 1"]), "a worker process crashed: KeyError: 1")],
     "dead_rows_are_bounded": [(forged(dead_rows={"pgqueue_message": 90_000}), "has 90000 dead rows")],
     "a_graceful_stop_ends_within_grace": [
         (forged(stops=[Stop("w", 6.0, 0, 5.0)]), "took 6.0 s to stop, of 5.0 s"),

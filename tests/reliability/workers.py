@@ -111,7 +111,7 @@ class Workers:
         variables = variables | {"STORM_WORKER": "1", "STORM_FOLDER": str(folder)}
         clock = faketime(self.clock)
         self.has_faketime = bool(clock)
-        behind = {"STORM_PORTS": str(proxy)}
+        behind = {"STORM_PORTS": str(proxy), "STORM_SESSIONS": "any"}
         log = folder / "workers.log"
         self.all = [
             Worker("two processes", ("--processes", "2", "--threads", "3", *main), variables, log),

@@ -71,6 +71,13 @@ class Door:
         self.janitor.rows(f"alter database {self.database} with allow_connections false")
         terminate_workers_sessions(self.session)
 
+    def let_read_only(self) -> None:
+        self.janitor.rows(f"alter database {self.database} set default_transaction_read_only = on")
+        terminate_workers_sessions(self.session)
+
+    def let_write(self) -> None:
+        self.janitor.rows(f"alter database {self.database} reset default_transaction_read_only")
+
     def open(self) -> None:
         self.janitor.rows(f"alter database {self.database} with allow_connections true")
 
@@ -81,6 +88,7 @@ def door(session: Session) -> Iterator[Door]:
         door = Door(Session(opened), session)
         yield door
         door.open()
+        door.let_write()
 
 
 def test_what_ends_while_the_database_is_away_is_kept_and_recorded(start: Start, diary: Diary, door: Door) -> None:
@@ -121,6 +129,22 @@ def test_jobs_go_on_when_their_own_connections_were_closed_in_between(start: Sta
             assert ended(task.enqueue(f"{task.name} {number}")).errors == []
         terminate_workers_sessions(session)
     assert session.value("select count(*) from worker_row") == 4
+
+
+def test_a_worker_outlives_a_server_that_can_only_be_read(start: Start, diary: Diary, door: Door) -> None:
+    """As a standby is before it is promoted: what runs goes on, and the next connection may lead elsewhere."""
+    held = hold.enqueue("x")
+    worker = start("--lock-seconds", "600")
+    started(diary, "x")
+    door.let_read_only()
+    worker.says("database error", "read-only transaction")
+    diary.allow("x-1")
+    worker.says(f"succeeded id={held.id}")
+    door.let_write()
+    assert statuses(ended(held)) == ["succeeded"]
+    ended(nothing.enqueue())
+    assert "crashed" not in worker.output
+    assert worker.stop() == 0
 
 
 def test_a_worker_stops_while_the_database_is_away(start: Start, diary: Diary, door: Door) -> None:

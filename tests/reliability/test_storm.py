@@ -1,0 +1,54 @@
+"""The short form of the storm.  The long one is started by hand: docs/pages/reliability.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_pgqueue import schema
+from tests.reliability import sabotage
+from tests.reliability.faults import FAULTS
+from tests.reliability.tormentor import plans
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "import sys; from tests.reliability.__main__ import run; sys.exit(run(sys.argv[1:]))"
+TIMED = {"recovery_is_quick", "a_graceful_stop_ends_within_grace", "a_sleeper_looks_once_more"}
+"""What a machine that is busy with other tests can violate."""
+
+
+def storm(path: Path, *arguments: str) -> dict[str, Any]:
+    words = [sys.executable, "-c", RUN, "--short", "--json", str(path), *arguments]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert path.exists(), done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_short_storm_violates_nothing(tmp_path: Path) -> None:
+    report = storm(tmp_path / "report.json", "--seed", "1", "--jobs", "1500", "--faults", "24")
+    assert {name: found for name, found in report["violations"].items() if name not in TIMED} == {}
+    assert report["broken faults"] == []
+    assert report["jobs"] >= 1500
+    assert report["kinds of faults"] >= 20
+
+
+def test_a_seed_stands_for_its_faults() -> None:
+    first, again, other = (
+        {lane: [fault.name for fault in plan] for lane, plan in plans(seed, 200, short=False).items()}
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert {name for plan in first.values() for name in plan} == set(FAULTS)
+
+
+@pytest.mark.parametrize("kind", sabotage.IN_SQL)
+def test_each_sabotage_finds_its_place(kind: str) -> None:
+    name, text, _ = sabotage.IN_SQL[kind]
+    assert (schema.folder() / f"{name}.sql").read_text(encoding="utf-8").count(text) == 1
