@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.watching.watch import Watch
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -46,9 +47,11 @@ MAINTAIN_EVERY_SECONDS = 3600.0
 class Consumer:
     """The life of a worker process is ``run``.  Only its thread talks to the queue; the slots only run tasks."""
 
-    def __init__(self, settings: WorkerSettings, *, parent: int | None = None) -> None:
+    def __init__(self, settings: WorkerSettings, *, parent: int | None = None, watch: Watch | None = None) -> None:
         self.settings = settings
         self.parent = parent
+        self.watch = watch
+        """Told of what is done, where somebody wants to know."""
         self.presence = Presence(settings)
         self.id = self.presence.id
         self.backend = cast("PgQueueBackend", task_backends[settings.backend])
@@ -103,6 +106,10 @@ class Consumer:
         self.waker.wake()
 
     def _turn(self) -> None:
+        if self.watch is not None:
+            self.watch.turned(
+                running=self._unfinished(), connected=not self.session.is_closed, stopping=self.stop_by is not None
+            )
         try:
             if self.stop_by is not None and not self.stopping:
                 self._begin_to_stop()
@@ -184,6 +191,8 @@ class Consumer:
         )
         now = time.monotonic()
         self.floors.learn(claimed, seconds=now - began, full=floors is None, now=now)
+        if self.watch is not None:
+            self.watch.claimed(len(claimed), seconds=now - began)
         return claimed, floors is None
 
     def _begin(self, claimed: list[Received]) -> None:
@@ -233,7 +242,9 @@ class Consumer:
         self._record()
 
     def _record(self) -> None:
-        record(self.connection, self.ended, worker=self.id, announce=self.slots.announce)
+        otherwise = record(self.connection, self.ended, worker=self.id, announce=self.slots.announce)
+        if self.watch is not None:
+            self.watch.recorded(self.ended, otherwise)
         self.ended_ids += [end.message.id for end in self.ended]
         for end in self.ended:
             self._forget(end.message)
@@ -335,6 +346,8 @@ class Consumer:
         if self.session.reopen_if_due():
             self.presence.next_seen = 0.0
             self.slots.reconnects += 1
+            if self.watch is not None:
+                self.watch.reconnected()
 
     def _pause(self, error: Exception) -> None:
         """After an error of the connection: what was held is still held, and what has ended is recorded later."""
@@ -379,6 +392,8 @@ class Consumer:
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
         self.waker.close()
+        if self.watch is not None:
+            self.watch.write()
         if self.backend.settings.traces:
             traces.flush()
         logger.info("stopped worker=%s abandoned=%s", self.id, len(self.held))

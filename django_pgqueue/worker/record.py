@@ -36,13 +36,14 @@ def record(
     *,
     worker: str,
     announce: Callable[[Callable[[], None]], None] = at_once,
-) -> None:
+) -> dict[tuple[int, int], str]:
     """Writes the ends of attempts, the successes in one statement.
 
     An attempt that is not ours any more is logged and left alone: who took it over records it.  So is one that is
     recorded twice because the answer to the first try never came.  ``announce`` gets what there is to tell of jobs that
-    were to go on, and are at their end.
+    were to go on, and are at their end.  Answers the status, by (id, attempt), of what did not end as it says.
     """
+    otherwise = {}
     successes = []
     for end in ended:
         if isinstance(end.outcome, Succeeded):
@@ -53,21 +54,29 @@ def record(
             )
             continue
         status = _record_other(connection, end)
+        if status != end.outcome.status:
+            otherwise[end.message.id, end.message.attempt] = status or "lost"
         if status is None:
             _log_lost(end.message.id, end.message.attempt)
         elif end.tell is not None and status in ("failed", "cancelled"):
             _log_end(end, status)
             announce(end.tell)
     if successes:
-        _record_successes(connection, successes, worker)
+        otherwise |= dict.fromkeys(_record_successes(connection, successes, worker), "lost")
+    return otherwise
 
 
-def _record_successes(connection: functions.Connection, successes: list[functions.Success], worker: str) -> None:
+def _record_successes(
+    connection: functions.Connection, successes: list[functions.Success], worker: str
+) -> list[tuple[int, int]]:
+    """Those that were lost."""
     ours = functions.message_complete(connection, successes, worker=worker)
-    if len(ours) < len(successes):
-        for success in successes:
-            if success.id not in ours:
-                _log_lost(success.id, success.attempt)
+    if len(ours) == len(successes):
+        return []
+    lost = [(success.id, success.attempt) for success in successes if success.id not in ours]
+    for message_id, attempt in lost:
+        _log_lost(message_id, attempt)
+    return lost
 
 
 def _record_other(connection: functions.Connection, end: Ended) -> str | None:

@@ -25,6 +25,15 @@ class WorkerSettings:
     """A process that has done so many is replaced."""
     max_memory_mb: int | None = None
     """A process that uses more is replaced."""
+    metrics_port: int | None = None
+    """Where metrics and health are served.  0: at a port that is free."""
+    health_port: int | None = None
+    """Where health alone is served."""
+    metrics_host: str = "127.0.0.1"
+
+    @property
+    def is_watched(self) -> bool:
+        return self.metrics_port is not None or self.health_port is not None
 
     @property
     def lock_ms(self) -> int:

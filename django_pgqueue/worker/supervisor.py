@@ -18,11 +18,13 @@ from django.db import connections
 from django_pgqueue.worker.connection import TROUBLE
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
+from django_pgqueue.worker.watching.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.watching.watch import Watch
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -57,6 +59,7 @@ class Supervisor:
         self.stops_asked = 0
         self.kill_at = float("inf")
         self.code = 0
+        self.watching = Watching(settings) if settings.is_watched else None
 
     def run(self) -> int:
         """Answers the exit code: 0 when every process ended well."""
@@ -69,6 +72,7 @@ class Supervisor:
             try:
                 while self._work_is_left():
                     self._start_missing()
+                    self._be_watched()
                     select.select([read], [], [], self._seconds_until_start())
                     with contextlib.suppress(BlockingIOError):
                         os.read(read, 4096)
@@ -78,6 +82,8 @@ class Supervisor:
                 signal.set_wakeup_fd(before)
                 os.close(read)
                 os.close(write)
+                if self.watching is not None:
+                    self.watching.close()
         return self.code
 
     def _work_is_left(self) -> bool:
@@ -87,27 +93,38 @@ class Supervisor:
         # A signal in between would find a child whose pid we do not know, or one that still has our handlers.
         with blocked({*STOP_SIGNALS, *self.stop_signals}):
             now = time.monotonic()
-            for place in self.places:
+            for number, place in enumerate(self.places):
                 if place.pid is None and place.start_at <= now:
-                    place.pid, place.started = self._fork(), now
+                    place.pid, place.started = self._fork(number), now
+                    if self.watching is not None:
+                        self.watching.began(number, place.pid)
 
-    def _fork(self) -> int:
+    def _be_watched(self) -> None:
+        if self.watching is not None:
+            with blocked({*STOP_SIGNALS, *self.stop_signals}):
+                self.watching.turned(stopping=bool(self.stops_asked))
+
+    def _fork(self, number: int) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
-            os._exit(work(self.settings, supervisor))
+            watch = None if self.watching is None else self.watching.watch(number)
+            os._exit(work(self.settings, supervisor, watch))
         return pid
 
     def _reap(self) -> None:
-        for place in self.places:
+        for number, place in enumerate(self.places):
             if place.pid is None:
                 continue
             pid, status = os.waitpid(place.pid, os.WNOHANG)
             if pid:
                 place.pid = None
-                self._ended(place, pid, os.waitstatus_to_exitcode(status))
+                code = os.waitstatus_to_exitcode(status)
+                if self.watching is not None:
+                    self.watching.ended(number, code)
+                self._ended(place, pid, code)
 
     def _ended(self, place: Place, pid: int, code: int) -> None:
         if self.stops_asked or (self.settings.burst and code == 0):
@@ -148,12 +165,12 @@ class Supervisor:
         self.kill_at = float("inf")
 
 
-def work(settings: WorkerSettings, supervisor: int) -> int:
+def work(settings: WorkerSettings, supervisor: int, watch: Watch | None = None) -> int:
     """The child: a consumer, and never a way back into the parent's code."""
     try:
         connections.close_all()
         signal.set_wakeup_fd(-1)
-        consumer = Consumer(settings, parent=supervisor)
+        consumer = Consumer(settings, parent=supervisor, watch=watch)
         # Ctrl-C, and SIGTERM from some service managers, reach the whole group, and the supervisor passes them on:
         # however often a child hears of the first request, only the supervisor knows whether there was a second.
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop(again=False))

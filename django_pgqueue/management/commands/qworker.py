@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import threading
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -23,12 +24,14 @@ from django_pgqueue.worker.reloading import ReloadedSupervisor, Reloader, is_sta
 from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.supervisor import Supervisor
 from django_pgqueue.worker.terminal import formatter
+from django_pgqueue.worker.watching.watching import PortTaken
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
 
 LONGEST_SECONDS = 1e9
+LAST_PORT = 65_535
 
 
 class Command(BaseCommand):
@@ -58,6 +61,16 @@ class Command(BaseCommand):
         parser.add_argument("--max-memory", type=int, metavar="MB", help="Replace a process that uses more memory.")
         parser.add_argument("--lock-seconds", type=float, metavar="S", help="Overrides LOCK_SECONDS of the backend.")
         parser.add_argument("--grace-seconds", type=float, metavar="S", help="Overrides GRACE_SECONDS of the backend.")
+        parser.add_argument(
+            "--metrics-port", type=int, metavar="PORT",
+            help="Serve /metrics for Prometheus there, and /healthz and /readyz. 0: at a port that is free. Needs "
+            "prometheus-client: pip install 'django-pgqueue[prometheus]'.",
+        )  # fmt: skip
+        parser.add_argument("--health-port", type=int, metavar="PORT", help="Serve /healthz and /readyz alone there.")
+        parser.add_argument(
+            "--metrics-host", default="127.0.0.1", metavar="HOST",
+            help="Address of both ports (default: 127.0.0.1, for this machine only; 0.0.0.0: for all).",
+        )  # fmt: skip
         parser.add_argument(
             "--dry-run", "--explain", type=int, nargs="?", const=20, metavar="N",
             help="Show the next N messages (default: 20) and why others are not among them; change nothing, and leave.",
@@ -89,6 +102,8 @@ class Command(BaseCommand):
         except psycopg.OperationalError as error:
             message = f"The database can not be reached: {error}"
             raise CommandError(message) from error
+        except PortTaken as error:
+            raise CommandError(str(error)) from error
         if code:
             raise SystemExit(code)
 
@@ -117,6 +132,7 @@ class Command(BaseCommand):
             listen=defaults.listen,
             max_jobs=options["max_jobs"],
             max_memory_mb=options["max_memory"],
+            **watched(options),
         )
 
     def _explain(self, settings: WorkerSettings, limit: int) -> None:
@@ -156,7 +172,7 @@ def look_for_the_queue(settings: WorkerSettings) -> None:
 
 
 def run(settings: WorkerSettings) -> int:
-    if settings.processes > 1 or not settings.burst:
+    if settings.processes > 1 or not settings.burst or settings.is_watched:
         return Supervisor(settings).run()
     while (code := run_here(settings)) == RECYCLED:
         pass  # a burst goes on in this process: there is nobody to replace it
@@ -169,6 +185,20 @@ def run_here(settings: WorkerSettings) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: consumer.stop())
     return consumer.run()
+
+
+def watched(options: dict[str, Any]) -> dict[str, Any]:
+    """Where metrics and health are served, as settings of a worker."""
+    for name in ("metrics_port", "health_port"):
+        if options[name] is not None and not 0 <= options[name] <= LAST_PORT:
+            message = f"--{name.replace('_', '-')} {options[name]} is not a port: they go from 1 to {LAST_PORT}."
+            raise CommandError(message)
+    if options["metrics_port"] is not None and find_spec("prometheus_client") is None:
+        message = (
+            "--metrics-port needs prometheus-client: pip install 'django-pgqueue[prometheus]'. --health-port does not."
+        )
+        raise CommandError(message)
+    return {name: options[name] for name in ("metrics_port", "health_port", "metrics_host")}
 
 
 def names(option: str, text: str | None) -> tuple[str, ...] | None:

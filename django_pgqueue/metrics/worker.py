@@ -1,0 +1,87 @@
+"""The metrics of one worker: of all of its processes, those that have left too."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from django_pgqueue.metrics.exposition import encoded
+from django_pgqueue.worker.watching.tally import Histogram, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client import Metric
+
+    from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.watching.board import Board
+    from django_pgqueue.worker.watching.health import Health
+
+STATES = ("working", "starting", "disconnected", "stopping", "stuck", "gone")
+
+
+def exposed(board: Board, health: Health, settings: WorkerSettings, *, accept: str) -> tuple[str, bytes]:
+    tally = Tally()
+    for place in board.places:
+        tally.plus(Tally(place.read()))
+    families = [*of_jobs(tally), *of_claims(tally), *of_processes(board, health, settings)]
+    return encoded(families, accept=accept)
+
+
+def of_jobs(tally: Tally) -> Iterator[Metric]:
+    attempts = CounterMetricFamily(
+        "pgqueue_worker_attempts", "Attempts that have ended, by how.", labels=("task", "queue", "status")
+    )
+    run = HistogramMetricFamily("pgqueue_worker_run_seconds", "How long attempts ran.", labels=("task", "queue"))
+    wait = HistogramMetricFamily(
+        "pgqueue_worker_wait_seconds", "How long they had been ready before they began.", labels=("task", "queue")
+    )
+    for (task, queue), series in sorted(tally.series.items()):
+        for status, count in sorted(series.statuses.items()):
+            attempts.add_metric((task, queue, status), count)
+        add(run, series.run, task, queue)
+        add(wait, series.wait, task, queue)
+    yield from (attempts, run, wait)
+
+
+def of_claims(tally: Tally) -> Iterator[Metric]:
+    seconds = HistogramMetricFamily("pgqueue_worker_claim_seconds", "How long dequeues took.")
+    claimed = HistogramMetricFamily("pgqueue_worker_claimed_messages", "Messages of a dequeue that found some.")
+    recorded = HistogramMetricFamily("pgqueue_worker_recorded_attempts", "Attempts that were recorded together.")
+    add(seconds, tally.claim_seconds)
+    add(claimed, tally.claimed)
+    add(recorded, tally.recorded)
+    yield from (seconds, claimed, recorded)
+    yield CounterMetricFamily("pgqueue_worker_empty_claims", "Dequeues that found nothing.", value=tally.empty_claims)
+    yield CounterMetricFamily(
+        "pgqueue_worker_reconnects", "How often the database was away and has come back.", value=tally.reconnects
+    )
+
+
+def of_processes(board: Board, health: Health, settings: WorkerSettings) -> Iterator[Metric]:
+    states = GaugeMetricFamily("pgqueue_worker_processes", "Processes of this worker, by state.", labels=("state",))
+    found = [process["state"] for process in health.processes]
+    for state in STATES:
+        states.add_metric((state,), found.count(state))
+    yield states
+    yield GaugeMetricFamily("pgqueue_worker_slots", "Jobs that can run at a time.", value=slots(settings))
+    yield GaugeMetricFamily(
+        "pgqueue_worker_held_messages",
+        "Messages that were claimed and have not ended: they run, or are about to.",
+        value=sum(process["running"] for process in health.processes),
+    )
+    exits = CounterMetricFamily("pgqueue_worker_process_exits", "Processes that were replaced.", labels=("reason",))
+    exits.add_metric(("crashed",), board.supervisor.crashed)
+    exits.add_metric(("recycled",), board.supervisor.recycled)
+    yield exits
+
+
+def slots(settings: WorkerSettings) -> int:
+    return settings.processes * settings.threads
+
+
+def add(family: HistogramMetricFamily, histogram: Histogram, *labels: str) -> None:
+    bounds = [*(f"{float(bound)}" for bound in histogram.bounds), "+Inf"]
+    family.add_metric(labels, list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.total)

@@ -1,0 +1,123 @@
+"""Shared memory with a place for each process: what it says while it lives is still there when it is gone."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+PLACE_BYTES = 1 << 20
+"""Of each process.  Memory that nobody has written to takes none."""
+BY_SUPERVISOR = struct.Struct("<qd")  # pid, started
+BY_PROCESS = struct.Struct("<ddq??")  # turned, looked, running, connected, stopping
+PAGE = struct.Struct("<qq")  # number of the newest text, and its length
+OF_PROCESS_AT = 64
+PAGES_AT = 128
+TEXTS_AT = 256
+TEXT_BYTES = (PLACE_BYTES - TEXTS_AT) // 2
+OF_ALL = struct.Struct("<dq?qq")  # the supervisor's turn, its pid, whether it stops, crashed, recycled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """Of one process.  Times are those of the monotonic clock, which all processes share; 0: not yet."""
+
+    pid: int
+    started: float
+    turned: float
+    """When its main loop came round last."""
+    looked: float
+    """When it last asked for messages."""
+    running: int
+    connected: bool
+    stopping: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidBySupervisor:
+    turned: float
+    pid: int
+    stopping: bool
+    crashed: int
+    recycled: int
+
+
+class Board:
+    """Made before the processes are."""
+
+    def __init__(self, places: int) -> None:
+        self.places = [Place(self, number) for number in range(places)]
+        self.memory = mmap.mmap(-1, PLACE_BYTES * (places + 1))
+        """Anonymous, and shared with every process that is forked."""
+
+    def supervise(self, *, turned: float, pid: int, stopping: bool, crashed: int, recycled: int) -> None:
+        OF_ALL.pack_into(self.memory, 0, turned, pid, stopping, crashed, recycled)
+
+    @property
+    def supervisor(self) -> SaidBySupervisor:
+        turned, pid, stopping, crashed, recycled = OF_ALL.unpack_from(self.memory, 0)
+        return SaidBySupervisor(turned=turned, pid=pid, stopping=stopping, crashed=crashed, recycled=recycled)
+
+
+class Place:
+    """Of one process, and of those that come after it."""
+
+    def __init__(self, board: Board, number: int) -> None:
+        self.board = board
+        self.at = PLACE_BYTES * (number + 1)
+
+    # By the supervisor
+
+    def begin(self, *, pid: int, now: float) -> None:
+        BY_SUPERVISOR.pack_into(self.board.memory, self.at, pid, now)
+
+    def clear(self) -> None:
+        """Nobody is here.  What was counted stays."""
+        self.begin(pid=0, now=0.0)
+        self.say(turned=0.0, looked=0.0, running=0, connected=False, stopping=False)
+
+    # By the process
+
+    def say(self, *, turned: float, looked: float, running: int, connected: bool, stopping: bool) -> None:
+        BY_PROCESS.pack_into(self.board.memory, self.at + OF_PROCESS_AT, turned, looked, running, connected, stopping)
+
+    def write(self, numbers: dict[str, Any]) -> bool:
+        """Beside the text that is there: who reads just now, or comes when this process has died on the way, finds a
+        whole one.  False: there is no room for so much.
+        """
+        text = json.dumps(numbers, separators=(",", ":")).encode()
+        if len(text) > TEXT_BYTES:
+            return False
+        newest, _ = PAGE.unpack_from(self.board.memory, self.at + PAGES_AT)
+        at = self._text_at(newest + 1)
+        self.board.memory[at : at + len(text)] = text
+        PAGE.pack_into(self.board.memory, self.at + PAGES_AT, newest + 1, len(text))
+        return True
+
+    # By whoever looks
+
+    @property
+    def said(self) -> Said:
+        pid, started = BY_SUPERVISOR.unpack_from(self.board.memory, self.at)
+        turned, looked, running, connected, stopping = BY_PROCESS.unpack_from(
+            self.board.memory, self.at + OF_PROCESS_AT
+        )
+        return Said(
+            pid=pid, started=started, turned=turned, looked=looked, running=running, connected=connected,
+            stopping=stopping,
+        )  # fmt: skip
+
+    def read(self) -> dict[str, Any]:
+        """The numbers that were written last."""
+        for _ in range(100):  # a text is written over when two others have come since: then there is a newer one
+            newest, length = before = PAGE.unpack_from(self.board.memory, self.at + PAGES_AT)
+            at = self._text_at(newest)
+            text = bytes(self.board.memory[at : at + length])
+            if PAGE.unpack_from(self.board.memory, self.at + PAGES_AT) == before:
+                break
+        return json.loads(text) if text else {}
+
+    def _text_at(self, number: int) -> int:
+        return self.at + TEXTS_AT + TEXT_BYTES * (number % 2)

@@ -1,0 +1,87 @@
+"""Whether a worker is well, for those who restart it when it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from django_pgqueue.worker.watching.board import Board, Said
+
+SUPERVISOR_SECONDS = 30.0
+"""A supervisor comes round every second."""
+SHORTEST_PATIENCE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """``alive``: a restart would not help.  ``ready``: it takes jobs."""
+
+    alive: bool
+    ready: bool
+    status: str
+    supervisor: dict[str, Any]
+    processes: list[dict[str, Any]]
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"status": self.status, **self.supervisor, "processes": self.processes}
+
+    @classmethod
+    def of(cls, board: Board, *, lock_seconds: float, now: float) -> Health:
+        above = board.supervisor
+        stalled = now - above.turned > SUPERVISOR_SECONDS
+        processes = [described(place.said, lock_seconds=lock_seconds, now=now) for place in board.places]
+        states = {process["state"] for process in processes}
+        return cls(
+            alive=not stalled and "stuck" not in states,
+            ready=not stalled and not above.stopping and states == {"working"},
+            status="stuck" if stalled else _worst(states, stopping=above.stopping),
+            supervisor={"pid": above.pid, "turned_seconds_ago": _ago(above.turned, now), "stopping": above.stopping},
+            processes=processes,
+        )
+
+
+def described(said: Said, *, lock_seconds: float, now: float) -> dict[str, Any]:
+    return {
+        "pid": said.pid or None,
+        "state": state(said, patience=max(lock_seconds, SHORTEST_PATIENCE_SECONDS), now=now),
+        "connected": said.connected,
+        "running": said.running,
+        "started_seconds_ago": _ago(said.started, now),
+        "turned_seconds_ago": _ago(said.turned, now),
+        "dequeued_seconds_ago": _ago(said.looked, now),
+    }
+
+
+def state(said: Said, *, patience: float, now: float) -> str:
+    """In a word.
+
+    Who does not come round in the time of a lock has lost what it holds: its heartbeats are made there.  Where the
+    database is away that is no fault of the process, and another one would fare no better.
+    """
+    if not said.pid:
+        return "gone"
+    if not said.turned:
+        return "starting"
+    if not said.connected:
+        return "disconnected"
+    if now - said.turned > patience:
+        return "stuck"
+    if said.stopping:
+        return "stopping"
+    return "working" if said.looked else "starting"
+
+
+WORST_FIRST = ("stuck", "disconnected", "gone", "starting", "stopping")
+
+
+def _worst(states: set[str], *, stopping: bool) -> str:
+    found = [state for state in WORST_FIRST if state in states]
+    if stopping and "stuck" not in states:
+        return "stopping"
+    return found[0] if found else "ok"
+
+
+def _ago(moment: float, now: float) -> float | None:
+    return round(max(0.0, now - moment), 3) if moment else None

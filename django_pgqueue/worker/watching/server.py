@@ -1,0 +1,117 @@
+"""The process that answers: it reads the board, and has nothing to do with the queue."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.worker.watching.health import Health
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.watching.board import Board
+
+    Answer = tuple[int, str, bytes]
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+SLOW_SECONDS = 5.0
+"""Who does not say what it wants in that time is not listened to any longer."""
+LOOK_FOR_PARENT_SECONDS = 1.0
+NOT_FOUND = (HTTPStatus.NOT_FOUND, "text/plain", b"Here are /healthz, /readyz and, if it was asked for, /metrics.\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """What is served at which path."""
+
+    board: Board
+    settings: WorkerSettings
+
+    def of(self, path: str, accept: str, *, metrics: bool) -> Answer | None:
+        health = Health.of(self.board, lock_seconds=self.settings.lock_seconds, now=time.monotonic())
+        match path:
+            case "/healthz":
+                return as_json(health.body, well=health.alive)
+            case "/readyz":
+                return as_json(health.body, well=health.ready)
+            case "/metrics" if metrics:
+                from django_pgqueue.metrics import worker  # noqa: PLC0415 -- needs prometheus_client, an extra
+
+                content_type, text = worker.exposed(self.board, health, self.settings, accept=accept)
+                return HTTPStatus.OK, content_type, text
+            case _:
+                return None
+
+
+def as_json(body: dict[str, Any], *, well: bool) -> Answer:
+    status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+    return status, "application/json", (json.dumps(body) + "\n").encode()
+
+
+def handler(sites: Sites, *, metrics: bool) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = SLOW_SECONDS
+        server_version = "pgqueue"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            answer = sites.of(path, self.headers.get("Accept", ""), metrics=metrics)
+            status, content_type, body = answer or NOT_FOUND
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815 -- http.server's name
+
+        def log_message(self, *_: Any) -> None:
+            """Somebody asks every few seconds."""
+
+    return Handler
+
+
+class Server(ThreadingHTTPServer):
+    """On a socket that was opened by the supervisor, and stays open when this process has to be replaced."""
+
+    daemon_threads = True
+
+    def __init__(self, opened: socket.socket, handles: Callable[..., BaseHTTPRequestHandler]) -> None:
+        super().__init__(opened.getsockname()[:2], handles, bind_and_activate=False)
+        self.socket.close()
+        self.socket = opened
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """A client that went away is no news."""
+        logger.debug("answering %s failed", client_address, exc_info=True)  # noqa: LOG014 -- called in one
+
+
+def serve(sockets: dict[str, socket.socket], sites: Sites, *, supervisor: int) -> int:
+    """Answers until the supervisor ends it, or is gone."""
+    signal.set_wakeup_fd(-1)
+    # They are sent to the whole group; this one stays until the last worker has left.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    for name, opened in sockets.items():
+        server = Server(opened, handler(sites, metrics=name == "metrics"))
+        threading.Thread(target=server.serve_forever, name=name, daemon=True).start()
+    while os.getppid() == supervisor:
+        time.sleep(LOOK_FOR_PARENT_SECONDS)
+    return 0

@@ -1,0 +1,139 @@
+"""What a worker has done, in numbers that only grow."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue import registry
+from django_pgqueue.exceptions import UnknownTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from django_pgqueue.worker.outcome import Ended
+
+SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+MOST_SERIES = 500
+"""Pairs of a task and a queue that are told apart: a queue's name may be anything."""
+OTHERS = "(others)"
+UNKNOWN = "(unknown)"
+
+
+class Histogram:
+    """Of numbers: how many were not above each bound, one by one, and their sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...], said: Any = None) -> None:
+        self.bounds = bounds
+        self.counts: list[int] = said[0] if said else [0] * (len(bounds) + 1)
+        self.total: float = said[1] if said else 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def plus(self, other: Histogram) -> None:
+        self.counts = [ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
+    @property
+    def said(self) -> Any:
+        return [self.counts, round(self.total, 6)]
+
+
+class Series:
+    """Of one task in one queue."""
+
+    __slots__ = ("run", "statuses", "wait")
+
+    def __init__(self, said: Any = None) -> None:
+        statuses, run, wait = said or ({}, None, None)
+        self.statuses: dict[str, int] = statuses
+        self.run = Histogram(SECONDS, run)
+        self.wait = Histogram(SECONDS, wait)
+
+    def plus(self, other: Series) -> None:
+        for status, count in other.statuses.items():
+            self.statuses[status] = self.statuses.get(status, 0) + count
+        self.run.plus(other.run)
+        self.wait.plus(other.wait)
+
+    @property
+    def said(self) -> Any:
+        return [self.statuses, self.run.said, self.wait.said]
+
+
+class Tally:
+    """Goes on from what ``said`` says: the numbers of a process outlive it."""
+
+    def __init__(self, said: Mapping[str, Any] | None = None) -> None:
+        said = said or {}
+        self.series = {(task, queue): Series(rest) for task, queue, *rest in said.get("series", ())}
+        self.claim_seconds = Histogram(SECONDS, said.get("claim_seconds"))
+        self.claimed = Histogram(SIZES, said.get("claimed"))
+        self.recorded = Histogram(SIZES, said.get("recorded"))
+        self.empty_claims: int = said.get("empty_claims", 0)
+        self.reconnects: int = said.get("reconnects", 0)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        return {
+            "series": [[task, queue, *series.said] for (task, queue), series in self.series.items()],
+            "claim_seconds": self.claim_seconds.said,
+            "claimed": self.claimed.said,
+            "recorded": self.recorded.said,
+            "empty_claims": self.empty_claims,
+            "reconnects": self.reconnects,
+        }
+
+    def claim(self, found: int, seconds: float) -> None:
+        self.claim_seconds.add(seconds)
+        if found:
+            self.claimed.add(found)
+        else:
+            self.empty_claims += 1
+
+    def record(self, ended: Iterable[Ended], otherwise: Mapping[tuple[int, int], str]) -> None:
+        """``otherwise``: what became of those that were recorded as something else than they said."""
+        count = 0
+        for count, end in enumerate(ended, 1):  # noqa: B007 -- how many there were
+            message = end.message
+            series = self.series.get((message.task, message.queue)) or self._series(message.task, message.queue)
+            status = end.outcome.status
+            if otherwise:
+                status = otherwise.get((message.id, message.attempt), status)
+            series.statuses[status] = series.statuses.get(status, 0) + 1
+            started = end.started_at.timestamp()
+            series.run.add(end.finished_at.timestamp() - started)
+            # Historical times are an order among messages; nobody has waited since then.
+            due = max(message.dequeue_at / 1000, message.created_at.timestamp())
+            series.wait.add(max(0.0, started - due))
+        self.recorded.add(count)
+
+    def _series(self, task: str | None, queue: str) -> Series:
+        """What names no task, and what is one too many, shares a series: a label must not be whatever somebody has
+        written into the queue.
+        """
+        key = (task if _is_known(task) else UNKNOWN, queue)
+        if key not in self.series and len(self.series) >= MOST_SERIES:
+            key = (OTHERS, OTHERS)
+        return self.series.setdefault(key, Series())
+
+    def plus(self, other: Tally) -> None:
+        for key, series in other.series.items():
+            self.series.setdefault(key, Series()).plus(series)
+        self.claim_seconds.plus(other.claim_seconds)
+        self.claimed.plus(other.claimed)
+        self.recorded.plus(other.recorded)
+        self.empty_claims += other.empty_claims
+        self.reconnects += other.reconnects
+
+
+def _is_known(task: str | None) -> bool:
+    try:
+        return bool(registry.find(task or ""))
+    except UnknownTask:
+        return False

@@ -1,0 +1,58 @@
+"""What a process tells its board, from its consumer's loop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from django_pgqueue.worker.watching.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from django_pgqueue.worker.outcome import Ended
+    from django_pgqueue.worker.watching.board import Place
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+WRITE_EVERY_SECONDS = 0.5
+
+
+class Watch:
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.tally = Tally(place.read())
+        self.looked = 0.0
+        self._next_write = 0.0
+        self._has_news = False
+        self._has_complained = False
+
+    def turned(self, *, running: int, connected: bool, stopping: bool) -> None:
+        """At the beginning of each turn: what it begins may take its time."""
+        now = time.monotonic()
+        self.place.say(turned=now, looked=self.looked, running=running, connected=connected, stopping=stopping)
+        if self._has_news and now >= self._next_write:
+            self.write()
+
+    def claimed(self, found: int, *, seconds: float) -> None:
+        self.looked = time.monotonic()
+        self.tally.claim(found, seconds)
+        self._has_news = True
+
+    def recorded(self, ended: Sequence[Ended], otherwise: Mapping[tuple[int, int], str]) -> None:
+        self.tally.record(ended, otherwise)
+        self._has_news = True
+        if time.monotonic() >= self._next_write:  # the next turn of a worker without work may be a second away
+            self.write()
+
+    def reconnected(self) -> None:
+        self.tally.reconnects += 1
+        self._has_news = True
+
+    def write(self) -> None:
+        self._next_write = time.monotonic() + WRITE_EVERY_SECONDS
+        self._has_news = False
+        if not self.place.write(self.tally.said) and not self._has_complained:
+            self._has_complained = True
+            logger.warning("The names of tasks and queues are too long for the board: metrics stay as they are.")

@@ -1,0 +1,100 @@
+"""The supervisor's part: the board, the sockets, and the process that answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
+from django_pgqueue.worker.watching.board import Board
+from django_pgqueue.worker.watching.server import Sites, serve
+from django_pgqueue.worker.watching.watch import Watch
+
+if TYPE_CHECKING:
+    from django_pgqueue.worker.settings import WorkerSettings
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+RESTART_SECONDS = 1.0
+
+
+class PortTaken(Exception):
+    """Nothing can be served at the address."""
+
+
+class Watching:
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.board = Board(settings.processes)
+        self.sockets = {
+            name: open_socket(settings.metrics_host, port)
+            for name, port in (("metrics", settings.metrics_port), ("health", settings.health_port))
+            if port is not None
+        }
+        for name, opened in self.sockets.items():
+            host, port = opened.getsockname()[:2]
+            where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            logger.info("serving http://%s%s", where, " /metrics /healthz /readyz"[9 * (name == "health") :])
+        self.pid: int | None = None
+        self.start_at = 0.0
+        self.crashed = self.recycled = 0
+
+    def turned(self, *, stopping: bool) -> None:
+        """The supervisor's loop has come round."""
+        self.board.supervise(
+            turned=time.monotonic(), pid=os.getpid(), stopping=stopping, crashed=self.crashed, recycled=self.recycled
+        )
+        if self.pid is not None and os.waitpid(self.pid, os.WNOHANG)[0]:
+            logger.error("crashed pid=%s which serves metrics and health: it is started again", self.pid)
+            self.pid, self.start_at = None, time.monotonic() + RESTART_SECONDS
+        if self.pid is None and time.monotonic() >= self.start_at:
+            self._fork()
+
+    def _fork(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        supervisor = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os._exit(serve(self.sockets, Sites(self.board, self.settings), supervisor=supervisor))
+            except BaseException:  # noqa: BLE001 -- never back into the supervisor's code
+                traceback.print_exc()
+            finally:
+                os._exit(70)
+
+    def began(self, number: int, pid: int) -> None:
+        self.board.places[number].begin(pid=pid, now=time.monotonic())
+
+    def ended(self, number: int, code: int) -> None:
+        self.board.places[number].clear()
+        self.crashed += code not in (0, RECYCLED)
+        self.recycled += code == RECYCLED
+
+    def watch(self, number: int) -> Watch:
+        """For a process that was just forked: the sockets are not its own."""
+        for opened in self.sockets.values():
+            opened.close()
+        return Watch(self.board.places[number])
+
+    def close(self) -> None:
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = None
+        for opened in self.sockets.values():
+            opened.close()
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        message = f"Nothing can be served at {host} port {port}: {error.strerror or error}."
+        raise PortTaken(message) from error

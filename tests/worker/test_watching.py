@@ -1,0 +1,221 @@
+"""A worker that is watched: its metrics, and whether it is well, whatever has happened to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from django_pgqueue import functions
+from django_pgqueue.management.commands import qworker
+from django_pgqueue.worker.watching.board import TEXT_BYTES, Board
+from django_pgqueue.worker.watching.tally import MOST_SERIES, OTHERS, UNKNOWN, Tally
+from tests.waiting import wait_until
+from tests.worker.asking import address, becomes, get, health, metrics
+from tests.worker.tasks import die, fail, fail_once_on, hold, nothing, write
+from tests.worker.test_database_away import door
+from tests.worker.watching import ended, started
+
+if TYPE_CHECKING:
+    from tests.worker.conftest import Session, Start
+    from tests.worker.diary import Diary
+    from tests.worker.test_database_away import Door
+
+__all__ = ["door"]
+
+WATCHED = ("--metrics-port", "0")
+NOTHING = "tests.worker.tasks.nothing"
+
+
+def test_prometheus_reads_what_all_processes_have_done(start: Start) -> None:
+    for _ in range(20):
+        nothing.enqueue()
+    fail.enqueue("no")
+    fail_once_on.using(max_attempts=2, queue_name="mail").enqueue()
+    functions.message_create(connection, '{"args": [], "kwargs": {}}', task="tests.worker.tasks.gone")
+    worker = start(*WATCHED, "--processes", "2", "-v", "1")
+    wait_until(lambda: metrics(worker).get(("pgqueue_worker_recorded_attempts_sum",)) == 24, "all is told")
+    found, attempts = metrics(worker), "pgqueue_worker_attempts_total"
+    assert found[attempts, "default", "succeeded", NOTHING] == 20
+    assert found[attempts, "default", "failed", UNKNOWN] == 1
+    assert found[attempts, "default", "failed", "tests.worker.tasks.fail"] == 1
+    assert found[attempts, "mail", "retried", "tests.worker.tasks.fail_once_on"] == 1
+    assert found[attempts, "mail", "succeeded", "tests.worker.tasks.fail_once_on"] == 1
+    for name in ("run", "wait"):
+        assert found[f"pgqueue_worker_{name}_seconds_count", "default", NOTHING] == 20
+        assert found[f"pgqueue_worker_{name}_seconds_bucket", "+Inf", "default", NOTHING] == 20
+        assert 0 < found[f"pgqueue_worker_{name}_seconds_sum", "default", NOTHING] < 20 * 30
+    assert found["pgqueue_worker_claimed_messages_sum",] == found["pgqueue_worker_recorded_attempts_sum",] == 24
+    assert found["pgqueue_worker_processes", "working"] == 2
+    assert found["pgqueue_worker_slots",] == 8
+    assert found["pgqueue_worker_held_messages",] == 0
+    assert metrics(worker, openmetrics=True).items() >= {
+        (attempts, "default", "succeeded", NOTHING): 20.0, ("pgqueue_worker_reconnects_total",): 0.0,
+    }.items()  # fmt: skip
+    assert worker.stop() == 0
+
+
+def test_what_a_process_has_counted_outlives_it(start: Start, diary: Diary) -> None:
+    worker = start(*WATCHED, "--max-jobs", "3", "--lock-seconds", "1")
+    for result in [nothing.enqueue() for _ in range(10)]:
+        ended(result)
+    done = ("pgqueue_worker_attempts_total", "default", "succeeded", NOTHING)
+    wait_until(lambda: metrics(worker).get(done) == 10, "all are told")
+    die.enqueue("x")
+    worker.says("crashed pid=")
+    ended(nothing.enqueue())
+    wait_until(lambda: metrics(worker)[done] == 11, "the numbers go on")
+    found = metrics(worker)
+    assert found["pgqueue_worker_process_exits_total", "recycled"] >= 1
+    assert found["pgqueue_worker_process_exits_total", "crashed"] >= 1
+
+
+def test_a_worker_that_is_well_says_so(start: Start, diary: Diary) -> None:
+    held = hold.enqueue("x")
+    worker = start(*WATCHED, "--health-port", "0", "--processes", "2", "--threads", "1")
+    started(diary, "x")
+    becomes(worker, "/readyz", 200, "ok")
+    wait_until(lambda: sum(process["running"] for process in health(worker)[1]["processes"]) == 1, "it says what runs")
+    status, body = health(worker)
+    assert (status, body["status"], body["stopping"], body["pid"]) == (200, "ok", False, worker.pid)
+    assert {process["pid"] for process in body["processes"]} < set(worker.children)
+    assert {process["state"] for process in body["processes"]} == {"working"}
+    assert all(process["connected"] and process["dequeued_seconds_ago"] < 60 for process in body["processes"])
+    elsewhere = address(worker, metrics=False)
+    assert elsewhere != address(worker)
+    assert get(f"{elsewhere}/healthz")[0] == 200
+    assert [get(elsewhere + path)[0] for path in ("/metrics", "/")] == [404, 404]
+    diary.allow("x-1")
+    ended(held)
+
+
+def test_a_worker_without_its_database_is_alive_and_not_ready(start: Start, door: Door) -> None:
+    worker = start(*WATCHED)
+    becomes(worker, "/readyz", 200, "ok")
+    door.shut()
+    becomes(worker, "/readyz", 503, "disconnected")
+    status, body = health(worker)
+    assert (status, [process["connected"] for process in body["processes"]]) == (200, [False])
+    assert metrics(worker)["pgqueue_worker_processes", "disconnected"] == 1
+    door.open()
+    becomes(worker, "/readyz", 200, "ok")
+    wait_until(lambda: metrics(worker)["pgqueue_worker_reconnects_total",] == 1, "it is counted")
+
+
+def test_a_process_that_hangs_is_told(start: Start) -> None:
+    worker = start(*WATCHED, "--processes", "2", "--lock-seconds", "2")
+    pid = becomes(worker, "/readyz", 200, "ok")["processes"][0]["pid"]
+    worker.send_to(pid, signal.SIGSTOP)
+    body = becomes(worker, "/healthz", 503, "stuck")
+    assert [process["pid"] for process in body["processes"] if process["state"] == "stuck"] == [pid]
+    assert health(worker, "/readyz")[0] == 503
+    worker.send_to(pid, signal.SIGCONT)
+    becomes(worker, "/healthz", 200, "ok")
+
+
+def test_a_supervisor_that_hangs_is_told(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_pgqueue.worker.watching.health import SUPERVISOR_SECONDS, Health
+
+    board = Board(1)
+    board.supervise(turned=100.0, pid=1, stopping=False, crashed=0, recycled=0)
+    board.places[0].begin(pid=2, now=100.0)
+    late = 100.0 + SUPERVISOR_SECONDS + 1
+    board.places[0].say(turned=late, looked=late, running=0, connected=True, stopping=False)
+    assert Health.of(board, lock_seconds=60, now=late - 2).alive
+    assert not Health.of(board, lock_seconds=60, now=late).alive
+
+
+def test_a_worker_that_stops_is_alive_until_its_jobs_have_ended(start: Start, diary: Diary) -> None:
+    held = hold.enqueue("x")
+    worker = start(*WATCHED)
+    url = address(worker)
+    started(diary, "x")
+    worker.send_to_group(signal.SIGTERM)  # as some service managers do
+    becomes(worker, "/readyz", 503, "stopping")
+    assert health(worker)[0] == 200
+    diary.allow("x-1")
+    assert worker.ends() == 0
+    assert ended(held).return_value == {"attempt": 1}
+    with pytest.raises(OSError, match="refused"):
+        get(f"{url}/healthz")
+    assert worker.alive == []
+
+
+def test_the_process_that_answers_is_replaced_and_counts_go_on(start: Start) -> None:
+    ended_before = nothing.enqueue()
+    worker = start(*WATCHED)
+    ended(ended_before)
+    done = ("pgqueue_worker_attempts_total", "default", "succeeded", NOTHING)
+    wait_until(lambda: metrics(worker).get(done) == 1, "it is told")
+    known = {process["pid"] for process in becomes(worker, "/readyz", 200, "ok")["processes"]}
+    [server] = set(worker.children) - known
+    os.kill(server, signal.SIGKILL)
+    wait_until(lambda: "which serves metrics and health" in worker.output, "it is told")
+    wait_until(lambda: len(worker.children) == 2, "another one is there")
+    becomes(worker, "/readyz", 200, "ok")
+    assert metrics(worker)[done] == 1
+
+
+def test_nothing_is_left_when_the_supervisor_is_killed(start: Start) -> None:
+    worker = start(*WATCHED)
+    becomes(worker, "/readyz", 200, "ok")
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.process.wait()
+    wait_until(lambda: not worker.alive, "all of its processes have left")
+
+
+def test_a_burst_can_be_watched_too(start: Start, diary: Diary) -> None:
+    hold.enqueue("x")
+    worker = start(*WATCHED, "--burst")
+    started(diary, "x")
+    wait_until(lambda: metrics(worker)["pgqueue_worker_held_messages",] == 1, "it is told")
+    diary.allow("x-1")
+    assert worker.ends() == 0
+
+
+def test_a_port_that_is_taken_is_told(start: Start, session: Session) -> None:
+    port = address(start(*WATCHED)).rpartition(":")[2]
+    second = start("--health-port", port, ready=False)
+    assert second.ends() == 1
+    assert f"CommandError: Nothing can be served at 127.0.0.1 port {port}: Address already in use" in second.output
+
+
+@pytest.mark.parametrize("flag", ["--metrics-port", "--health-port"])
+def test_a_port_is_a_number_of_a_port(flag: str) -> None:
+    with pytest.raises(CommandError, match=re.escape(f"{flag} 70000 is not a port")):
+        call_command("qworker", flag, "70000")
+
+
+def test_metrics_need_their_extra_and_health_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qworker, "find_spec", lambda _: None)
+    monkeypatch.setattr(qworker, "run", lambda _: 0)
+    with pytest.raises(CommandError, match=re.escape("pip install 'django-pgqueue[prometheus]'")):
+        call_command("qworker", "--metrics-port", "0")
+
+
+def test_the_board_shows_the_last_whole_text() -> None:
+    first, second = Board(2).places
+    assert first.read() == {}
+    for number in range(5):
+        assert first.write({"reconnects": number})
+        assert first.read() == {"reconnects": number}
+    assert second.read() == {}
+    assert not first.write({"text": "x" * TEXT_BYTES})
+    first.clear()
+    assert first.read() == {"reconnects": 4}
+
+
+def test_labels_are_bounded_whatever_is_in_the_queue() -> None:
+    tally = Tally()
+    for number in range(2 * MOST_SERIES):
+        tally._series(write.module_path, f"q{number}")
+        tally._series(f"tests.worker.tasks.gone{number}", "default")
+    assert len(tally.series) == MOST_SERIES + 1
+    assert {task for task, _ in tally.series} == {write.module_path, UNKNOWN, OTHERS}
+    assert Tally(tally.said).said == tally.said
+    assert len(str(tally.said)) < TEXT_BYTES
