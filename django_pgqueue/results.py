@@ -75,7 +75,7 @@ def running(
     if type(args) is not list or type(kwargs) is not dict:
         raise TypeError
     headers = None if message.headers is None else json.loads(message.headers)
-    result: AnyTaskResult = TaskResult(
+    result: AnyTaskResult = _made(
         task=_as_enqueued(task, message, message.max_attempts, headers, backend),
         id=str(message.id),
         status=TaskResultStatus.RUNNING,
@@ -88,6 +88,7 @@ def running(
         backend=backend.alias,
         errors=[],
         worker_ids=[message.worker],
+        _return_value=None,
     )
     if message.attempt == 1:
         return result
@@ -109,6 +110,14 @@ def running(
         object.__setattr__(result, "task", _replaced(result.task, {}))
         later(result.task, "max_attempts", look_up=of_the_task)
     later(result, "errors", "worker_ids", "started_at", look_up=of_the_result)
+    return result
+
+
+def _made(**values: Any) -> AnyTaskResult:
+    """``TaskResult(...)`` without its normalisation: what comes out of a jsonb column is normal."""
+    result = object.__new__(TaskResult)
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
     return result
 
 

@@ -21,23 +21,29 @@ as $$
     --
     -- The fence names no unlock_at: worker says it all (it is null when nobody holds the message), and a condition on
     -- unlock_at would let the planner take pgqueue_message_locked_ix and read every locked row.
-    with ended as (
+    with given as materialized (
+        select *
+        from unnest(p_ids, p_attempts, p_results, p_started_ats, p_finished_ats)
+            as g (id, attempt, result, started_at, finished_at)
+    ),
+    ended as (
         delete from pgqueue_message m
+        using given g
         where m.id = any (p_ids)
+          and m.id = g.id
+          and m.attempt = g.attempt
           and m.worker = p_worker
-          and m.attempt = p_attempts[array_position(p_ids, m.id)]
-        returning m.*
+        returning m.*, g.result, g.started_at as begun_at, g.finished_at
     )
     insert into pgqueue_attempt (
         message_id, dequeue_at, created_at, started_at, finished_at, attempt, max_attempts, priority, final, status,
         queue, channel, task, unique_key, worker, result, content, headers)
-    select e.id, e.dequeue_at, e.created_at, coalesce(p_started_ats[p.position], e.locked_at),
-           coalesce(p_finished_ats[p.position], pgqueue_clock()),
+    select e.id, e.dequeue_at, e.created_at, coalesce(e.begun_at, e.locked_at),
+           coalesce(e.finished_at, pgqueue_clock()),
            e.attempt, e.max_attempts, e.priority, true, 'succeeded',
-           e.queue, e.channel, e.task, e.unique_key, e.worker, p_results[p.position], e.content, e.headers
+           e.queue, e.channel, e.task, e.unique_key, e.worker, e.result, e.content, e.headers
     from ended e
-    cross join lateral (select array_position(p_ids, e.id) offset 0) as p (position)
-    order by p.position
+    order by e.id
     returning message_id
 $$;
 

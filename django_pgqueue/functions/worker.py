@@ -21,12 +21,16 @@ def worker_seen(
     slots: int,
     asleep_ms: int | None,
     tasks: bool = True,
-) -> None:
-    """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk."""
+) -> int:
+    """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk.
+
+    Answers how many workers are registered, this one included.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "with setting as materialized (select set_config('synchronous_commit', 'off', true)) "
-            "select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s) from setting",
+            "select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s), "
+            "(select count(*) from pgqueue_worker w where w.id <> %s) from setting",
             (
                 worker,
                 None if queues is None else list(queues),
@@ -36,8 +40,10 @@ def worker_seen(
                 slots,
                 asleep_ms,
                 tasks,
+                worker,
             ),
         )
+        return 1 + int(cursor.fetchone()[1])
 
 
 def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:

@@ -16,8 +16,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
     """``shared``: other tasks use this thread's connections just now, and may be reading from a cursor."""
-    roll_back_what_is_open(message, "The task")
     for connection in connections.all(initialized_only=True):
+        _roll_back_if_open(connection, message, "The task")
         if getattr(connection.connection, "closed", False):
             connection.close()  # below Django, which would go on with it
         if not shared or (connection.errors_occurred and connection.connection and not connection.is_usable()):
@@ -29,13 +29,17 @@ def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
 def roll_back_what_is_open(message: Received, who: str) -> None:
     """Nobody else would end that transaction: what came after would seem to be written, and not be."""
     for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and _is_in_transaction(connection):
-            logger.error(
-                "%s of message id=%s task=%s left a transaction open: it is rolled back.", who, message.id, message.task
-            )
-            # Only a connection that knows of no transaction is really closed, and begins anew when it is used again.
-            connection.in_atomic_block = connection.closed_in_transaction = False
-            connection.close()
+        _roll_back_if_open(connection, message, who)
+
+
+def _roll_back_if_open(connection: Any, message: Received, who: str) -> None:
+    if connection.connection is not None and _is_in_transaction(connection):
+        logger.error(
+            "%s of message id=%s task=%s left a transaction open: it is rolled back.", who, message.id, message.task
+        )
+        # Only a connection that knows of no transaction is really closed, and begins anew when it is used again.
+        connection.in_atomic_block = connection.closed_in_transaction = False
+        connection.close()
 
 
 def _is_in_transaction(connection: Any) -> bool:

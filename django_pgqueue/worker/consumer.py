@@ -122,7 +122,7 @@ class Consumer:
                 self.held.heartbeat_if_due(self.connection, now=time.monotonic())
                 self._attend_if_due()
                 self._recycle_if_due()
-                self.presence.be_seen_if_due(self.connection, asleep=self.idleness.asleep)
+                self._be_seen_if_due()
                 self._maintain_if_due()
                 self._schedule_if_due()
                 self._settle_if_due()
@@ -158,14 +158,7 @@ class Consumer:
         room = self.pace.room(self._unfinished())
         if self.stop_by is not None or room == 0 or time.monotonic() < self.idleness.next_look:
             return
-        # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
-        with self.connection.transaction() if self.idleness.asleep else nullcontext():
-            if self.idleness.asleep:
-                self._settle()
-            claimed, everywhere = self._claim(room)
-            self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
-            if self.idleness.asleep and not claimed:
-                self._sleep_until_due()
+        claimed, everywhere = self._look(room)
         self.drained = self.settings.burst and everywhere and not claimed
         if claimed:
             self._begin(claimed)
@@ -173,6 +166,19 @@ class Consumer:
             self._wake_up(claimed, full=len(claimed) >= room)
         elif self.idleness.wants_to_sleep:
             self._fall_asleep()
+
+    def _look(self, room: int) -> tuple[list[Received], bool]:
+        # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.  Who
+        # has been woken asks for work alone: somebody waits for it.
+        polls = self.idleness.asleep and not self.idleness.hurries
+        with self.connection.transaction() if polls else nullcontext():
+            if polls:
+                self._settle()
+            claimed, everywhere = self._claim(room)
+            self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
+            if self.idleness.asleep and not claimed:
+                self._sleep_until_due()
+        return claimed, everywhere
 
     def _claim(self, room: int) -> tuple[list[Received], bool]:
         """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
@@ -205,15 +211,22 @@ class Consumer:
     # Sleeping and waking
 
     def _fall_asleep(self) -> None:
-        self.presence.be_seen(self.connection, asleep=True)
+        self._be_seen(asleep=True)
         self.idleness.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
 
     def _wake_up(self, claimed: list[Received], *, full: bool) -> None:
         self.idleness.woke_up()
-        self.presence.be_seen(self.connection, asleep=False)
+        self._be_seen(asleep=False)
         if full:  # there may be more than this process can do: the next sleeper is ours to wake
             for queue in {message.queue for message in claimed}:
                 functions.worker_wake(self.connection, queue, tasks=True)
+
+    def _be_seen_if_due(self) -> None:
+        if time.monotonic() >= self.presence.next_seen:
+            self._be_seen(asleep=self.idleness.asleep)
+
+    def _be_seen(self, *, asleep: bool) -> None:
+        self.idleness.workers = self.presence.be_seen(self.connection, asleep=asleep)
 
     def _sleep_until_due(self) -> None:
         next_at, now_ms = functions.message_next_at(

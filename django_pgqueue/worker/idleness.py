@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 
-AWAKE_SECONDS = 0.5
+AWAKE_SECONDS, QUIET_AWAKE_SECONDS = 0.5, 0.01
 """How long a worker that finds nothing goes on looking before it sleeps: while somebody sleeps, each enqueue costs a
 notification, and those stand in one line for the whole database cluster."""
+FEW_A_SECOND = 100
+"""So many notifications harm nobody.  Where all workers together find no more than that, they sleep almost at once:
+who is woken begins sooner than who looks from time to time."""
 SHORTEST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.002, 0.008
 POLL_SECONDS = 1.0
 """A sleeper looks this often even if nobody wakes it: the notification is a hint, looking is the truth."""
@@ -18,24 +21,39 @@ class Idleness:
         self.listen = listen
         self.asleep = False
         self.wants_to_sleep = False
+        self.hurries = False
+        """Somebody is waiting: woken, and has not looked yet."""
         self.next_look = 0.0
+        self.workers = 1
+        """How many there are, this one included."""
         self._dry_since: float | None = None
+        self._found_at: float | None = None
+        self._gap_seconds = 1.0
+        """How long it takes from one find to the next, by and large."""
 
     def looked(self, *, found: int, wanted: int, now: float) -> None:
         """Takes note of a look: less than wanted means that there is no more for now."""
+        self.hurries = False
         if found:
             self._dry_since = None
+            if self._found_at is not None:
+                self._gap_seconds += (min(1.0, now - self._found_at) - self._gap_seconds) * 0.25
+            self._found_at = now
         if found >= wanted:
             self.wants_to_sleep = False
             self.next_look = now
             return
         self._dry_since = now if self._dry_since is None else self._dry_since
         dry_seconds = now - self._dry_since
-        self.wants_to_sleep = self.listen and not self.asleep and dry_seconds > AWAKE_SECONDS
-        if dry_seconds > AWAKE_SECONDS:
+        awake_seconds = QUIET_AWAKE_SECONDS if self._is_quiet() else AWAKE_SECONDS
+        self.wants_to_sleep = self.listen and not self.asleep and dry_seconds > awake_seconds
+        if (self.asleep and not found) or dry_seconds > AWAKE_SECONDS:
             self.next_look = now + POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads load, keeps no secret
         else:
             self.next_look = now + min(LONGEST_LOOK_SECONDS, max(SHORTEST_LOOK_SECONDS, dry_seconds / 8))
+
+    def _is_quiet(self) -> bool:
+        return self.workers < FEW_A_SECOND * self._gap_seconds
 
     def fell_asleep(self) -> None:
         """Registered as a sleeper, where notifications are listened to: looks once more at once."""
@@ -46,6 +64,7 @@ class Idleness:
         self.asleep = False
 
     def notified(self) -> None:
+        self.hurries = True
         self.next_look = 0.0
 
     def due_in(self, seconds: float, *, now: float) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 AHEAD_SECONDS = 0.05
 """Claim what can start within this time."""
-MOST_HELD = 1000
+MOST_HELD = 1500
 MOST_CLAIMED = 500
 SAMPLES = 16
 

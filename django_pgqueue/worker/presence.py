@@ -25,13 +25,10 @@ class Presence:
         self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.next_seen = 0.0
 
-    def be_seen_if_due(self, connection: Connection, *, asleep: bool) -> None:
-        if time.monotonic() >= self.next_seen:
-            self.be_seen(connection, asleep=asleep)
-
-    def be_seen(self, connection: Connection, *, asleep: bool) -> None:
+    def be_seen(self, connection: Connection, *, asleep: bool) -> int:
+        """Answers how many workers there are."""
         self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
-        functions.worker_seen(
+        return functions.worker_seen(
             connection,
             worker=self.id,
             queues=self.settings.queues,

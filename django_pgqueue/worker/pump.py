@@ -143,7 +143,8 @@ class Pump:
         if room <= 0 or self.stopping or time.monotonic() < self.idleness.next_look:
             return
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
-        with self.connection.transaction() if self.idleness.asleep else nullcontext():
+        polls = self.idleness.asleep and not self.idleness.hurries
+        with self.connection.transaction() if polls else nullcontext():
             claimed = functions.message_dequeue(
                 self.connection, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
             )
@@ -226,7 +227,7 @@ class Pump:
 
     def _be_seen(self, *, asleep: bool) -> None:
         self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
-        functions.worker_seen(
+        self.idleness.workers = functions.worker_seen(
             self.connection,
             worker=self.id,
             queues=[self.queue],

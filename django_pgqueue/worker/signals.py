@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.compat import LOG_RECEIVERS, task_finished, task_started
+from django_pgqueue.compat import LOG_RECEIVERS, TASKS_LOGGER, TaskResultStatus, task_finished, task_started
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
 
 logger = logging.getLogger("django_pgqueue.worker")
+tasks_logger = logging.getLogger(TASKS_LOGGER)
 
 NAMES = {task_started: "task_started", task_finished: "task_finished"}
 DJANGO_S_OWN = {id(receiver) for receiver in LOG_RECEIVERS}
@@ -22,11 +23,22 @@ DJANGO_S_OWN = {id(receiver) for receiver in LOG_RECEIVERS}
 
 def has_receivers(signal: Signal) -> bool:
     """Whether anybody listens besides Django, whose own receivers only log: they may run anywhere, and cost nothing."""
-    return any(key[0] not in DJANGO_S_OWN for key, *_ in signal.receivers)
+    receivers = signal.receivers
+    if len(receivers) == 1:  # the usual case, twice for each job
+        return receivers[0][0][0] not in DJANGO_S_OWN
+    return any(key[0] not in DJANGO_S_OWN for key, *_ in receivers)
+
+
+def is_heard(signal: Signal, result: AnyTaskResult) -> bool:
+    """Whether it makes a difference to send it: where Django's receivers are alone they only log, if that is wanted."""
+    level = logging.ERROR if result.status == TaskResultStatus.FAILED else logging.INFO
+    return has_receivers(signal) or tasks_logger.isEnabledFor(level)
 
 
 def send(signal: Signal, result: AnyTaskResult, *, backend: PgQueueBackend) -> None:
     """Tells every receiver.  Errors are logged, where those who look after a worker see them."""
+    if not is_heard(signal, result):
+        return
     try:
         for receiver, answer in signal.send_robust(type(backend), task_result=result):
             if isinstance(answer, Exception):

@@ -8,6 +8,7 @@ from django_pgqueue.worker.idleness import (
     AWAKE_SECONDS,
     LONGEST_LOOK_SECONDS,
     POLL_SECONDS,
+    QUIET_AWAKE_SECONDS,
     SHORTEST_DUE_SECONDS,
     SHORTEST_LOOK_SECONDS,
     Idleness,
@@ -36,7 +37,46 @@ def test_who_found_less_looks_again_in_a_moment_and_then_less_and_less_often(idl
     assert idleness.next_look == pytest.approx(10.045)
     looked_in_vain(idleness, 10.4)
     assert idleness.next_look == pytest.approx(10.4 + LONGEST_LOOK_SECONDS)
+
+
+def found_something(idleness: Idleness, *, a_second: int) -> float:
+    """For five seconds.  Answers when it was for the last time."""
+    for number in range(5 * a_second + 1):
+        idleness.looked(found=1, wanted=4, now=number / a_second)
+    return 5.0
+
+
+def test_where_there_is_little_to_do_he_sleeps_almost_at_once(idleness: Idleness) -> None:
+    now = found_something(idleness, a_second=20)
+    looked_in_vain(idleness, now, now + 0.9 * QUIET_AWAKE_SECONDS)
     assert not idleness.wants_to_sleep
+    looked_in_vain(idleness, now + 1.1 * QUIET_AWAKE_SECONDS)
+    assert idleness.wants_to_sleep
+
+
+@pytest.mark.parametrize(("a_second", "workers"), [(300, 1), (20, 32)])
+def test_where_there_is_much_to_do_for_all_together_he_stays_awake(
+    idleness: Idleness, a_second: int, workers: int
+) -> None:
+    """While somebody sleeps each enqueue notifies."""
+    idleness.workers = workers
+    now = found_something(idleness, a_second=a_second)
+    looked_in_vain(idleness, now, now + 0.9 * AWAKE_SECONDS)
+    assert not idleness.wants_to_sleep
+    looked_in_vain(idleness, now + 1.1 * AWAKE_SECONDS)
+    assert idleness.wants_to_sleep
+
+
+def test_who_was_woken_and_found_something_looks_again_in_a_moment(idleness: Idleness) -> None:
+    looked_in_vain(idleness, 10.0, 11.0)
+    idleness.fell_asleep()
+    looked_in_vain(idleness, 11.0)
+    idleness.notified()
+    hurries = idleness.hurries
+    idleness.looked(found=1, wanted=4, now=11.5)
+    assert hurries
+    assert not idleness.hurries
+    assert idleness.next_look == 11.5 + SHORTEST_LOOK_SECONDS
 
 
 def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_he_does(idleness: Idleness) -> None:
