@@ -13,7 +13,13 @@ BASE_SETTINGS = {
     "log_timezone": "UTC",
 }
 # Not durable, for data that nobody will miss. Without autovacuum, plans and statistics change when a test says so.
-THROW_AWAY_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"}
+THROW_AWAY_SETTINGS = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "max_prepared_transactions": "5",  # they are one of the things that qdoctor finds
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

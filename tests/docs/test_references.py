@@ -13,6 +13,7 @@ from django.db import connection
 
 from django_pgqueue import checks, exceptions
 from django_pgqueue.conf import Options
+from django_pgqueue.doctor import KINDS
 from django_pgqueue.exceptions import PgQueueError
 from tests.docs import sql_reference
 from tests.docs.commands import all_actions
@@ -112,6 +113,12 @@ def test_the_errors_page_has_every_exception() -> None:
     assert set(ROW.findall(before)) == ours
 
 
+def test_the_terminal_page_has_every_finding_with_its_severity() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| .+ \| .+ \|$", section("terminal", "Findings"), re.MULTILINE)
+    assert rows == [(name, str(KINDS[name].severity)) for name, _ in rows]
+    assert sorted(name for name, _ in rows) == sorted(KINDS)
+
+
 @pytest.mark.parametrize(
     ("command", "page", "title"),
     [
@@ -120,6 +127,7 @@ def test_the_errors_page_has_every_exception() -> None:
         ("qpipeline", "pipeline", "Options"),
         ("qbind", "routing", "Declare and bind"),
         ("qstatus", "terminal", "qstatus"),
+        ("qdoctor", "terminal", "qdoctor"),
     ],
 )
 def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: str) -> None:
@@ -133,7 +141,7 @@ def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: st
 
 def test_every_command_has_a_page() -> None:
     commands = {path.stem for path in (ROOT / "django_pgqueue" / "management" / "commands").glob("q*.py")}
-    assert commands == {"qworker", "qenqueue", "qpipeline", "qbind", "qstatus"}
+    assert commands == {"qworker", "qenqueue", "qpipeline", "qbind", "qstatus", "qdoctor"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from django_pgqueue import registry
 from django_pgqueue.bulk import Call, enqueue_many
 from django_pgqueue.compat import TaskException
 from django_pgqueue.exceptions import InvalidMessage, PgQueueError
+from django_pgqueue.terminal import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -62,16 +63,16 @@ class Command(BaseCommand):
             except OSError as error:
                 message = f"The file {name!r} can not be read: {error.strerror}."
                 raise InvalidMessage(message) from error
-            advance = stack.enter_context(bar(size) if sys.stderr.isatty() else nullcontext(None))
+            advance = stack.enter_context(progress.bar("enqueuing", size))
             return enqueue_many(task, calls(file, advance))
 
 
-def calls(file: Iterable[bytes], advance: Callable[[int], None] | None) -> Iterator[Call]:
+def calls(file: Iterable[bytes], advance: Callable[[int, str | None], None] | None) -> Iterator[Call]:
     for number, line in enumerate(file, start=1):
         if line.strip():
             yield call(decoded(line, number), f"line {number}")
         if advance is not None:
-            advance(len(line))
+            advance(len(line), None)
 
 
 def decoded(line: bytes, number: int) -> str:
@@ -127,17 +128,3 @@ def moment(text: str | None, where: str) -> Any:
 
 def single(args: str, kwargs: str) -> Call:
     return Call(args=parsed(args, "--args"), kwargs=parsed(kwargs, "--kwargs"), where="--args and --kwargs")
-
-
-@contextmanager
-def bar(total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """A progress bar, where rich is installed (django-pgqueue[cli])."""
-    try:
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import Progress  # noqa: PLC0415
-    except ImportError:
-        yield None
-        return
-    with Progress(console=Console(stderr=True)) as progress:
-        step = progress.add_task("enqueuing", total=total)
-        yield lambda size: progress.advance(step, size)

@@ -1,0 +1,37 @@
+"""Whether this host and the server agree about the time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.overview.words import span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+MOST = dt.timedelta(seconds=2)
+
+CLOCK_DIFFERENCE = Kind(
+    "clock-difference",
+    Severity.WARNING,
+    "The queue goes by the server's clock, so nothing runs too early or too late. But times that your code computes "
+    "(run_after=datetime.now() + ...) and those in logs are off by as much. Synchronise the clocks (NTP).",
+)
+
+
+def difference(patient: Patient) -> Iterator[Finding]:
+    before = patient.now()
+    theirs = patient.value("select clock_timestamp()")
+    after = patient.now()
+    # Somewhere between the two; what the network takes is not held against anybody.
+    off = max(before - theirs, theirs - after, dt.timedelta(0))
+    if off > MOST:
+        yield CLOCK_DIFFERENCE.found(
+            f"The clock of this host is {span(off)} {'behind' if theirs > after else 'ahead of'} that of the server.",
+            "timedatectl status",
+            seconds=(before - theirs).total_seconds(),
+        )

@@ -1,0 +1,90 @@
+"""One check after the other, each for itself: what one of them can not see does not hide what others do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.db import Error, OperationalError, connections
+
+from django_pgqueue.doctor import clocks, history, installation, locks, pooler, server, service, snapshots, tables
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.overview.bounds import bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+COULD_NOT_LOOK = Kind(
+    "could-not-look",
+    Severity.WARNING,
+    "PostgreSQL did not let this check look, or not in time. Ask as a role that may, when there is less to do.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    title: str
+    look: Callable[[Patient], Iterator[Finding]]
+    needs_queue: bool = True
+
+
+CHECKS = (
+    Check("migrations", installation.migrations, needs_queue=False),
+    Check("tables, functions, indexes and triggers", installation.parts),
+    Check("what may be seen", snapshots.sight, needs_queue=False),
+    Check("old transactions", snapshots.transactions, needs_queue=False),
+    Check("prepared transactions", snapshots.prepared_transactions, needs_queue=False),
+    Check("replication slots", snapshots.replication_slots, needs_queue=False),
+    Check("standbys", snapshots.standbys, needs_queue=False),
+    Check("locks", locks.held),
+    Check("workers", service.dead_workers),
+    Check("queues without workers", service.queues_without_workers),
+    Check("expired messages", service.expired_messages),
+    Check("unknown tasks", service.unknown_tasks),
+    Check("channels", service.miscounted_channels),
+    Check("partitions", history.partitions),
+    Check("default partition", history.default_partition),
+    Check("old history", history.overdue),
+    Check("statistics", tables.unanalysed),
+    Check("bloat", tables.bloated),
+    Check("invalid indexes", tables.invalid_indexes),
+    Check("sequences", tables.sequences),
+    Check("wraparound", tables.wraparound),
+    Check("settings", server.settings),
+    Check("connections", server.connections),
+    Check("notification queue", server.notification_queue),
+    Check("pooler", pooler.mode, needs_queue=False),
+    Check("clocks", clocks.difference, needs_queue=False),
+)
+
+
+def examine(patient: Patient, *, progress: Callable[[str], None] = lambda _: None) -> list[Finding]:
+    """What was found, the worst first."""
+    has_queue = patient.has_queue
+    found: list[Finding] = []
+    for check in CHECKS:
+        progress(check.title)
+        if has_queue or not check.needs_queue:
+            found += looked(check, patient)
+    if not has_queue:
+        found.append(
+            installation.MISSING_TABLE.found(
+                f"The database {patient.using!r} has no tables of the queue: nothing else was looked at.",
+                f"python manage.py migrate --database {patient.using}",
+            )
+        )
+    return sorted(found, key=lambda finding: -finding.severity)
+
+
+def looked(check: Check, patient: Patient) -> list[Finding]:
+    try:
+        with bounded(patient.using):
+            return list(check.look(patient))
+    except Error as error:
+        if isinstance(error, OperationalError) and not connections[patient.using].is_usable():
+            connections[patient.using].close()
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        return [COULD_NOT_LOOK.found(f"{check.title[0].upper()}{check.title[1:]}: {reason}", "", check=check.title)]

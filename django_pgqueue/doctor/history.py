@@ -1,0 +1,111 @@
+"""The history's partitions: those of the next days are there, and those that are old are not."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.overview.words import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+MOST_COUNTED = 10_000
+MAINTAIN = "select pgqueue_attempt_maintain();"
+
+MISSING_PARTITION = Kind(
+    "missing-partition",
+    Severity.WARNING,
+    "What ends then goes to pgqueue_attempt_default. Workers make the partitions of a week ahead, once an hour: no "
+    "worker "
+    "has run for days, or none could get the lock.",
+)
+DEFAULT_PARTITION = Kind(
+    "default-partition",
+    Severity.WARNING,
+    "They ended on days without a partition. Any worker moves those of the past, once an hour; so does the command.",
+)
+HISTORY_OVERDUE = Kind(
+    "history-overdue",
+    Severity.WARNING,
+    "Workers drop it, once an hour, unless somebody reads the history for hours. Look for long-lock and "
+    "old-transaction, "
+    "or drop it by hand.",
+)
+
+WANTED = """
+select to_char(d.day, 'YYYYMMDD') from (
+    select (pgqueue_clock() at time zone 'UTC')::date + n as day from generate_series(0, 1) as n
+) as d
+where not exists (
+    select from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'pgqueue_attempt'::regclass and c.relname = 'pgqueue_attempt_' || to_char(d.day, 'YYYYMMDD')
+)
+order by 1
+"""
+
+IN_DEFAULT = """
+select count(*), min(f.day), max(f.day) from (
+    select (d.finished_at at time zone 'UTC')::date as day from pgqueue_attempt_default d
+    where isfinite(d.finished_at) limit %(most)s
+) as f
+"""
+
+OVERDUE = """
+select count(*), min(c.relname::text), coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent = 'pgqueue_attempt'::regclass and c.relname ~ '^pgqueue_attempt_\\d{8}$'
+  and to_date(right(c.relname, 8), 'YYYYMMDD') < (pgqueue_clock() at time zone 'UTC')::date - %(days)s
+"""
+
+
+def partitions(patient: Patient) -> Iterator[Finding]:
+    today = patient.value("select to_char(pgqueue_clock() at time zone 'UTC', 'YYYYMMDD')")
+    for (day,) in patient.rows(WANTED):
+        which = "today" if day == today else "tomorrow"
+        yield MISSING_PARTITION.found(
+            f"The history has no partition for {which}, {_date(day)} (UTC).",
+            MAINTAIN,
+            severity=Severity.ERROR if which == "today" else None,
+            day=_date(day),
+        )
+
+
+def default_partition(patient: Patient) -> Iterator[Finding]:
+    if patient.value("select to_regclass('pgqueue_attempt_default') is null"):
+        return
+    [(count, first, last)] = patient.rows(IN_DEFAULT, {"most": MOST_COUNTED + 1})
+    if count:
+        shown = f"{MOST_COUNTED:,}+" if count > MOST_COUNTED else f"{count:,}"
+        yield DEFAULT_PARTITION.found(
+            f"pgqueue_attempt_default has {shown} attempts, which ended from {first} to {last}.",
+            MAINTAIN,
+            rows=min(count, MOST_COUNTED),
+            first=str(first),
+            last=str(last),
+        )
+
+
+def overdue(patient: Patient) -> Iterator[Finding]:
+    kept = patient.history_days
+    if kept is None:
+        return
+    # A day more: workers look once an hour, and the day has just begun somewhere.
+    [(count, oldest, in_bytes)] = patient.rows(OVERDUE, {"days": kept + 1})
+    if count:
+        yield HISTORY_OVERDUE.found(
+            f"{count} {'day' if count == 1 else 'days'} of history ({size(in_bytes)}, from {_date(oldest[-8:])} on) "
+            "are "
+            f"older than HISTORY_DAYS, {kept}, says.",
+            f"select pgqueue_attempt_maintain(p_days_kept => {kept});",
+            days=count,
+            bytes=in_bytes,
+            oldest=_date(oldest[-8:]),
+        )
+
+
+def _date(digits: str) -> str:
+    return dt.datetime.strptime(digits, "%Y%m%d").replace(tzinfo=dt.UTC).date().isoformat()

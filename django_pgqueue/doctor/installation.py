@@ -1,0 +1,209 @@
+"""Whether the database has what the files of sql/ make: a copy is made, compared with, and rolled back."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections, transaction
+from django.db.migrations.executor import MigrationExecutor
+
+from django_pgqueue import schema
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+COPY = "pgqueue_doctor_copy"
+
+UNAPPLIED_MIGRATION = Kind("unapplied-migration", Severity.ERROR, "Apply it, before workers with this code start.")
+MISSING_TABLE = Kind("missing-table", Severity.ERROR, "Make it: by the migrations, or from its file in sql/.")
+CHANGED_TABLE = Kind(
+    "changed-table",
+    Severity.ERROR,
+    "Somebody has changed it by hand, or another version has made it. Bring it to what the file in sql/ says.",
+)
+MISSING_FUNCTION = Kind("missing-function", Severity.ERROR, "Make it from its file: that changes nothing else.")
+CHANGED_FUNCTION = Kind(
+    "changed-function",
+    Severity.ERROR,
+    "Somebody has changed it by hand, or another version has made it. Its file brings it back; if the database is "
+    "ahead, "
+    "deploy the code that goes with it.",
+)
+UNKNOWN_FUNCTION = Kind(
+    "unknown-function",
+    Severity.INFO,
+    "No file of this version makes it: it is left over from another one, or yours.",
+)
+MISSING_INDEX = Kind(
+    "missing-index",
+    Severity.ERROR,
+    "Without it, what should be a probe reads the whole table. Make it as its file in sql/ says, beside the traffic.",
+)
+MISSING_TRIGGER = Kind(
+    "missing-trigger",
+    Severity.ERROR,
+    "Channels do not learn of their messages: they stand still, or run too many. Make it, or switch it on, then "
+    "count anew: "
+    "select * from pgqueue_channel_repair();",
+)
+
+FUNCTIONS = """
+select p.oid::regprocedure::text, pg_get_functiondef(p.oid), p.proname::text
+from pg_proc p where p.pronamespace = %(schema)s::regnamespace and p.prokind = 'f' and p.proname like 'pgqueue\\_%%'
+"""
+COLUMNS = """
+select c.relname::text, a.attname::text,
+       format_type(a.atttypid, a.atttypmod) || case when a.attnotnull then ' not null' else '' end
+       || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')
+from pg_class c
+join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+where c.relnamespace = %(schema)s::regnamespace and c.relkind in ('r', 'p') and c.relname like 'pgqueue\\_%%'
+"""
+CONSTRAINTS = """
+select c.relname::text, o.conname::text, pg_get_constraintdef(o.oid)
+from pg_constraint o join pg_class c on c.oid = o.conrelid
+where o.connamespace = %(schema)s::regnamespace and c.relname like 'pgqueue\\_%%' and o.contype in ('c', 'f', 'p', 'u')
+"""
+INDEXES = """
+select i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid), c.relname::text
+from pg_index i join pg_class c on c.oid = i.indrelid
+where c.relnamespace = %(schema)s::regnamespace and c.relname like 'pgqueue\\_%%'
+  and c.relname !~ '^pgqueue_attempt_(default|\\d{8})$'
+"""
+TRIGGERS = """
+select t.tgname::text,
+       pg_get_triggerdef(t.oid) || case when t.tgenabled = 'D' then ' -- off' else '' end, c.relname::text
+from pg_trigger t join pg_class c on c.oid = t.tgrelid
+where c.relnamespace = %(schema)s::regnamespace and not t.tgisinternal and c.relname like 'pgqueue\\_%%'
+"""
+
+
+def migrations(patient: Patient) -> Iterator[Finding]:
+    executor = MigrationExecutor(connections[patient.using])
+    plan = executor.migration_plan([node for node in executor.loader.graph.leaf_nodes() if node[0] == "pgqueue"])
+    missing = [migration.name for migration, _ in plan if migration.app_label == "pgqueue"]
+    if missing:
+        yield UNAPPLIED_MIGRATION.found(
+            f"The database {patient.using!r} lacks the migrations {', '.join(missing)} of pgqueue.",
+            f"python manage.py migrate pgqueue --database {patient.using}",
+            migrations=missing,
+        )
+
+
+def parts(patient: Patient) -> Iterator[Finding]:
+    there = patient.value(
+        "select m.relnamespace::regnamespace::text from pg_class m where m.oid = to_regclass('pgqueue_message')"
+    )
+    with transaction.atomic(using=patient.using):
+        wanted = _copy(patient)
+        transaction.set_rollback(True, using=patient.using)
+    is_ = {name: _described(patient, query, there) for name, query in QUERIES.items()}
+    yield from _tables(wanted, is_)
+    yield from _functions(wanted["functions"], is_["functions"])
+    yield from _indexes(wanted["indexes"], is_["indexes"])
+    yield from _triggers(wanted["triggers"], is_["triggers"])
+
+
+QUERIES = {
+    "functions": FUNCTIONS,
+    "columns": COLUMNS,
+    "constraints": CONSTRAINTS,
+    "indexes": INDEXES,
+    "triggers": TRIGGERS,
+}
+
+
+def _copy(patient: Patient) -> dict[str, dict[Any, str]]:
+    """What the files make, in a schema that nobody else ever sees."""
+    with connections[patient.using].cursor() as cursor:
+        cursor.execute(f"create schema {COPY}")
+        cursor.execute(f"set local search_path = {COPY}")
+        files = re.findall(r"^\\ir (\w+)\.sql$", schema.load("install", migration=""), re.MULTILINE)
+        for name in files:
+            cursor.execute(schema.load(name, migration=""))
+    return {name: _described(patient, query, COPY) for name, query in QUERIES.items()}
+
+
+def _described(patient: Patient, query: str, there: str) -> dict[Any, str]:
+    """Definitions by their names, without the schema in which they are."""
+
+    def bare(text: str) -> str:
+        return re.sub(r"SET search_path TO [^\n]*", "SET search_path", text.replace(f"{there}.", ""))
+
+    found = patient.rows(query, {"schema": there})
+    if query in (COLUMNS, CONSTRAINTS):
+        return {(table, name): bare(text) for table, name, text in found}
+    return {bare(name): bare(text) for name, text, _ in found}
+
+
+def _tables(wanted: dict[str, dict[Any, str]], is_: dict[str, dict[Any, str]]) -> Iterator[Finding]:
+    tables = {table for table, _ in is_["columns"]}
+    for table in sorted({table for table, _ in wanted["columns"]} - tables):
+        yield MISSING_TABLE.found(f"There is no table {table}.", f"psql -f sql/{table}.sql", table=table)
+    for what in ("columns", "constraints"):
+        for (table, name), text in sorted(wanted[what].items()):
+            found = is_[what].get((table, name))
+            if table in tables and found != text:
+                yield CHANGED_TABLE.found(
+                    f"{table}: the {what.removesuffix('s')} {name} should be {text!r}, and "
+                    + ("is missing." if found is None else f"is {found!r}."),
+                    f"\\d {table}",
+                    table=table,
+                    name_of=name,
+                    wanted=text,
+                    there=found,
+                )
+
+
+def _functions(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]:
+    for signature, text in sorted(wanted.items()):
+        name = signature.partition("(")[0]
+        if signature not in is_:
+            yield MISSING_FUNCTION.found(
+                f"There is no function {signature}.", f"psql -f sql/{name}.sql", function=signature
+            )
+        elif is_[signature] != text:
+            yield CHANGED_FUNCTION.found(
+                f"The function {signature} is not what sql/{name}.sql says: {_first_difference(text, is_[signature])}",
+                f"psql -f sql/{name}.sql",
+                function=signature,
+            )
+    for signature in sorted(set(is_) - set(wanted)):
+        yield UNKNOWN_FUNCTION.found(
+            f"There is a function {signature} that no file makes.", f"\\sf {signature}", function=signature
+        )
+
+
+def _indexes(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]:
+    for name, text in sorted(wanted.items()):
+        if is_.get(name) != text:
+            state = "There is no index" if name not in is_ else f"{is_[name]!r} is not the index"
+            yield MISSING_INDEX.found(f"{state} {name}.", f"{text};", index=name, there=is_.get(name))
+
+
+def _triggers(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]:
+    for name, text in sorted(wanted.items()):
+        there = is_.get(name)
+        if there == text:
+            continue
+        table = re.search(r" ON (\w+) ", text)
+        off = there == f"{text} -- off"
+        yield MISSING_TRIGGER.found(
+            f"The trigger {name} is "
+            f"{'switched off' if off else 'missing' if there is None else 'not as it should be'}.",
+            f"alter table {table[1] if table else ''} enable trigger {name};" if off else f"{text};",
+            trigger=name,
+        )
+
+
+def _first_difference(wanted: str, is_: str) -> str:
+    """In the first line where they differ."""
+    for number, (line, other) in enumerate(zip(wanted.splitlines(), is_.splitlines(), strict=False), start=1):
+        if line != other:
+            return f"in line {number}, {other.strip()!r} instead of {line.strip()!r}."
+    return f"it has {len(is_.splitlines())} lines instead of {len(wanted.splitlines())}."

@@ -1,0 +1,98 @@
+"""A database with a queue, as the checks see it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import connections
+from psycopg import sql
+
+from django_pgqueue.checks import ours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from django_pgqueue.backend import PgQueueBackend
+
+
+class Table(NamedTuple):
+    """One that holds rows: of the history each day's."""
+
+    name: str
+    oid: int
+    bytes: int
+    live: int
+    dead: int
+    tuples: float
+    """As it was last analysed; -1: never."""
+    options: list[str]
+
+
+TABLES = """
+select c.oid::regclass::text, c.oid::bigint, pg_relation_size(c.oid), coalesce(s.n_live_tup, 0),
+       coalesce(s.n_dead_tup, 0), c.reltuples::double precision, coalesce(c.reloptions, '{}')
+from pg_class c
+left join pg_stat_all_tables s on s.relid = c.oid
+where c.relkind = 'r' and c.relname like 'pgqueue\\_%%'
+  and c.relnamespace = (select m.relnamespace from pg_class m where m.oid = to_regclass('pgqueue_message'))
+order by c.relname
+"""
+
+OIDS = """
+select c.oid::bigint from pg_class c
+where c.relkind = 'r' and c.relname like 'pgqueue\\_%%'
+  and c.relnamespace = (select m.relnamespace from pg_class m where m.oid = to_regclass('pgqueue_message'))
+"""
+
+
+@dataclass(slots=True)
+class Patient:
+    using: str
+    now: Callable[[], dt.datetime] = field(default=lambda: dt.datetime.now(dt.UTC))
+    """The clock of this host."""
+
+    def rows(self, query: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        with connections[self.using].cursor() as cursor:
+            cursor.execute(query, parameters or {})
+            return list(cursor.fetchall())
+
+    def value(self, query: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        [[value]] = self.rows(query, parameters)
+        return value
+
+    def tables(self) -> list[Table]:
+        return [Table(*row) for row in self.rows(TABLES)]
+
+    def oids(self) -> list[int]:
+        """Of the same tables, without waiting for who has locked one: sizes are not to be had then."""
+        return [oid for (oid,) in self.rows(OIDS)]
+
+    @property
+    def has_queue(self) -> bool:
+        names = ["pgqueue_message", "pgqueue_attempt"]
+        asked = "select bool_and(to_regclass(name) is not null) from unnest(%(names)s::text[]) as n (name)"
+        return bool(self.value(asked, {"names": names}))
+
+    @property
+    def backends(self) -> list[PgQueueBackend]:
+        """Those of TASKS whose queue it is."""
+        return [backend for backend in ours().values() if backend.settings.database == self.using]
+
+    @property
+    def history_days(self) -> int | None:
+        """How long workers keep the history; None: for ever, or one of them does."""
+        days = [backend.settings.history_days for backend in self.backends]
+        known = [day for day in days if day is not None]
+        return max(known) if known and len(known) == len(days) else None
+
+
+def quoted(value: str) -> str:
+    """A text as a literal of SQL, for commands that are shown."""
+    return sql.Literal(value).as_string(None)
+
+
+def named(value: str) -> str:
+    """A name as SQL has it, for commands that are shown."""
+    return sql.Identifier(value).as_string(None)

@@ -1,0 +1,50 @@
+"""Whether a pooler gives each transaction another session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.worker.connection import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+TRANSACTION_POOLER = Kind(
+    "transaction-pooler",
+    Severity.ERROR,
+    "LISTEN and prepared statements do not survive the end of a transaction there: idle workers hear no "
+    "notification, and "
+    'statements fail. Let the workers connect to PostgreSQL directly, or say {"OPTIONS": {"LISTEN": False}} in TASKS.',
+)
+
+PID = "select pg_backend_pid()"
+
+
+def mode(patient: Patient) -> Iterator[Finding]:
+    """Two connections: with a session each, they never meet the same process of the server."""
+    listening = [backend.alias for backend in patient.backends if backend.settings.listen]
+    if not listening:
+        return
+    with connect(patient.using, prepare=False) as one, connect(patient.using, prepare=False) as other:
+        first = _pid(one)
+        with other.transaction():
+            meanwhile = _pid(other)
+            second = _pid(one)
+    if first != second or meanwhile == first:
+        yield TRANSACTION_POOLER.found(
+            f"A pooler in transaction mode is in front of the database {patient.using!r}: one connection spoke with "
+            "the "
+            f"processes {first} and {second} of the server, another one meanwhile with {meanwhile}. Workers of the "
+            "backends "
+            f"{', '.join(map(repr, listening))} listen.",
+            "",
+            backends=listening,
+            pids=[first, meanwhile, second],
+        )
+
+
+def _pid(connection: object) -> int:
+    return int(connection.execute(PID).fetchone()[0])  # type: ignore[attr-defined]

@@ -1,0 +1,190 @@
+"""Settings of the server, the database and the role that cost speed or data, and what all of the server shares."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.overview.words import span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+SHORT = dt.timedelta(minutes=1)
+"""A statement, or a transaction, of a job may well take that long."""
+USED = 0.8
+FILLING, NEARLY_FULL = 0.1, 0.5
+
+FSYNC_OFF = Kind(
+    "fsync-off",
+    Severity.ERROR,
+    "A crash of the machine destroys the whole cluster. It is for servers whose data nobody will miss.",
+)
+FULL_PAGE_WRITES_OFF = Kind(
+    "full-page-writes-off", Severity.ERROR, "A crash of the machine may leave pages that are half written."
+)
+SYNCHRONOUS_COMMIT_OFF = Kind(
+    "synchronous-commit-off",
+    Severity.WARNING,
+    "What was committed within the last second may be gone after a crash: jobs are lost, or run again. The queue "
+    "turns it "
+    "off by itself where nothing can be lost. Turn it on for the role, the database or the server.",
+)
+AUTOVACUUM_OFF = Kind(
+    "autovacuum-off",
+    Severity.ERROR,
+    "Ended messages are never cleaned up, and every dequeue steps over more and more of them.",
+)
+TRACK_COUNTS_OFF = Kind(
+    "track-counts-off", Severity.ERROR, "Autovacuum does not know where it has work to do, and does none."
+)
+IDLE_TRANSACTIONS = Kind(
+    "idle-transactions",
+    Severity.INFO,
+    "Nothing ends a transaction that a program has forgotten, which keeps dead rows alive. Ten minutes are enough for "
+    "most sites.",
+)
+STATEMENT_TIMEOUT = Kind(
+    "statement-timeout",
+    Severity.WARNING,
+    "It ends statements of jobs as well as those of web requests. Give the workers a role of their own, or set it "
+    "there.",
+)
+TRANSACTION_TIMEOUT = Kind(
+    "transaction-timeout",
+    Severity.WARNING,
+    "It ends atomic jobs that take longer, and closes their connection. Give the workers a role of their own, or set "
+    "it "
+    "there.",
+)
+FEW_CONNECTIONS = Kind(
+    "few-connections",
+    Severity.WARNING,
+    "Each worker process has a connection for the queue and one for each of its slots. Raise max_connections, run "
+    "fewer "
+    "slots, or let the web processes use a pooler.",
+)
+NOTIFICATION_QUEUE = Kind(
+    "notification-queue",
+    Severity.WARNING,
+    "When it is full, every transaction that notifies fails. A session that listens has been in one transaction for "
+    "long: "
+    "end that transaction.",
+)
+
+SETTINGS = """
+select s.name, s.setting, s.reset_val, s.unit from pg_settings s
+where s.name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts',
+                 'idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout')
+"""
+
+CONNECTIONS = """
+select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
+       (select count(*) from pg_stat_activity a where a.backend_type = 'client backend'),
+       (select coalesce(sum(w.slots + 1), 0) from pgqueue_worker w
+        where w.tasks and w.seen_at > pgqueue_clock() - interval '1 minute')
+"""
+
+OLDEST = """
+select a.pid, coalesce(nullif(a.application_name, ''), 'without a name'),
+       extract(epoch from clock_timestamp() - a.xact_start)::float8
+from pg_stat_activity a
+where a.xact_start is not null and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
+  and a.datname = current_database()
+order by a.xact_start limit 1
+"""
+
+SWITCHES = (
+    (FSYNC_OFF, "fsync"),
+    (FULL_PAGE_WRITES_OFF, "full_page_writes"),
+    (AUTOVACUUM_OFF, "autovacuum"),
+    (TRACK_COUNTS_OFF, "track_counts"),
+)
+
+
+def settings(patient: Patient) -> Iterator[Finding]:
+    # What a session begins with: this one has time limits of its own just now.
+    known = {name: reset for name, _, reset, _ in patient.rows(SETTINGS)}
+    for kind, name in SWITCHES:
+        if known[name] == "off":
+            more = "; select pg_reload_conf();"
+            yield kind.found(f"{name} is off.", f"alter system set {name} = on{more}", setting=name, value="off")
+    if known["synchronous_commit"] == "off":
+        yield SYNCHRONOUS_COMMIT_OFF.found(
+            "synchronous_commit is off for this role in this database.",
+            "alter system set synchronous_commit = on; select pg_reload_conf();  -- see also: alter role, alter "
+            "database",
+            setting="synchronous_commit",
+            value="off",
+        )
+    for table in patient.tables():
+        if any(option in {"autovacuum_enabled=false", "autovacuum_enabled=off"} for option in table.options):
+            yield AUTOVACUUM_OFF.found(
+                f"autovacuum is off for {table.name}.",
+                f"alter table {table.name} reset (autovacuum_enabled);",
+                setting="autovacuum_enabled",
+                value="off",
+                table=table.name,
+            )
+    yield from _timeouts(patient, known)
+
+
+def _timeouts(patient: Patient, known: dict[str, str]) -> Iterator[Finding]:
+    user = patient.value("select current_user::text")
+    if known["idle_in_transaction_session_timeout"] == "0":
+        yield IDLE_TRANSACTIONS.found(
+            "idle_in_transaction_session_timeout is 0: a transaction may be forgotten for ever.",
+            "alter system set idle_in_transaction_session_timeout = '10min'; select pg_reload_conf();",
+            setting="idle_in_transaction_session_timeout",
+            value="0",
+        )
+    for kind, name in ((STATEMENT_TIMEOUT, "statement_timeout"), (TRANSACTION_TIMEOUT, "transaction_timeout")):
+        limit = dt.timedelta(milliseconds=int(known.get(name, 0)))
+        if dt.timedelta(0) < limit < SHORT:
+            yield kind.found(
+                f"{name} is {span(limit)} for the user {user}.",
+                f"alter role {user} set {name} = 0;",
+                setting=name,
+                value=known[name],
+                user=user,
+            )
+
+
+def connections(patient: Patient) -> Iterator[Finding]:
+    [(there, used, wanted)] = patient.rows(CONNECTIONS)
+    if wanted > there:
+        yield FEW_CONNECTIONS.found(
+            f"The workers that are alive may open {wanted} connections, and the server has {there}.",
+            f"alter system set max_connections = {2 * wanted};  -- and restart the server",
+            severity=Severity.ERROR,
+            connections=there,
+            wanted=wanted,
+        )
+    elif used > USED * there:
+        yield FEW_CONNECTIONS.found(
+            f"{used} of {there} connections are used.",
+            "select usename, application_name, state, count(*) from pg_stat_activity group by 1, 2, 3 order by 4 desc;",
+            connections=there,
+            used=used,
+        )
+
+
+def notification_queue(patient: Patient) -> Iterator[Finding]:
+    used = patient.value("select pg_notification_queue_usage()")
+    if used >= FILLING:
+        oldest = patient.rows(OLDEST)
+        who = "".join(
+            f" The oldest transaction is that of session {pid} ({application}), open for "
+            f"{span(dt.timedelta(seconds=age))}."
+            for pid, application, age in oldest
+        )
+        yield NOTIFICATION_QUEUE.found(
+            f"The queue of notifications is {used:.1%} full.{who}",
+            "".join(f"select pg_terminate_backend({pid});" for pid, _, _ in oldest),
+            severity=Severity.ERROR if used >= NEARLY_FULL else None,
+            usage=used,
+            pid=oldest[0][0] if oldest else None,
+        )

@@ -1,0 +1,194 @@
+"""Whether somebody works, on everything that waits, and whether the limits of channels are true."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+from typing import TYPE_CHECKING
+
+from django_pgqueue import registry
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.doctor.patient import quoted
+from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.overview import counts, taking
+from django_pgqueue.overview.service import SILENT_AFTER, Service
+from django_pgqueue.overview.words import span
+from django_pgqueue.overview.workers import workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+LOOKED_AT = 10_000
+"""Messages from either end of the queue whose tasks are looked for."""
+MOST = 10
+EXPIRED_FOR = dt.timedelta(minutes=2)
+
+DEAD_WORKER = Kind(
+    "dead-worker",
+    Severity.WARNING,
+    "It has not signed off: it was killed, hangs, or is cut off. What it ran is taken over when its locks run out. "
+    "Look at "
+    "its host, and start it again; the command forgets it.",
+)
+NO_WORKER = Kind("no-worker", Severity.ERROR, "Start a worker that serves the queue.")
+EXPIRED_MESSAGES = Kind(
+    "expired-messages",
+    Severity.ERROR,
+    "Any worker that looks takes them over at once, unless their queue is paused: none that serves their queue looks.",
+)
+UNKNOWN_TASK = Kind(
+    "unknown-task",
+    Severity.ERROR,
+    "A worker with this code fails such messages. Bring the task back, or import its module in the ready() of an "
+    "app, or "
+    "cancel what waits for it.",
+)
+CHANNEL_COUNT = Kind(
+    "channel-count",
+    Severity.ERROR,
+    "Its limit holds messages back that might run, or lets too many run. Something went around the queue's functions "
+    "and "
+    "triggers: a trigger that was off, a truncate, a restored table. Count anew.",
+)
+
+EXPIRED = """
+select h.queue, count(*), min(h.unlock_at) from (
+    select m.queue, m.unlock_at from pgqueue_message m
+    where m.unlock_at <= pgqueue_now() - %(silent_ms)s
+      and not exists (select from pgqueue_queue q where q.name = m.queue and q.paused_at is not null)
+    order by m.unlock_at limit %(most)s
+) as h
+group by h.queue order by h.queue
+"""
+
+TASKS = """
+select t.task, count(*), min(t.queue) from (
+    (select m.id, m.task, m.queue from pgqueue_message m where m.task is not null order by m.id limit %(looked_at)s)
+    union
+    (select m.id, m.task, m.queue from pgqueue_message m where m.task is not null order by m.id desc
+     limit %(looked_at)s)
+) as t
+group by t.task order by t.task
+"""
+
+SCHEDULES = (
+    "select s.name, s.task from pgqueue_schedule s where s.paused_at is null order by s.name limit %(looked_at)s"
+)
+
+# What is shown to be typed.
+CANCEL = "select pgqueue_message_cancel(array(select id from pgqueue_message where task = {}));"
+PAUSE = "update pgqueue_schedule set paused_at = now() where name = {};"
+
+# In one statement all is of one moment: an attempt is locked, or its end is noted in pgqueue_arrival.
+MISCOUNTED = """
+with locked as (
+    select m.channel, count(*) as count from pgqueue_message m
+    where m.unlock_at is not null and m.channel is not null group by m.channel
+),
+ended as (
+    select a.channel, sum(a.ended) as count from pgqueue_arrival a where a.ended <> 0 group by a.channel
+)
+select coalesce(c.name, l.channel), coalesce(c.running, 0), coalesce(l.count, 0) + coalesce(e.count, 0)
+from pgqueue_channel c
+full join locked l on l.channel = c.name
+left join ended e on e.channel = coalesce(c.name, l.channel)
+where coalesce(c.running, 0) <> coalesce(l.count, 0) + coalesce(e.count, 0)
+order by 1
+limit %(most)s
+"""
+
+
+def dead_workers(patient: Patient) -> Iterator[Finding]:
+    now = patient.value("select pgqueue_clock()")
+    for one in workers(now, using=patient.using).silent[:MOST]:
+        yield DEAD_WORKER.found(
+            f"Worker {one.id} (pid {one.pid} on {one.hostname}) has said nothing for {span(one.silence)}.",
+            f"select pgqueue_worker_gone({quoted(one.id)});",
+            worker=one.id,
+            hostname=one.hostname,
+            pid=one.pid,
+            silent_seconds=one.silence.total_seconds(),
+        )
+
+
+def queues_without_workers(patient: Patient) -> Iterator[Finding]:
+    now = patient.value("select pgqueue_clock()")
+    lanes = counts.lanes(using=patient.using)
+    waiting = counts.waiting_queues(using=patient.using)
+    paused = taking.paused(using=patient.using)
+    names = sorted({*waiting, *(lane.queue for lane in lanes)} - set(paused))[: counts.QUEUES]
+    service = Service.at(now, using=patient.using)
+    alone = [name for name in names if not service.serves(name)]
+    for name, count in counts.of(alone, now, {}, {}, lanes, using=patient.using).items():
+        if count.tasks_are_ready:
+            oldest = f", the oldest for {span(count.oldest)}" if count.oldest is not None else ""
+            ready = f"{count.ready.value:,}{'+' if count.ready.is_capped else ''}"
+            yield NO_WORKER.found(
+                f"No worker serves the queue {name!r}: {ready} {'is' if ready == '1' else 'are'} ready{oldest} (none "
+                "that "
+                f"does has been seen for {span(SILENT_AFTER)}).",
+                f"python manage.py qworker --queues {shlex.quote(name)}",
+                queue=name,
+                ready=count.ready.value,
+                oldest_seconds=count.oldest.total_seconds() if count.oldest is not None else None,
+            )
+
+
+def expired_messages(patient: Patient) -> Iterator[Finding]:
+    asked = {"silent_ms": int(EXPIRED_FOR.total_seconds() * 1000), "most": LOOKED_AT}
+    now_ms = patient.value("select pgqueue_now()")
+    for queue, count, oldest in patient.rows(EXPIRED, asked):
+        since = dt.timedelta(milliseconds=now_ms - oldest)
+        yield EXPIRED_MESSAGES.found(
+            f"{count:,} messages of the queue {queue!r} lost their worker, the first {span(since)} ago, and nobody "
+            "takes "
+            "them over.",
+            f"python manage.py qworker --queues {shlex.quote(queue)}",
+            queue=queue,
+            messages=count,
+            oldest_seconds=since.total_seconds(),
+        )
+
+
+def unknown_tasks(patient: Patient) -> Iterator[Finding]:
+    registry.autodiscover()
+    asked = {"looked_at": LOOKED_AT}
+    for task, count, queue in patient.rows(TASKS, asked):
+        if (problem := _problem(task)) is not None:
+            yield UNKNOWN_TASK.found(
+                f"{count:,} of the messages that were looked at, some in the queue {queue!r}, name a task that is not "
+                f"there: {problem}",
+                CANCEL.format(quoted(task)),
+                task=task,
+                messages=count,
+                queue=queue,
+            )
+    for name, task in patient.rows(SCHEDULES, asked):
+        if (problem := _problem(task)) is not None:
+            yield UNKNOWN_TASK.found(
+                f"The schedule {name!r} enqueues a task that is not there: {problem}",
+                PAUSE.format(quoted(name)),
+                task=task,
+                schedule=name,
+            )
+
+
+def _problem(task: str) -> str | None:
+    try:
+        registry.find(task)
+    except UnknownTask as error:
+        return str(error)
+    return None
+
+
+def miscounted_channels(patient: Patient) -> Iterator[Finding]:
+    for name, running, counted in patient.rows(MISCOUNTED, {"most": MOST}):
+        yield CHANNEL_COUNT.found(
+            f"The channel {name!r} counts {running} running messages, and there are {counted}.",
+            "select * from pgqueue_channel_repair();",
+            channel=name,
+            counted=running,
+            running=counted,
+        )

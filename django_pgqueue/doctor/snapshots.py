@@ -1,0 +1,162 @@
+"""What keeps dead rows from being cleaned up, in the whole database: every queue in PostgreSQL suffers from it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.doctor.patient import quoted
+from django_pgqueue.overview.words import span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+OLD = dt.timedelta(minutes=5)
+VERY_OLD = dt.timedelta(hours=1)
+MOST = 5
+FAR_XIDS = 1_000_000
+"""A standby, or a slot, whose horizon is so many transactions behind holds back more than a moment's rows."""
+
+OLD_TRANSACTION = Kind(
+    "old-transaction",
+    Severity.WARNING,
+    "Until it ends, no row that was deleted since it began can be cleaned up, and every queue in the database grows "
+    "slower. End it, if nobody needs it, and find out why it stays open.",
+)
+PREPARED_TRANSACTION = Kind(
+    "prepared-transaction",
+    Severity.ERROR,
+    "Whoever prepared it has forgotten it: it holds its locks and its snapshot for ever, restarts included. Commit "
+    "it or "
+    "roll it back.",
+)
+REPLICATION_SLOT = Kind(
+    "replication-slot",
+    Severity.WARNING,
+    "A standby that is away still keeps old rows alive here. Bring it back, or drop its slot.",
+)
+STANDBY_FEEDBACK = Kind(
+    "standby-feedback",
+    Severity.WARNING,
+    "A query on the standby keeps old rows alive here, because hot_standby_feedback is on there. End that query, or "
+    "turn "
+    "the setting off on standbys that serve long ones.",
+)
+LIMITED_SIGHT = Kind(
+    "limited-sight",
+    Severity.INFO,
+    "Transactions and queries of other users can not be seen: let the role that runs the doctor read statistics.",
+)
+
+SESSIONS = """
+select a.pid, coalesce(nullif(a.application_name, ''), 'without a name'), a.usename::text, coalesce(a.state, '-'),
+       extract(epoch from clock_timestamp() - a.xact_start)::float8,
+       extract(epoch from clock_timestamp() - coalesce(a.query_start, a.xact_start))::float8,
+       left(regexp_replace(a.query, '\\s+', ' ', 'g'), 100)
+from pg_stat_activity a
+where (a.backend_xmin is not null or a.backend_xid is not null) and a.pid <> pg_backend_pid()
+  and a.datname = current_database() and a.backend_type not in ('autovacuum worker', 'walsender')
+  and a.xact_start < clock_timestamp() - %(old)s
+order by a.xact_start
+limit %(most)s
+"""
+
+PREPARED = """
+select p.gid, p.owner::text, extract(epoch from clock_timestamp() - p.prepared)::float8
+from pg_prepared_xacts p
+where p.database = current_database() and p.prepared < clock_timestamp() - %(old)s
+order by p.prepared
+limit %(most)s
+"""
+
+SLOTS = """
+select s.slot_name::text, s.active, age(s.xmin)
+from pg_replication_slots s
+where s.xmin is not null and (not s.active or age(s.xmin) >= %(far)s)
+order by age(s.xmin) desc
+limit %(most)s
+"""
+
+STANDBYS = """
+select r.pid, coalesce(nullif(r.application_name, ''), 'without a name'), coalesce(host(r.client_addr), 'this host'),
+       age(r.backend_xmin)
+from pg_stat_replication r
+where r.backend_xmin is not null and age(r.backend_xmin) >= %(far)s
+order by age(r.backend_xmin) desc
+limit %(most)s
+"""
+
+
+def transactions(patient: Patient) -> Iterator[Finding]:
+    for pid, application, user, state, age, query_age, query in patient.rows(SESSIONS, {"old": OLD, "most": MOST}):
+        open_for = dt.timedelta(seconds=age)
+        doing = f"its last query began {_words(query_age)} ago: {query}" if query else "its query can not be seen"
+        yield OLD_TRANSACTION.found(
+            f"The transaction of session {pid} ({application}, user {user}, {state}) has been open for "
+            f"{span(open_for)}; "
+            f"{doing}",
+            f"select pg_terminate_backend({pid});",
+            severity=Severity.ERROR if open_for >= VERY_OLD else None,
+            pid=pid,
+            application=application,
+            user=user,
+            state=state,
+            open_seconds=age,
+            query_seconds=query_age,
+            query=query,
+        )
+
+
+def prepared_transactions(patient: Patient) -> Iterator[Finding]:
+    for gid, owner, age in patient.rows(PREPARED, {"old": OLD, "most": MOST}):
+        yield PREPARED_TRANSACTION.found(
+            f"The prepared transaction {gid} of user {owner} waits since {_words(age)} for its end.",
+            f"rollback prepared {quoted(gid)};",
+            gid=gid,
+            user=owner,
+            open_seconds=age,
+        )
+
+
+def replication_slots(patient: Patient) -> Iterator[Finding]:
+    for name, is_active, age in patient.rows(SLOTS, _far()):
+        yield REPLICATION_SLOT.found(
+            f"The replication slot {name} ({'active' if is_active else 'nobody uses it'}) holds the rows of the last "
+            f"{age:,} transactions.",
+            "" if is_active else f"select pg_drop_replication_slot({quoted(name)});",
+            slot=name,
+            active=is_active,
+            transactions=age,
+        )
+
+
+def standbys(patient: Patient) -> Iterator[Finding]:
+    for pid, application, address, age in patient.rows(STANDBYS, _far()):
+        yield STANDBY_FEEDBACK.found(
+            f"The standby {application} at {address} (pid {pid} here) holds the rows of the last {age:,} transactions.",
+            "select pid, now() - xact_start as open_for, query from pg_stat_activity where backend_xmin is not null "
+            "order by 2 desc nulls last;  -- on the standby",
+            pid=pid,
+            application=application,
+            address=address,
+            transactions=age,
+        )
+
+
+def sight(patient: Patient) -> Iterator[Finding]:
+    [[user, sees]] = patient.rows("select current_user::text, pg_has_role(current_user, 'pg_read_all_stats', 'usage')")
+    if not sees:
+        yield LIMITED_SIGHT.found(
+            f"The user {user} is not a member of pg_read_all_stats.", f"grant pg_read_all_stats to {user};", user=user
+        )
+
+
+def _words(seconds: float) -> str:
+    return span(dt.timedelta(seconds=seconds))
+
+
+def _far() -> dict[str, Any]:
+    return {"far": FAR_XIDS, "most": MOST}

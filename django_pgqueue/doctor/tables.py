@@ -1,0 +1,157 @@
+"""Tables and indexes: whether they are cleaned up and known to the planner, and whether they near their limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.overview import bloat
+from django_pgqueue.overview.words import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+LARGE_BYTES = 1 << 20
+"""What is smaller costs nothing, whatever the planner believes."""
+OLD_XIDS, VERY_OLD_XIDS = 500_000_000, 1_200_000_000
+"""PostgreSQL freezes from 200 million on, and stops writing at 2,000 million."""
+FULL, VERY_FULL = 0.8, 0.95
+
+UNANALYSED_TABLE = Kind(
+    "unanalysed-table",
+    Severity.WARNING,
+    "The planner guesses. The queue's own functions do not depend on it, your own queries do. Analyse it, and see why "
+    "autovacuum did not.",
+)
+DEAD_ROWS = Kind(
+    "dead-rows",
+    Severity.WARNING,
+    "Vacuum does not keep up, or may not clean up: look for old-transaction and its like first, then vacuum the table.",
+)
+BLOATED_TABLE = Kind(
+    "bloated-table",
+    Severity.WARNING,
+    "It has been larger. New rows use the space, so this mostly does no harm. To give it back, pause the queues for a "
+    "moment: VACUUM FULL locks everybody out.",
+)
+BLOATED_INDEX = Kind(
+    "bloated-index",
+    Severity.WARNING,
+    "It has been larger, and its probes read more pages than they need. Build it anew, beside the traffic.",
+)
+BLOAT = {
+    "dead-rows": (DEAD_ROWS, "vacuum (verbose, analyze)"),
+    "bloated-table": (BLOATED_TABLE, "vacuum (full, analyze)"),
+    "bloated-index": (BLOATED_INDEX, "reindex index concurrently"),
+}
+INVALID_INDEX = Kind(
+    "invalid-index",
+    Severity.WARNING,
+    "A CREATE or REINDEX CONCURRENTLY was interrupted: it is written by every change and read by nobody. Build it "
+    "anew, or "
+    "drop it.",
+)
+SEQUENCE_NEAR_END = Kind(
+    "sequence-near-end",
+    Severity.WARNING,
+    "When it ends, nothing can be enqueued or recorded any more. Bigints do not end by use: somebody has set it. Set "
+    "it to "
+    "the largest id that there is.",
+)
+WRAPAROUND = Kind(
+    "wraparound",
+    Severity.WARNING,
+    "PostgreSQL stops writing at 2,000 million. Something keeps vacuum from freezing: look for old-transaction and its "
+    "like first.",
+)
+
+# Of partitions only those of the queue: indexes of a partition are made with it.
+INVALID = """
+select i.indexrelid::regclass::text, i.indrelid::regclass::text, pg_relation_size(i.indexrelid)
+from pg_index i
+where i.indrelid = any (%(tables)s::oid[]) and not i.indisvalid
+order by 1
+"""
+
+SEQUENCES = """
+select s.seqrelid::regclass::text, d.refobjid::regclass::text, pg_sequence_last_value(s.seqrelid), s.seqmax
+from pg_sequence s
+join pg_depend d on d.objid = s.seqrelid and d.classid = 'pg_class'::regclass and d.refclassid = 'pg_class'::regclass
+where (d.refobjid = any (%(tables)s::oid[]) or d.refobjid = to_regclass('pgqueue_attempt')) and d.deptype in ('a', 'i')
+  and pg_sequence_last_value(s.seqrelid) > %(full)s * s.seqmax
+order by 1
+"""
+
+SET_SEQUENCE = "select setval('{}', (select max(id) from {}));"
+
+FROZEN = """
+select c.oid::regclass::text, greatest(age(c.relfrozenxid), mxid_age(c.relminmxid))
+from pg_class c
+where c.oid = any (%(tables)s::oid[]) and greatest(age(c.relfrozenxid), mxid_age(c.relminmxid)) > %(old)s
+order by 2 desc
+limit 5
+"""
+
+
+def unanalysed(patient: Patient) -> Iterator[Finding]:
+    for table in patient.tables():
+        if table.tuples < 0 and table.bytes >= LARGE_BYTES:
+            yield UNANALYSED_TABLE.found(
+                f"{table.name} has {size(table.bytes)} and has never been analysed.",
+                f"analyze {table.name};",
+                table=table.name,
+                bytes=table.bytes,
+            )
+
+
+def bloated(patient: Patient) -> Iterator[Finding]:
+    for one in bloat.found(connections[patient.using]):
+        kind, command = BLOAT[one.kind]
+        values: dict[str, Any] = {
+            "relation": one.name,
+            "bytes": one.bytes,
+            "live_rows": one.live,
+            "dead_rows": one.dead,
+        }
+        yield kind.found(str(one), f"{command} {one.name};", **values)
+
+
+def invalid_indexes(patient: Patient) -> Iterator[Finding]:
+    for index, table, in_bytes in patient.rows(INVALID, {"tables": patient.oids()}):
+        yield INVALID_INDEX.found(
+            f"The index {index} of {table} ({size(in_bytes)}) is invalid.",
+            f"reindex index concurrently {index};",
+            index=index,
+            table=table,
+            bytes=in_bytes,
+        )
+
+
+def sequences(patient: Patient) -> Iterator[Finding]:
+    asked = {"tables": patient.oids(), "full": FULL}
+    for sequence, table, last, most in patient.rows(SEQUENCES, asked):
+        used = last / most
+        yield SEQUENCE_NEAR_END.found(
+            f"{sequence} is at {last:,} of {most:,} ({used:.1%}).",
+            SET_SEQUENCE.format(sequence, table),
+            severity=Severity.ERROR if used > VERY_FULL else None,
+            sequence=sequence,
+            last=last,
+            most=most,
+        )
+
+
+def wraparound(patient: Patient) -> Iterator[Finding]:
+    asked = {"tables": patient.oids(), "old": OLD_XIDS}
+    for table, age in patient.rows(FROZEN, asked):
+        yield WRAPAROUND.found(
+            f"The oldest row of {table} may be {age:,} transactions old.",
+            f"vacuum (freeze, verbose) {table};",
+            severity=Severity.ERROR if age > VERY_OLD_XIDS else None,
+            table=table,
+            transactions=age,
+        )

@@ -1,0 +1,124 @@
+"""``manage.py qdoctor``: what is wrong with the queue and its database, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from django_pgqueue.doctor import Finding, Patient, Severity, examination, examine
+from django_pgqueue.routers import databases
+from django_pgqueue.terminal import progress
+from django_pgqueue.terminal.text import printable
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+NEVER = "never"
+CAN_NOT_ASK = 2
+WIDEST, NARROWEST = 100, 40
+
+
+class Command(BaseCommand):
+    help = (
+        "Looks for what is wrong with the queue, its database and the server, and says what to do. Changes nothing. "
+        "Exits with 1 when it found an error (see --fail-level), with 2 when it could not ask."
+    )
+    requires_system_checks: list[str] = []  # noqa: RUF012 -- Django's way to say it: what they would say is found here
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--json", action="store_true", help="One JSON object for each database, on a line of its own."
+        )
+        parser.add_argument(
+            "--fail-level",
+            choices=[*(str(each) for each in Severity), NEVER],
+            default=str(Severity.ERROR),
+            help="Exit with 1 from this severity on (default: error).",
+        )
+        parser.add_argument("--database", metavar="ALIAS", help="Only this one (default: all that hold a queue).")
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        known = sorted(databases())
+        wanted = options["database"]
+        if not known or wanted not in (None, *known):
+            named = f"the database {wanted!r}" if wanted else "any database"
+            message = f"TASKS names no queue in {named} (it names: {', '.join(known) or 'none'})."
+            raise CommandError(message, returncode=CAN_NOT_ASK)
+        found: list[Finding] = []
+        for database in known if wanted is None else [wanted]:
+            its = self._examined(database)
+            found += its
+            self._tell(database, its, options)
+        level = options["fail_level"]
+        if level != NEVER and any(finding.severity >= Severity[level.upper()] for finding in found):
+            raise SystemExit(1)
+
+    def _examined(self, database: str) -> list[Finding]:
+        try:
+            with progress.bar("looking", len(examination.CHECKS)) as advance:
+                return examine(
+                    Patient(database), progress=lambda title: advance(1, f"looking at {title}") if advance else None
+                )
+        except OperationalError as error:
+            message = f"The database {database!r} can not be reached: {error}"
+            raise CommandError(message, returncode=CAN_NOT_ASK) from error
+
+    def _tell(self, database: str, found: list[Finding], options: dict[str, Any]) -> None:
+        if options["json"]:
+            self.stdout.write(json.dumps(document(database, found), default=str))
+            return
+        worst = max((finding.severity for finding in found), default=None)
+        if worst is None:
+            self.stdout.write(self.style.SUCCESS(f"{database}: nothing is wrong ({len(examination.CHECKS)} checks)."))
+            return
+        numbers = [(sum(finding.severity is each for finding in found), each) for each in reversed(Severity)]
+        said = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in numbers if count)
+        self.stdout.write(f"{database}: {said}")
+        for finding in found:
+            self._tell_one(finding)
+
+    def _tell_one(self, finding: Finding) -> None:
+        colour = {
+            Severity.ERROR: self.style.ERROR,
+            Severity.WARNING: self.style.WARNING,
+            Severity.INFO: self.style.NOTICE,
+        }
+        width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
+        self.stdout.write()
+        self.stdout.write(f"{colour[finding.severity](str(finding.severity).upper())} {finding.name}")
+        for words in (finding.found, finding.remedy):
+            text = textwrap.fill(
+                printable(words, getattr(self.stdout, "encoding", None)),
+                width,
+                initial_indent="  ",
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            self.stdout.write(text)
+        if finding.command:
+            shell = "psql=>" if finding.command.rstrip().endswith(";") or "; " in finding.command else "$"
+            self.stdout.write(f"  {shell} {printable(finding.command)}")  # in one line: it is to be copied
+
+
+def document(database: str, found: list[Finding]) -> dict[str, Any]:
+    return {
+        "database": database,
+        "checks": len(examination.CHECKS),
+        "findings": [
+            {
+                "name": finding.name,
+                "severity": str(finding.severity),
+                "found": finding.found,
+                "remedy": finding.remedy,
+                "command": finding.command,
+                "values": finding.values,
+            }
+            for finding in found
+        ],
+    }

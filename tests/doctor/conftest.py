@@ -1,0 +1,49 @@
+"""A patient, and other sessions that do to it what makes it ill."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol
+
+import psycopg
+import pytest
+
+from django_pgqueue.doctor import Finding, Patient
+from django_pgqueue.doctor.examination import Check, looked
+from tests.worker.conftest import conninfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Find(Protocol):
+    def __call__(self, name: str, look: Callable[[Patient], Any], **values: Any) -> list[Finding]: ...
+
+
+@pytest.fixture
+def find(db: None) -> Find:
+    """The findings of a name, with these values, of one check; it must have been able to look."""
+
+    def find(name: str, look: Callable[[Patient], Any], **values: Any) -> list[Finding]:
+        found = looked(Check(name, look), Patient("default"))
+        assert [finding.found for finding in found if finding.name == "could-not-look" != name] == []
+        return [
+            finding
+            for finding in found
+            if finding.name == name and all(finding.values.get(key) == value for key, value in values.items())
+        ]
+
+    return find
+
+
+@pytest.fixture
+def another(transactional_db: None) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
+    """Opens sessions beside ours."""
+    with ExitStack() as stack:
+
+        def connect(**more: Any) -> psycopg.Connection[Any]:
+            session = psycopg.connect(conninfo(), autocommit=True, **more)
+            stack.callback(session.close)
+            return session
+
+        yield connect

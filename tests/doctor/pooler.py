@@ -1,0 +1,111 @@
+"""A pooler in transaction mode: real clients, real sessions of the server, and one of them for each transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import struct
+import threading
+from typing import Any, Self
+
+import psycopg
+
+NO_ENCRYPTION, VERSION_3 = {80877103, 80877104}, 196608
+# What a client wants to know before its first question.
+PARAMETERS = {
+    "server_version": "15.0",
+    "client_encoding": "UTF8",
+    "standard_conforming_strings": "on",
+    "integer_datetimes": "on",
+    "DateStyle": "ISO, MDY",
+    "TimeZone": "UTC",
+}
+
+
+class Pooler:
+    """Listens on a port of its own.  Sessions are given out in the order "last one back, first one out", as usual."""
+
+    def __init__(self, conninfo: str, *, sessions: int = 3) -> None:
+        self.free: queue.LifoQueue[socket.socket] = queue.LifoQueue()
+        self.connections: list[psycopg.Connection[Any]] = []
+        self.sockets: list[socket.socket] = []
+        for _ in range(sessions):
+            connection = psycopg.connect(conninfo, autocommit=True)
+            self.connections.append(connection)
+            server = socket.socket(fileno=os.dup(connection.fileno()))
+            server.setblocking(True)
+            self.sockets.append(server)
+            self.free.put(server)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.close()
+        for server in self.sockets:
+            server.close()
+        for connection in self.connections:
+            connection.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                threading.Thread(target=self._serve, args=[client], daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError, EOFError), client:
+            self._welcome(client)
+            server: socket.socket | None = None
+            while (kind := received(client, 1)) != b"X":
+                server = server or self.free.get(timeout=10)
+                server.sendall(kind + body(client))
+                if kind in {b"Q", b"S"} and self._answer(server, client) == b"I":
+                    self.free.put(server)
+                    server = None
+
+    def _welcome(self, client: socket.socket) -> None:
+        while True:
+            (length,) = struct.unpack("!i", received(client, 4))
+            code, *_ = struct.unpack("!i", received(client, length - 4)[:4])
+            if code not in NO_ENCRYPTION:
+                break
+            client.sendall(b"N")
+        assert code == VERSION_3
+        client.sendall(message(b"R", struct.pack("!i", 0)))
+        for name, value in PARAMETERS.items():
+            client.sendall(message(b"S", f"{name}\0{value}\0".encode()))
+        client.sendall(message(b"K", struct.pack("!ii", 1, 1)) + message(b"Z", b"I"))
+
+    def _answer(self, server: socket.socket, client: socket.socket) -> bytes:
+        """Passes on all that the server says, and answers whether it is in a transaction."""
+        while True:
+            kind, said = received(server, 1), body(server)
+            client.sendall(kind + said)
+            if kind == b"Z":
+                return said[-1:]
+
+
+def message(kind: bytes, said: bytes) -> bytes:
+    return kind + struct.pack("!i", len(said) + 4) + said
+
+
+def body(sender: socket.socket) -> bytes:
+    """Its length and what follows."""
+    length = received(sender, 4)
+    return length + received(sender, struct.unpack("!i", length)[0] - 4)
+
+
+def received(sender: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        part = sender.recv(count - len(found))
+        if not part:
+            raise EOFError
+        found += part
+    return found

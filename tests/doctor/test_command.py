@@ -1,0 +1,133 @@
+"""``manage.py qdoctor``: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError
+
+from django_pgqueue.doctor import Finding, Kind, Patient, Severity, examination
+from django_pgqueue.doctor.examination import Check
+from tests.admin.conftest import send
+from tests.terminal.conftest import environment  # noqa: F401 -- a fixture
+from tests.terminal.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django.fixtures import Settings
+
+pytestmark = pytest.mark.django_db
+
+
+def found_by(severity: Severity | None) -> Check:
+    def look(patient: Patient) -> Iterator[Finding]:
+        if severity is not None:
+            yield Finding(
+                name="some-finding",
+                severity=severity,
+                found="There is \x1b[2J something, " + "and more of it, " * 20,
+                remedy="Do something.",
+                command="select something();",
+                values={"pid": 42},
+            )
+
+    return Check("something", look)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    out = io.StringIO()
+    try:
+        call_command("qdoctor", *arguments, stdout=out, no_color=True)
+    except SystemExit as ended:
+        return int(str(ended.code)), out.getvalue()
+    return 0, out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("severity", "level", "code"),
+    [
+        (None, "info", 0),
+        (Severity.INFO, None, 0),
+        (Severity.INFO, "info", 1),
+        (Severity.WARNING, None, 0),
+        (Severity.WARNING, "warning", 1),
+        (Severity.ERROR, None, 1),
+        (Severity.ERROR, "never", 0),
+    ],
+)
+def test_the_exit_code_is_for_ci(
+    monkeypatch: pytest.MonkeyPatch, severity: Severity | None, level: str | None, code: int
+) -> None:
+    monkeypatch.setattr(examination, "CHECKS", [found_by(severity)])
+    assert run(*(["--fail-level", level] if level else []))[0] == code
+
+
+def test_a_finding_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "CHECKS", [found_by(Severity.INFO), found_by(Severity.ERROR)])
+    code, said = run()
+    lines = said.splitlines()
+    assert code == 1
+    assert lines[:3] == ["default: 1 error, 1 info", "", "ERROR some-finding"], "the worst first"
+    assert lines[3].startswith("  There is \\x1b[2J something, and more of it,")
+    assert max(map(len, lines)) <= 100
+    assert "  Do something." in lines
+    assert "  psql=> select something();" in lines
+
+
+def test_nothing_is_worth_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "CHECKS", [found_by(None)])
+    assert run() == (0, "default: nothing is wrong (1 checks).\n")
+
+
+def test_programs_get_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "CHECKS", [found_by(Severity.WARNING)])
+    code, said = run("--json")
+    document: dict[str, Any] = json.loads(said)
+    [finding] = document.pop("findings")
+    assert (code, document) == (0, {"database": "default", "checks": 1})
+    assert (finding["name"], finding["severity"], finding["values"]) == ("some-finding", "warning", {"pid": 42})
+
+
+def test_a_check_that_breaks_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(patient: Patient) -> Iterator[Finding]:
+        patient.rows("select 1/0")
+        yield Kind("never", Severity.INFO, "").found("")
+
+    monkeypatch.setattr(examination, "CHECKS", [Check("what breaks", breaks), found_by(Severity.INFO)])
+    _, said = run()
+    assert "WARNING could-not-look\n  What breaks: division by zero" in said
+    assert "INFO some-finding" in said
+
+
+def test_all_checks_can_look_at_a_queue_that_is_in_use() -> None:
+    send()
+    _, said = run("--json")
+    assert "could-not-look" not in said
+
+
+def test_who_can_not_ask_says_so(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        CommandError, match=r"names no queue in the database 'nowhere' \(it names: default\)"
+    ) as refused:
+        run("--database", "nowhere")
+    assert refused.value.returncode == 2
+
+    def gone(self: Patient) -> bool:
+        raise OperationalError
+
+    monkeypatch.setattr(Patient, "has_queue", property(gone))
+    with pytest.raises(CommandError, match="The database 'default' can not be reached") as away:
+        run()
+    assert away.value.returncode == 2
+
+
+def test_in_a_window_its_progress_is_shown_and_taken_away(environment: dict[str, str]) -> None:  # noqa: F811
+    window = Window("qdoctor", "--fail-level", "never", environment=environment)
+    window.shows("looking at ")
+    assert window.ends() == 0
+    assert "default: " in window.seen
