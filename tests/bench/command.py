@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench import sizes
 from tests.bench.figures import Figures
+from tests.bench.peers.catalogue import PEERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +35,7 @@ WORKLOADS = {
     "mixed": "enqueues and jobs at 70 % of capacity, and how long jobs wait",
     "channels": "1 000 channels, and others",
     "model": "waits that a model predicts, beside measured ones",
+    "peers": "other queues, each in an environment of its own (only when named)",
 }
 
 
@@ -48,6 +51,13 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--full", action="store_true", help="the sizes of the published figures: hours, and 40 GB of disk"
     )
+    parser.add_argument(
+        "--peers",
+        nargs="+",
+        choices=PEERS,
+        metavar="NAME",
+        help=f"of the workload peers, these alone: {', '.join(PEERS)}",
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them into this folder (installs Matplotlib)")
     sizes.add_arguments(parser.add_argument_group("sizes"))
@@ -56,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and what was measured is still told
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.bench.settings"
     measure(options)
 
@@ -94,19 +105,22 @@ def run(options: argparse.Namespace, chosen: sizes.Sizes, figures: Figures, cons
     from tests.bench.bench import Bench
 
     steps = workloads()
-    names = options.only or [*WORKLOADS]
+    names = options.only or [name for name in WORKLOADS if name != "peers"]
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("", total=len(names) * options.runs)
         for name in names:
             for number in range(options.runs):
                 progress.update(bar, description=f"{name}, run {number + 1}")
-                steps[name](Bench(workload=name, figures=figures, sizes=chosen, run=number))
+                steps[name](
+                    Bench(workload=name, figures=figures, sizes=chosen, run=number, peers=tuple(options.peers or ()))
+                )
                 progress.advance(bar)
 
 
 def workloads() -> dict[str, Callable[[Bench], None]]:
     """Imported here: they need Django's settings."""
     from tests.bench import channels, drain, enqueue, mixed, pickup, prediction
+    from tests.bench.peers import comparison
 
     return {
         "enqueue": enqueue.one_by_one,
@@ -123,4 +137,5 @@ def workloads() -> dict[str, Callable[[Bench], None]]:
         "mixed": mixed.steady,
         "channels": channels.lanes,
         "model": prediction.checked,
+        "peers": comparison.compare,
     }

@@ -28,5 +28,6 @@ def database() -> Any:
     return dj_database_url.parse(embedded_postgres.start("bench", settings=SERVER_SETTINGS, keep=False))
 
 
-DATABASES = {"default": database()}
+# As for any worker whose tasks use the database and are short: without it each of them would connect anew.
+DATABASES = {"default": database() | {"CONN_MAX_AGE": None}}
 TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": []}}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SMALL = "--runs 1 --jobs 40 --held 40 --segment 20 --processes 1 --bulk 50"
+SMALL = "--runs 1 --jobs 40 --processes 1 --bulk 50"
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,9 @@ def database() -> Iterator[str]:
         connection.execute(SQL("drop database {} with (force)").format(Identifier(name)))
 
 
+@pytest.mark.timeout(400)  # it starts three programs, and the machine may have much else to do
 def test_a_small_run_measures_what_was_chosen(database: str, tmp_path: Path) -> None:
-    chosen = ["drain", "bulk", "snapshot"]
+    chosen = ["drain", "bulk"]
     words = (
         f"from tests.bench import command; command.main({[*SMALL.split(), '--only', *chosen]!r} + ['--json', 'f.json'])"
     )
@@ -56,7 +57,6 @@ def test_a_small_run_measures_what_was_chosen(database: str, tmp_path: Path) -> 
     assert all(figure["median"] > 0 for name, figure in figures.items() if figure["unit"] == "/s"), figures
     assert figures["drain: no-op tasks, 1 x 4"]["costs_per_job"]["wal_bytes"] > 100
     assert figures["drain: no-op tasks, 1 x 4"]["costs_per_job"]["dead_rows"] == pytest.approx(2, abs=0.5)
-    assert figures["snapshot: jobs 20 to 40"]["of_the_limit"] > 0
     assert written["about"]["jobs"] == 40
     assert "drain: no-op tasks, 1 x 4" in done.stdout
 

@@ -1,0 +1,38 @@
+"""Which peers there are, and what each needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    name: str
+    module: str
+    packages: tuple[str, ...] = ()
+    redis: bool = False
+    """Its jobs are in Redis instead of PostgreSQL."""
+
+    @property
+    def distribution(self) -> str:
+        return self.packages[0].partition("[")[0]
+
+
+OURS = Entry("django_pgqueue", "pgqueue")
+DRIVER = "psycopg[binary]"
+PEERS = {
+    entry.module: entry
+    for entry in (
+        OURS,
+        Entry("PgQueuer", "pgqueuer", ("pgqueuer[asyncpg]",)),
+        Entry("Procrastinate", "procrastinate", ("procrastinate", DRIVER)),
+        Entry("Oban for Python", "oban", ("oban", DRIVER)),
+        Entry("chancy", "chancy", ("chancy[cli]", DRIVER)),
+        Entry("django-tasks-db", "django_tasks_db", ("django-tasks-db", DRIVER)),
+        Entry("django-ox", "django_ox", ("django-ox", DRIVER)),
+        Entry("dj-queue", "dj_queue", ("dj-queue", DRIVER)),
+        Entry("awa", "awa", ("awa-pg",)),
+        Entry("Celery", "celery", ("celery[redis]",), redis=True),
+        Entry("Dramatiq", "dramatiq", ("dramatiq[redis]",), redis=True),
+    )
+}

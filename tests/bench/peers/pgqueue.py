@@ -1,0 +1,49 @@
+"""This project, by the same steps as the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.core.management import call_command
+
+from tests.bench.peers.adapter import PYTHON, Adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+AHEAD = """
+insert into pgqueue_message (content, task, dequeue_at, priority)
+select '{"args": [1], "kwargs": {}}', 'tests.bench.tasks.noop', pgqueue_now() + 86400000 + n, 100
+from generate_series(1, %s) as n
+"""
+
+
+class Peer(Adapter):
+    configuration = "qworker --threads 4; everything else as it comes"
+
+    def open(self) -> None:
+        django.setup()
+        from tests.bench import tasks
+
+        self.noop = tasks.noop
+
+    def install(self) -> None:
+        call_command("migrate", verbosity=0)
+
+    def workers(self, processes: int) -> list[list[str]]:
+        return [[PYTHON, "-m", "django", "qworker", "-v", "0", "--processes", str(processes), "--threads", "4"]]
+
+    def enqueue(self, number: int) -> Any:
+        self.noop.enqueue(number)
+
+    def bulk(self, numbers: Sequence[int]) -> Any:
+        from django_pgqueue.bulk import enqueue_many
+
+        enqueue_many(self.noop, numbers)
+
+    def ahead(self, count: int) -> Any:
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            cursor.execute(AHEAD, (count,))
