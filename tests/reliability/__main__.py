@@ -32,9 +32,22 @@ def run(arguments: "list[str]") -> int:
     )
     parser.add_argument("--json", type=Path, help="write the report to this file, too")
     parser.add_argument("--keep", type=Path, help="keep the log in this folder")
+    parser.add_argument("--check", type=Path, help="check a log that was kept, and do nothing else")
     options = parser.parse_args(arguments)
+    if options.check:
+        return check(options.check)
     with tempfile.TemporaryDirectory(prefix="pgqueue-storm-", ignore_cleanup_errors=True) as name:
         return storm(options, options.keep or Path(name))
+
+
+def check(folder: Path) -> int:
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.reliability.settings"
+    import django
+
+    django.setup()
+    from tests.reliability import log, report
+
+    return 1 if report.show_invariants(log.load(folder / "log", folder / "diary")) else 0
 
 
 def storm(options: argparse.Namespace, folder: Path) -> int:

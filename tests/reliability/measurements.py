@@ -22,7 +22,7 @@ def worker_kill(storm: Storm) -> float:
     """From SIGKILL to the beginning of the next attempt."""
     with storm.enqueuing() as remember, transaction.atomic():
         token = storm.new_token()
-        result = tasks.take.enqueue(token, 1.0)
+        result = tasks.wait_for_the_end.enqueue(token)
         remember(token, result)
     with storm.server.connect() as admin:
         query = "select worker from pgqueue_message where id = %s and worker is not null"

@@ -69,8 +69,19 @@ def show(whole: dict[str, Any]) -> None:
         print(f"picked up while falling asleep: median {statistics.median(whole['second look seconds']):.3f} s")
     print(f"slowest of {whole['stops']} stops: {whole['slowest stop']} s")
     print(f"the queue was empty {whole['seconds to the end']} s after the last fault")
-    for name, count in whole["invariants"].items():
+    show_found({name: whole["violations"].get(name, []) for name in whole["invariants"]}, whole["invariants"])
+
+
+def show_invariants(log: Log) -> bool:
+    """Of a log alone.  True: some are violated."""
+    found = violations(log)
+    show_found(found, {name: len(sentences) for name, sentences in found.items()})
+    return any(found.values())
+
+
+def show_found(found: dict[str, list[str]], counts: dict[str, int]) -> None:
+    for name, count in counts.items():
         print(f"  {'ok      ' if not count else 'VIOLATED'} {name.replace('_', ' ')}{f' ({count})' if count else ''}")
-    for sentences in whole["violations"].values():
+    for sentences in found.values():
         for sentence in sentences[:SHOWN]:
             print(f"    {sentence}")

@@ -51,13 +51,14 @@ END_WITH_PARENT = [
     "-c",
     """
 import ctypes, os, sys
-prctl = ctypes.CDLL(None).prctl
+prctl = getattr(ctypes.CDLL(None), "prctl", None)
 uid, gid, *command = sys.argv[1:]
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(int(gid))
     os.setuid(int(uid))
-prctl(1, 3)
+if prctl:
+    prctl(1, 3)
 os.execv(command[0], command)
 """,
 ]

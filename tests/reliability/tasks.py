@@ -147,6 +147,15 @@ def take(context: Any, token: int, seconds: float) -> dict[str, Any]:
 
 
 @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+def wait_for_the_end(context: Any, token: int) -> dict[str, Any]:
+    """Its first attempt ends with its worker."""
+    who = begin(context, token)
+    if context.attempt == 1:
+        rest(60)
+    return who
+
+
+@task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
 async def take_on(context: Any, token: int, seconds: float) -> dict[str, Any]:
     who = begin(context, token)
     await asyncio.sleep(seconds)
