@@ -15,7 +15,7 @@ IN_SQL = {
     # An attempt that was lost may complete.
     "fence": (
         "pgqueue_message_complete",
-        "          and m.worker = p_worker\n          and m.attempt = p_attempts[array_position(p_ids, m.id)]\n",
+        "          and m.attempt = g.attempt\n          and m.worker = p_worker\n",
         "",
     ),
     # A retry goes back to its old place, behind which the others have gone on, instead of to the end of its wait.

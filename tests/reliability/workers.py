@@ -18,7 +18,7 @@ from tests.reliability.launcher import launch
 from tests.worker.processes import group
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK_SECONDS, GRACE_SECONDS = 2.0, 3.0
+LOCK_SECONDS, GRACE_SECONDS = 3.0, 3.0
 
 
 @dataclass(slots=True)
