@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # A single text inside of a jsonb can not be longer.
 LARGEST_CONTENT_BYTES = 2**28 - 1
+SHORTEST_TOKEN = 16
 
 
 @checks.register(checks.Tags.compatibility)
@@ -110,6 +111,10 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             "a whole number of days from 1 to 100,000, or None",
         ),
         "listen": (lambda value: isinstance(value, bool), "True or False"),
+        "metrics_token": (
+            lambda value: value is None or (isinstance(value, str) and len(value) >= SHORTEST_TOKEN),
+            f"a text of at least {SHORTEST_TOKEN} characters, or None",
+        ),
         "traces": (lambda value: isinstance(value, bool), "True or False"),
         "sensitive": (sensitivity.is_possible, "True, False or a list of names of arguments and keys"),
         "lake": (lambda value: value is None or bool(value and isinstance(value, str | Path)), "a folder or a URL"),

@@ -40,6 +40,8 @@ class Options:
     """Folder, or URL, where ``manage.py qpipeline`` keeps the history as Parquet files."""
     sensitive: bool | Sequence[str] = False
     """What is shown of no message, in the admin or in logs: names of arguments and keys, or True for all of it."""
+    metrics_token: str | None = None
+    """With it in the header Authorization, anybody may read /metrics.  None: those who may see the overview."""
     traces: bool = False
     """Whether enqueues and jobs make spans, with OpenTelemetry."""
 

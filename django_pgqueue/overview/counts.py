@@ -279,10 +279,10 @@ def held(now: dt.datetime, *, using: str) -> dict[str, tuple[Capped, Capped]]:
     return {queue: (Capped(running, capped), Capped(expired)) for queue, running, expired in rows}
 
 
-def failed(now: dt.datetime, *, using: str) -> dict[str, Capped]:
-    """What was given up in the last 24 hours, by queue: of the newest errors."""
+def failed(now: dt.datetime, *, using: str, within: dt.timedelta = DAY) -> dict[str, Capped]:
+    """What was given up in the last 24 hours, or ``within`` less than that, by queue: of the newest errors."""
     midnight = now.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    asked = {"since": now - DAY, "day": midnight - DAY, "end": midnight + 2 * DAY, "most": MOST + 1}
+    asked = {"since": now - within, "day": midnight - DAY, "end": midnight + 2 * DAY, "most": MOST + 1}
     rows = probes.rows(FAILED, asked, using=using)
     looked = sum(row[2] for row in rows)
     capped = looked > MOST and all(row[3] for row in rows)

@@ -15,6 +15,7 @@ from django_pgqueue import functions
 from django_pgqueue.management.commands import qworker
 from django_pgqueue.worker.watching.board import TEXT_BYTES, Board
 from django_pgqueue.worker.watching.tally import MOST_SERIES, OTHERS, UNKNOWN, Tally
+from tests.docs.test_references import section
 from tests.waiting import wait_until
 from tests.worker.asking import address, becomes, get, health, metrics
 from tests.worker.tasks import die, fail, fail_once_on, hold, nothing, write
@@ -54,6 +55,8 @@ def test_prometheus_reads_what_all_processes_have_done(start: Start) -> None:
     assert found["pgqueue_worker_processes", "working"] == 2
     assert found["pgqueue_worker_slots",] == 8
     assert found["pgqueue_worker_held_messages",] == 0
+    on_the_page = re.findall(r"^\| `(pgqueue_\w+)`", section("monitoring", "Metrics of a worker"), re.MULTILINE)
+    assert {re.sub("_(bucket|sum|count)$", "", name) for name, *_ in found} == set(on_the_page)
     assert metrics(worker, openmetrics=True).items() >= {
         (attempts, "default", "succeeded", NOTHING): 20.0, ("pgqueue_worker_reconnects_total",): 0.0,
     }.items()  # fmt: skip
@@ -66,7 +69,7 @@ def test_what_a_process_has_counted_outlives_it(start: Start, diary: Diary) -> N
         ended(result)
     done = ("pgqueue_worker_attempts_total", "default", "succeeded", NOTHING)
     wait_until(lambda: metrics(worker).get(done) == 10, "all are told")
-    die.enqueue("x")
+    die.using(max_attempts=1).enqueue("x")  # once: what it takes along is what nobody has been told yet
     worker.says("crashed pid=")
     ended(nothing.enqueue())
     wait_until(lambda: metrics(worker)[done] == 11, "the numbers go on")

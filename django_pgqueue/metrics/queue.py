@@ -1,0 +1,114 @@
+"""The metrics of the queue: its overview, as Prometheus wants it.
+
+The cost is that of the overview: a bounded number of index probes, whatever the tables hold.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from django.db import DatabaseError, InterfaceError, connections
+from prometheus_client.core import GaugeMetricFamily
+
+from django_pgqueue import overview
+from django_pgqueue.overview import counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client import Metric
+
+    from django_pgqueue.overview import Overview
+    from django_pgqueue.overview.counts import Capped
+
+logger = logging.getLogger("django_pgqueue.metrics")
+
+STATEMENT_TIMEOUT = "2s"
+"""Prometheus waits for ten seconds, and asks again soon."""
+HOUR = dt.timedelta(hours=1)
+STATES = ("ready", "scheduled", "after_others", "running", "expired")
+
+
+class Gauges:
+    """Families by name, made when the first sample comes."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, GaugeMetricFamily] = {}
+
+    def add(self, name: str, about: str, value: float | None, **labels: str) -> None:
+        if name not in self.families:
+            self.families[name] = GaugeMetricFamily(f"pgqueue_{name}", about, labels=list(labels))
+        if value is not None:
+            self.families[name].add_metric(list(labels.values()), float(value))
+
+
+def families(databases: Iterable[str]) -> Iterator[Metric]:
+    """Of all databases that hold a queue.  One that can not be asked is down, and the others are told all the same."""
+    gauges = Gauges()
+    for database in databases:
+        began = time.monotonic()
+        try:
+            with overview.bounded(database, timeout=STATEMENT_TIMEOUT):
+                found = overview.taken(database)
+                failed = counts.failed(found.at, using=database, within=HOUR)
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("The queue in the database %r can not be looked at: %s", database, error)
+            connections[database].close_if_unusable_or_obsolete()
+            up = False
+        else:
+            of_queues(gauges, database, found, failed)
+            of_workers(gauges, database, found)
+            up = True
+        gauges.add("up", "Whether the queue could be looked at.", up, database=database)
+        gauges.add("look_seconds", "How long that took.", time.monotonic() - began, database=database)
+    yield from gauges.families.values()
+
+
+def of_queues(gauges: Gauges, database: str, found: Overview, failed: dict[str, Capped]) -> None:
+    for one in found.queues:
+        labels = {"database": database, "queue": one.name}
+        for state in STATES:
+            count = getattr(one.count, state).value
+            gauges.add("messages", "Messages by state, counted up to a limit.", count, **labels, state=state)
+        gauges.add(
+            "capped", "Whether a count of this queue stopped at its limit: there are more.", one.is_capped, **labels
+        )
+        oldest = one.count.oldest.total_seconds() if one.count.oldest is not None else 0.0
+        gauges.add("oldest_ready_seconds", "For how long the first ready message could have begun.", oldest, **labels)
+        gauges.add("paused", "Whether somebody has paused the queue.", one.paused is not None, **labels)
+        gauges.add("unserved", "Whether tasks are ready and no living worker takes them.", one.has_no_worker, **labels)
+        gauges.add(
+            "failed_last_hour",
+            "Messages that were given up in the last hour.",
+            failed.get(one.name, counts.NONE).value,
+            **labels,
+        )
+        ended = 0.0 if one.pulse is None else one.pulse.a_minute
+        gauges.add("attempts_per_minute", "Attempts that ended in the last ten minutes, estimated.", ended, **labels)
+        wait = None if one.pulse is None or one.pulse.latest_wait is None else one.pulse.latest_wait.total_seconds()
+        gauges.add("wait_seconds", "Newest median of the times from ready to begun, from a sample.", wait, **labels)
+    gauges.add("queues_left_out", "Whether there are more queues than are shown.", found.more_queues, database=database)
+
+
+def of_workers(gauges: Gauges, database: str, found: Overview) -> None:
+    workers = found.workers
+    states = {
+        "awake": workers.awake,
+        "asleep": workers.asleep,
+        "silent": len(workers.silent),
+        "listening": workers.listeners,
+    }
+    for state, count in states.items():
+        about = "Processes that run tasks, and those that listen for raw messages."
+        gauges.add("workers", about, count, database=database, state=state)
+    gauges.add("slots", "Jobs that can run at a time, on all living workers.", workers.slots, database=database)
+    oldest = max((pinned.age.total_seconds() for pinned in found.pinned), default=0.0)
+    gauges.add(
+        "pinned_snapshot_seconds",
+        "Age of the oldest transaction that keeps dead rows alive; 0: none is old.",
+        oldest,
+        database=database,
+    )

@@ -1,0 +1,8 @@
+"""To be included: ``path("", include("django_pgqueue.metrics.urls"))`` is ``/metrics``."""
+
+from django.urls import path
+
+from django_pgqueue.metrics.views import metrics
+
+app_name = "pgqueue_metrics"
+urlpatterns = [path("metrics", metrics, name="metrics")]

@@ -1,0 +1,76 @@
+"""``/metrics`` of a site."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.utils.crypto import constant_time_compare
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from django_pgqueue.checks import ours
+from django_pgqueue.routers import databases
+
+try:
+    from django_pgqueue.metrics.exposition import encoded
+    from django_pgqueue.metrics.queue import families
+except ModuleNotFoundError as error:
+    message = "django_pgqueue.metrics.urls needs prometheus-client: pip install 'django-pgqueue[prometheus]'."
+    raise ImproperlyConfigured(message) from error
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+    from prometheus_client import Metric
+
+KEPT_SECONDS = 5.0
+"""However many ask: the database is asked once in that time by each process."""
+
+
+class Kept:
+    """The last look."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        self.until = 0.0
+        self.found: list[Metric] = []
+
+    def look(self) -> list[Metric]:
+        with self.lock:  # who comes meanwhile waits for this answer, instead of asking the same
+            if time.monotonic() >= self.until:
+                self.found = list(families(sorted(databases())))
+                self.until = time.monotonic() + KEPT_SECONDS
+            return self.found
+
+
+KEPT = Kept()
+
+
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """For those who know the token, or may see the overview in the admin."""
+    if not (has_token(request) or may_see(getattr(request, "user", None))):
+        refused = HttpResponse("Who may read this is said in the documentation: Monitoring.\n", "text/plain", 401)
+        refused["WWW-Authenticate"] = 'Bearer realm="pgqueue metrics"'
+        return refused
+    content_type, text = encoded(KEPT.look(), accept=request.headers.get("Accept", ""))
+    return HttpResponse(text, content_type)
+
+
+def has_token(request: HttpRequest) -> bool:
+    kind, _, given = request.headers.get("Authorization", "").partition(" ")
+    known = {backend.settings.metrics_token for backend in ours().values()}
+    # All are compared: how long it takes tells nothing of them.
+    found = [constant_time_compare(given.strip(), token) for token in known if token]
+    return kind.lower() == "bearer" and any(found)
+
+
+def may_see(user: Any) -> bool:
+    return bool(user and user.is_active and user.is_staff and user.has_perm("pgqueue.view_overview"))

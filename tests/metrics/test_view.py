@@ -1,0 +1,188 @@
+"""``/metrics`` of a site: who may read it, what it says, and what it costs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+
+from django_pgqueue import checks, control, functions
+from django_pgqueue.metrics import queue, views
+from django_pgqueue.queue import Queue
+from tests.worker.asking import OPENMETRICS, samples
+from tests.worker.conftest import conninfo
+from tests.worker.tasks import nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.test import Client
+    from pytest_django import DjangoAssertNumQueries, Settings
+
+URL = "/queue/metrics"
+TOKEN = "a token of some length"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def site(settings: Settings) -> None:
+    views.KEPT.forget()
+    settings.ROOT_URLCONF = "tests.metrics.urls"
+    settings.TASKS = tasks(METRICS_TOKEN=TOKEN)
+
+
+def tasks(**options: Any) -> dict[str, Any]:
+    return {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": [], "OPTIONS": options}}
+
+
+def read(client: Client) -> dict[tuple[str, ...], float]:
+    answer = client.get(URL, headers=BEARER)
+    assert answer.status_code == 200
+    assert answer["Content-Type"].startswith("text/plain; version=")
+    return samples(answer.content.decode())
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", "Bearer ", "Bearer a token", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer é"]
+)
+@pytest.mark.django_db
+def test_a_stranger_is_refused(client: Client, given: str) -> None:
+    answer = client.get(URL, headers={"Authorization": given} if given else {})
+    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, 'Bearer realm="pgqueue metrics"')
+    assert b"pgqueue_" not in answer.content
+
+
+@pytest.mark.django_db
+def test_without_a_token_in_the_settings_no_token_helps(client: Client, settings: Settings) -> None:
+    for token in (None, ""):
+        settings.TASKS = tasks(METRICS_TOKEN=token)
+        assert [client.get(URL, headers={"Authorization": f"Bearer {word}"}).status_code for word in ("", "None")] == [
+            401
+        ] * 2
+
+
+@pytest.mark.parametrize(("staff", "permission", "status"), [(True, True, 200), (True, False, 401), (False, True, 401)])
+@pytest.mark.django_db
+def test_who_may_see_the_overview_may_read_it(client: Client, *, staff: bool, permission: bool, status: int) -> None:
+    user = User.objects.create_user("ada", is_staff=staff)
+    if permission:
+        user.user_permissions.add(Permission.objects.get(codename="view_overview"))
+    client.force_login(user)
+    assert client.get(URL).status_code == status
+
+
+@pytest.mark.django_db
+def test_it_is_only_read(client: Client) -> None:
+    assert client.post(URL, headers=BEARER).status_code == 405
+    assert client.get(URL, headers=BEARER)["Cache-Control"] == "max-age=0, no-cache, no-store, must-revalidate, private"
+
+
+@pytest.mark.django_db
+def test_it_says_what_the_overview_says(client: Client) -> None:
+    for _ in range(3):
+        nothing.using(queue_name="mail").enqueue()
+    nothing.using(queue_name="mail", run_after=HOUR).enqueue()
+    Queue("yard").send({})
+    Queue("yard").send({})
+    assert Queue("yard").receive() is not None
+    given_up = Queue("yard").receive()
+    assert given_up is not None
+    given_up.fail("no")
+    control.pause("mail", by="Ada")
+    functions.worker_seen(
+        connection, worker="w", queues=["other"], exclude_queues=(), hostname="h", pid=1, slots=4, asleep_ms=None
+    )
+    found = read(client)
+    assert found["pgqueue_up", "default"] == 1
+    assert found["pgqueue_messages", "default", "mail", "ready"] == 3
+    assert found["pgqueue_messages", "default", "mail", "scheduled"] == 1
+    assert found["pgqueue_messages", "default", "yard", "running"] == 1
+    assert found["pgqueue_failed_last_hour", "default", "yard"] == 1
+    assert found["pgqueue_paused", "default", "mail"] == found["pgqueue_unserved", "default", "mail"] == 1
+    assert found["pgqueue_paused", "default", "yard"] == found["pgqueue_capped", "default", "mail"] == 0
+    assert 0 <= found["pgqueue_oldest_ready_seconds", "default", "mail"] < 60
+    assert found["pgqueue_attempts_per_minute", "default", "yard"] == pytest.approx(0.1)
+    assert found["pgqueue_workers", "default", "awake"] == 1
+    assert found["pgqueue_slots", "default"] == 4
+
+
+@pytest.mark.django_db
+def test_openmetrics_is_spoken_to_those_who_ask_for_it(client: Client) -> None:
+    answer = client.get(URL, headers={**BEARER, "Accept": OPENMETRICS})
+    assert answer["Content-Type"].startswith("application/openmetrics-text")
+    assert samples(answer.content.decode(), openmetrics=True)["pgqueue_up", "default"] == 1
+
+
+@pytest.mark.django_db
+def test_the_database_is_asked_once_in_a_while(
+    client: Client, django_assert_num_queries: DjangoAssertNumQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read(client)
+    nothing.enqueue()
+    with django_assert_num_queries(0):
+        assert read(client) == before
+    monkeypatch.setattr(views.KEPT, "until", 0.0)
+    assert read(client)["pgqueue_messages", "default", "default", "ready"] == 1
+
+
+@pytest.mark.django_db
+def test_only_what_failed_in_the_last_hour_is_counted(client: Client) -> None:
+    Queue("yard").send({})
+    message = Queue("yard").receive()
+    assert message is not None
+    message.fail("no")
+    with connection.cursor() as cursor:
+        cursor.execute("update pgqueue_attempt set finished_at = now() - interval '61 minutes'")
+    found = read(client)
+    assert found.get(("pgqueue_failed_last_hour", "default", "yard"), 0) == 0
+
+
+@pytest.mark.django_db
+def test_a_queue_that_can_not_be_read_is_down(client: Client) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("alter table pgqueue_queue rename to elsewhere")
+    found = read(client)
+    assert found["pgqueue_up", "default"] == 0
+    assert {name for name, *_ in found} == {"pgqueue_up", "pgqueue_look_seconds"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nobody_waits_long_for_a_busy_database(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "STATEMENT_TIMEOUT", "50ms")
+    with psycopg.connect(conninfo()) as other:
+        other.execute("lock table pgqueue_message in access exclusive mode")
+        assert read(client)["pgqueue_up", "default"] == 0
+    monkeypatch.setattr(queue, "STATEMENT_TIMEOUT", "30s")
+    views.KEPT.forget()
+    assert read(client)["pgqueue_up", "default"] == 1
+
+
+@pytest.mark.parametrize("token", ["short", 5, "", b"a token of some length"])
+def test_a_check_looks_at_the_token(settings: Settings, token: object) -> None:
+    settings.TASKS = tasks(METRICS_TOKEN=token)
+    assert [problem.id for problem in checks.check_backends(None)] == ["pgqueue.E002"]
+
+
+def test_every_metric_is_on_the_page(
+    client: Client, transactional_db: None, page_of_metrics: Callable[[], set[str]]
+) -> None:
+    nothing.enqueue()
+    Queue("yard").send({})
+    message = Queue("yard").receive()
+    assert message is not None
+    message.complete()
+    assert {name for name, *_ in read(client)} == page_of_metrics()
+
+
+@pytest.fixture
+def page_of_metrics() -> Callable[[], set[str]]:
+    import re
+
+    from tests.docs.test_references import section
+
+    return lambda: set(re.findall(r"^\| `(pgqueue_\w+)`", section("monitoring", "Metrics of the queue"), re.MULTILINE))

@@ -1,0 +1,3 @@
+from django.urls import include, path
+
+urlpatterns = [path("queue/", include("django_pgqueue.metrics.urls"))]
