@@ -22,10 +22,10 @@ class Created:
 
 # cast(), because Django writes numbers into the statement: -9223372036854775808::bigint is minus a number too large.
 CREATE = """
-select pgqueue_message_create(
-    %s::jsonb, %s, %s, %s, coalesce(cast(%s as bigint), pgqueue_now(now()) + %s::bigint), %s, %s::jsonb, %s),
-    pgqueue_clock(now())
+select pgqueue_message_create(%s::jsonb, %s, %s, %s, cast(%s as bigint), %s, %s::jsonb, %s), pgqueue_clock(now())
 """
+# Django's cursors have each statement parsed anew: what most messages do not need costs a tenth of an enqueue.
+CREATE_LATER = CREATE.replace("cast(%s as bigint)", "pgqueue_now(now()) + %s::bigint")
 
 
 def message_create(
@@ -43,7 +43,8 @@ def message_create(
 ) -> Created:
     """Enqueues one message.  ``delay_ms`` counts from the database's clock, which is the only clock there is."""
     with connection.cursor() as cursor:
-        cursor.execute(CREATE, (content, queue, task, priority, dequeue_at, delay_ms, channel, headers, max_attempts))
+        statement, due = (CREATE, dequeue_at) if delay_ms is None or dequeue_at is not None else (CREATE_LATER, delay_ms)
+        cursor.execute(statement, (content, queue, task, priority, due, channel, headers, max_attempts))
         return _created(connection, cursor.fetchone(), channel)
 
 
