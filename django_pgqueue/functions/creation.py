@@ -43,7 +43,9 @@ def message_create(
 ) -> Created:
     """Enqueues one message.  ``delay_ms`` counts from the database's clock, which is the only clock there is."""
     with connection.cursor() as cursor:
-        statement, due = (CREATE, dequeue_at) if delay_ms is None or dequeue_at is not None else (CREATE_LATER, delay_ms)
+        statement, due = (
+            (CREATE, dequeue_at) if delay_ms is None or dequeue_at is not None else (CREATE_LATER, delay_ms)
+        )
         cursor.execute(statement, (content, queue, task, priority, due, channel, headers, max_attempts))
         return _created(connection, cursor.fetchone(), channel)
 

@@ -7,14 +7,16 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import connections
 
-from django_pgqueue.worker.cleaning import leave_connections_clean
+from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, leave_connections_clean
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.execution import Execution
     from django_pgqueue.worker.slots import Slots
@@ -32,6 +34,7 @@ class Coroutines:
         self._running: set[asyncio.Task[None]] = set()
         self._begun: dict[asyncio.Task[None] | None, Execution] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
+        self._idle: asyncio.TimerHandle | None = None
         self._stopped = False
         self._reconnects = 0
 
@@ -75,6 +78,8 @@ class Coroutines:
             except BaseException:
                 # SystemExit in something that a task has started besides itself: asyncio lets go of the whole loop.
                 logger.exception("Something that an async task had started ended with more than an Exception.")
+        if databases_were_used():
+            SyncToAsync.single_thread_executor.submit(connections.close_all)
 
     def _start_waiting(self) -> None:
         while len(self._running) < self.slots.count:
@@ -104,11 +109,27 @@ class Coroutines:
         del self._begun[task]
         # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
         # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.
-        if getattr(SyncToAsync.single_thread_executor, "_threads", True):
-            cleaning = asyncio.create_task(sync_to_async(leave_connections_clean)(message, shared=bool(self._begun)))
-            self._cleaning.add(cleaning)
-            cleaning.add_done_callback(self._cleaning.discard)
+        if databases_were_used():
+            self._clean(leave_connections_clean, message, shared=bool(self._begun))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._start_waiting()
+        if not self._running:
+            if self._idle is not None:
+                self._idle.cancel()
+            self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if not self._running and databases_were_used():
+            self._clean(close_idle_connections)
+
+    def _clean(self, how: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        cleaning = asyncio.create_task(sync_to_async(how)(*args, **kwargs))
+        self._cleaning.add(cleaning)
+        cleaning.add_done_callback(self._cleaning.discard)
+
+
+def databases_were_used() -> bool:
+    """Whether there is the thread that the database work of async tasks goes through."""
+    return bool(getattr(SyncToAsync.single_thread_executor, "_threads", True))

@@ -14,7 +14,7 @@ from django.db import connections
 
 from django_pgqueue import registry, traces
 from django_pgqueue.exceptions import UnknownTask
-from django_pgqueue.worker.cleaning import leave_connections_clean
+from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, leave_connections_clean
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.log import log_end
@@ -109,7 +109,7 @@ class Slots:
 
     def _work(self) -> None:
         reconnects = 0
-        while (message := self._waiting.get()) is not None:
+        while (message := self._next()) is not None:
             if reconnects != self.reconnects:
                 reconnects = self.reconnects
                 connections.close_all()
@@ -130,6 +130,13 @@ class Slots:
             if seconds is None or self._timed.pop(execution, None) is not None:
                 self.ended(end)
         connections.close_all()
+
+    def _next(self) -> Received | None:
+        try:
+            return self._waiting.get(timeout=IDLE_SECONDS)
+        except Empty:
+            close_idle_connections()
+            return self._waiting.get()
 
     def time_out(self, now: float) -> list[Received]:
         """Ends the attempts whose time is up.  Their threads go on: the process has to be replaced."""

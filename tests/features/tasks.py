@@ -508,3 +508,19 @@ async def read_slowly(word: str) -> int:
         if number == 1:
             await allowed(word)
     return number
+
+
+# Connections
+
+
+@task
+def which_session() -> int:
+    """The server process that its queries go to."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
+@task
+async def which_session_async() -> int:
+    return await sync_to_async(which_session.func)()

@@ -6,7 +6,7 @@ import os
 import django
 
 from tests.settings import *  # noqa: F403 -- whatever the tests have, less the apps that no worker needs
-from tests.settings import DATABASES, TASKS
+from tests.settings import TASKS
 
 INSTALLED_APPS = ["django_pgqueue", "tests.worker"]
 if django.VERSION < (6, 0):
@@ -14,8 +14,6 @@ if django.VERSION < (6, 0):
 ROOT_URLCONF = ""
 MIDDLEWARE = []
 TEMPLATES = []
-
-DATABASES["default"]["CONN_MAX_AGE"] = 60  # as a site that has a worker would say: else each job connects anew
 
 DEBUG = os.environ.get("PGQUEUE_TEST_DEBUG") == "1"
 TASKS = {"default": {**TASKS["default"], "OPTIONS": json.loads(os.environ.get("PGQUEUE_TEST_OPTIONS", "{}"))}}
