@@ -145,9 +145,7 @@ def _validate_types(task: AnyTask) -> None:
     if run_after is not None and not isinstance(run_after, dt.datetime):
         message = f"run_after must be a datetime, or a timedelta in using(), not {run_after!r}."
         raise InvalidTask(message)
-    if not content.is_name(queue_name):
-        message = f"{queue_name!r} can not be the name of a queue: {content.NAMES_ARE}."
-        raise InvalidTask(message)
+    content.name_of("queue", queue_name, InvalidTask)
 
 
 def validate_path(task: AnyTask) -> None:

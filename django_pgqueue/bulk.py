@@ -186,9 +186,8 @@ class Bulk:
         return columns | unique.columns_of(self.task, arguments)
 
     def _columns_of_call(self, call: Call) -> dict[str, Any]:
-        if call.channel is not None and not content.is_name(call.channel):
-            message = f"{call.channel!r} can not be the name of a channel: {content.NAMES_ARE}."
-            raise InvalidMessage(message)
+        if call.channel is not None:
+            content.name_of("channel", call.channel)
         # Most calls differ in few ways, and to make and validate a task takes longer than all the rest.
         differs = (call.priority, call.queue_name, call.run_after)
         columns = self.known.get(differs)

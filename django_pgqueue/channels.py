@@ -31,6 +31,5 @@ def validate(task: AnyTask) -> None:
             f"channel must be a text, a callable of the task's arguments that makes one, or None, not {channel!r}."
         )
         raise InvalidTask(message)
-    if isinstance(channel, str) and not content.is_name(channel):
-        message = f"{channel!r} can not be the name of a channel: {content.NAMES_ARE}."
-        raise InvalidTask(message)
+    if isinstance(channel, str):
+        content.name_of("channel", channel, InvalidTask)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
+from django_pgqueue.exceptions import ContentTooLarge, InvalidContent, InvalidMessage
 
 NEXT_STEP = (
     "Pass text, numbers, booleans, None, lists and dictionaries with text keys; a primary key instead of an object."
@@ -96,6 +96,18 @@ def is_name(value: object) -> bool:
         return "\x00" not in value and bool(value.encode())
     except UnicodeEncodeError:
         return False
+
+
+def name_of(what: str, name: Any, error: type[Exception] = InvalidMessage) -> str:
+    """``name``, if ``what`` may be called so.
+
+    >>> name_of("queue", "mail")
+    'mail'
+    """
+    if not is_name(name):
+        message = f"{name!r} can not be the name of a {what}: {NAMES_ARE}."
+        raise error(message)
+    return str(name)
 
 
 def _text(value: str, where: str) -> str:

@@ -49,12 +49,12 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
 
 def pause(queue: str, *, by: str | None = None, database: str | None = None) -> None:
     """Pauses a queue: what runs goes on, what comes waits.  ``by``: who did it, shown to those who wonder."""
-    functions.queue_pause(_connection(database), _checked(queue), by)
+    functions.queue_pause(_connection(database), content.name_of("queue", queue), by)
 
 
 def resume(queue: str, *, database: str | None = None) -> bool:
     """Resumes a queue.  False: it was not paused."""
-    return functions.queue_resume(_connection(database), _checked(queue))
+    return functions.queue_resume(_connection(database), content.name_of("queue", queue))
 
 
 def pause_schedule(name: str, *, database: str | None = None) -> bool:
@@ -109,7 +109,9 @@ def set_channel(
             message = f"{what} must be a whole number from 0 to {LARGEST_LIMIT:,}, or None for no limit, not {limit!r}."
             raise InvalidMessage(message)
     interval_ms = None if release_interval is None else _milliseconds(release_interval)
-    functions.channel_set(_connection(database), _checked(name, "channel"), release_interval_ms=interval_ms, **limits)
+    functions.channel_set(
+        _connection(database), content.name_of("channel", name), release_interval_ms=interval_ms, **limits
+    )
 
 
 def release_channel(name: str, *, database: str | None = None) -> bool:
@@ -117,7 +119,7 @@ def release_channel(name: str, *, database: str | None = None) -> bool:
 
     True: it is gone already.  False: it still has messages.
     """
-    gone = functions.channel_release(_connection(database), _checked(name, "channel"))
+    gone = functions.channel_release(_connection(database), content.name_of("channel", name))
     if gone is None:
         message = f"There is no channel {name!r}: nobody has set limits for it, and it has no messages."
         raise InvalidMessage(message)
@@ -128,7 +130,7 @@ def repair_channels(name: str | None = None, *, database: str | None = None) -> 
     """Counts anew what runs in each channel, or in one, and answers those whose count was wrong: (channel, before,
     after).  Needed after triggers were switched off or the table was truncated; nothing else makes a count wrong.
     """
-    return functions.channel_repair(_connection(database), None if name is None else _checked(name, "channel"))
+    return functions.channel_repair(_connection(database), None if name is None else content.name_of("channel", name))
 
 
 def _milliseconds(interval: float | dt.timedelta) -> int:
@@ -158,10 +160,3 @@ def _connection(database: str | None, result: AnyTaskResult | str | int | None =
         backend = task_backends[result.backend]
         database = backend.settings.database if isinstance(backend, PgQueueBackend) else None
     return connections[database_of(database)]
-
-
-def _checked(name: str, what: str = "queue") -> str:
-    if not content.is_name(name):
-        message = f"{name!r} can not be the name of a {what}: {content.NAMES_ARE}."
-        raise InvalidMessage(message)
-    return name

@@ -313,10 +313,7 @@ def _read(json_text: str | None) -> Any:
 def _checked_name(what: str, name: str | None) -> str | None:
     if name is None and what == "channel":
         return None
-    if not content.is_name(name):
-        message = f"{name!r} can not be the name of a {what}: {content.NAMES_ARE}."
-        raise InvalidMessage(message)
-    return name
+    return content.name_of(what, name)
 
 
 def _checked_priority(priority: int) -> int:

@@ -88,18 +88,18 @@ begin
                     )
                     select h.priority from head h where h.dequeue_at <= v_now);
             end if;
-            v_room := case
+            v_room := greatest(0, case
                 when v_lane.priority is null or v_lane.release_at > v_now then 0
                 when v_lane.release_interval_ms > 0 then 1
-                else coalesce(v_lane.room, p_limit)
-            end;
+                else coalesce(v_lane.room, p_limit)  -- below 0, where the limit was lowered below what runs
+            end);
             if v_lane.released_at is not null then
                 v_released := v_released || v_lane.channel;
             end if;
             v_channels := v_channels || v_lane.channel;
             v_queues := v_queues || v_lane.queue;
             v_priorities := v_priorities || coalesce(v_lane.priority, 0);
-            v_rooms := v_rooms || greatest(0, v_room);
+            v_rooms := v_rooms || v_room;
             v_turns := v_turns + least(v_room, v_turn);
             exit when v_turns >= v_left;
         end loop;
