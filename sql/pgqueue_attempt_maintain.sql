@@ -3,14 +3,16 @@ returns integer
 language plpgsql
 set search_path from current
 set timezone = 'UTC'
-set lock_timeout = '200ms'
+set lock_timeout = '50ms'
 as $$
 -- Keeps the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
 -- older than p_days_kept whole days (null: keeps all).  Answers how many were made or dropped.
 -- Attempts of days on which nobody called this are in pgqueue_attempt_default; they get their partitions too, because
 -- retention drops partitions and would never reach them.
--- Any number of workers may call it at any time: one works, the others pass.  Traffic waits for it no longer than
--- lock_timeout: a lock that is not to be had within it is left for the next call.
+-- Any number of workers may call it at any time: one works, the others pass.  A lock that is not to be had within
+-- lock_timeout is left for the next call, with what comes after it.  Traffic queues behind who waits for such a lock, so
+-- it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
+-- Drops at most 10 partitions a call: from the first one on nobody else can use pgqueue_attempt until the end.
 declare
     v_day date;
     v_today date := pgqueue_clock()::date;
@@ -29,24 +31,35 @@ begin
              group by 1 order by 1 limit 30)  -- the next call makes the others: each takes locks until the end
             order by 1
         loop
-            v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
-        end loop;
-        for v_partition in
-            select c.relname
-            from pg_inherits i
-            join pg_class c on c.oid = i.inhrelid
-            where i.inhparent = 'pgqueue_attempt'::regclass
-              and c.relname ~ '^pgqueue_attempt_\d{8}$'
-              and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
-            order by c.relname
-        loop
-            execute format('drop table %I', v_partition.relname);
-            v_changed := v_changed + 1;
+            begin
+                v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
+            exception
+                when lock_not_available then
+                    exit;
+            end;
         end loop;
     exception
-        when lock_not_available then
-            return 0;
+        when lock_not_available then  -- of who looks into the default partition
+            null;
     end;
+    for v_partition in
+        select c.relname
+        from pg_inherits i
+        join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'pgqueue_attempt'::regclass
+          and c.relname ~ '^pgqueue_attempt_\d{8}$'
+          and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
+        order by c.relname
+        limit 10
+    loop
+        begin
+            execute format('drop table %I', v_partition.relname);
+            v_changed := v_changed + 1;
+        exception
+            when lock_not_available then
+                exit;  -- with the lock of pgqueue_attempt, which is given up here
+        end;
+    end loop;
     return v_changed;
 end
 $$;

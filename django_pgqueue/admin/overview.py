@@ -50,6 +50,7 @@ def seen(request: HttpRequest) -> dict[str, Any]:
         "workers": workers(found.workers),
         "schedules": schedules(found) if may_see(request.user, "schedule") else [],
         "pinned": found.pinned,
+        "bloated": found.bloated,
         "capped": any(one.is_capped for one in found.queues),
         "links": may_see(request.user, "message"),
         "history": may_see(request.user, "attempt"),

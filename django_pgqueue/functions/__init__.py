@@ -53,7 +53,7 @@ from django_pgqueue.functions.exchange import (
     exchanges,
     message_publish,
 )
-from django_pgqueue.functions.history import attempt_enqueue, attempt_maintain
+from django_pgqueue.functions.history import attempt_enqueue, attempt_maintain, attempt_overdue
 from django_pgqueue.functions.message import (
     message_cancel,
     message_move,
@@ -91,6 +91,7 @@ __all__ = [
     "Success",
     "attempt_enqueue",
     "attempt_maintain",
+    "attempt_overdue",
     "binding_compile",
     "binding_declare",
     "binding_delete",

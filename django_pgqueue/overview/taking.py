@@ -9,7 +9,7 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.models import QueueState, Schedule
-from django_pgqueue.overview import counts, pulse, snapshots
+from django_pgqueue.overview import bloat, counts, pulse, snapshots
 from django_pgqueue.overview.moment import Moment
 from django_pgqueue.overview.service import Service
 from django_pgqueue.overview.workers import workers
@@ -17,6 +17,7 @@ from django_pgqueue.overview.workers import workers
 if TYPE_CHECKING:
     import datetime as dt
 
+    from django_pgqueue.overview.bloat import Bloated
     from django_pgqueue.overview.counts import Count
     from django_pgqueue.overview.pulse import Pulse
     from django_pgqueue.overview.snapshots import Pinned
@@ -58,6 +59,7 @@ class Overview:
     workers: Workers
     schedules: list[Schedule]
     pinned: list[Pinned]
+    bloated: list[Bloated]
 
 
 def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None = None) -> Overview:
@@ -88,6 +90,7 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
         workers=workers(now, using=using),
         schedules=schedules(using=using),
         pinned=snapshots.pinned(using=using),
+        bloated=list(bloat.found(connections[using])),
     )
 
 

@@ -98,6 +98,7 @@ def warnings(whole: Overview) -> Iterator[str]:
             f"The transaction of {printable(one.who)} ({printable(one.application)}, user {printable(one.user)}) has "
             f"been open for {span(one.age)}: until it ends, rows of ended messages can not be cleaned up."
         )
+    yield from (f"{one} See manage.py qdoctor." for one in whole.bloated)
     for silent in whole.workers.silent[:SILENT_NAMED]:
         yield f"Worker {printable(silent.id)} has said nothing for {span(silent.silence)}: it died, or is cut off."
     if len(whole.workers.silent) > SILENT_NAMED:
@@ -183,6 +184,10 @@ def document(whole: Overview, *, database: str) -> dict[str, Any]:
         "pinned": [
             {"who": one.who, "application": one.application, "user": one.user, "open_seconds": _seconds(one.age)}
             for one in whole.pinned
+        ],
+        "bloated": [
+            {"kind": one.kind, "name": one.name, "bytes": one.bytes, "live_rows": one.live, "dead_rows": one.dead}
+            for one in whole.bloated
         ],
     }
 

@@ -17,6 +17,7 @@ from django_pgqueue.worker.connection import TROUBLE
 from django_pgqueue.worker.floors import Floors
 from django_pgqueue.worker.holdings import Holdings
 from django_pgqueue.worker.idleness import Idleness
+from django_pgqueue.worker.maintenance import Maintenance
 from django_pgqueue.worker.pace import Pace
 from django_pgqueue.worker.presence import Presence
 from django_pgqueue.worker.record import record
@@ -41,7 +42,6 @@ LONGEST_WAIT_SECONDS = 1.0
 STALLED_SECONDS = 0.5
 """When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""
 SETTLE_EVERY_SECONDS = 0.2
-MAINTAIN_EVERY_SECONDS = 3600.0
 
 
 class Consumer:
@@ -73,7 +73,8 @@ class Consumer:
         self.drained = False
         self.stop_by: float | None = None
         self.stop_now = self.stopping = False
-        self.next_maintenance = self.next_settling = 0.0
+        self.next_settling = 0.0
+        self.maintenance = Maintenance(history_days=settings.history_days)
         self.session = Session(self.database, worker=self.id, listen=settings.listen, notified=self.idleness.notified)
         self.slots: Slots
 
@@ -123,7 +124,7 @@ class Consumer:
                 self._attend_if_due()
                 self._recycle_if_due()
                 self._be_seen_if_due()
-                self._maintain_if_due()
+                self.maintenance.do_if_due(self.connection)
                 self._schedule_if_due()
                 self._settle_if_due()
                 self._claim_if_due()
@@ -288,13 +289,6 @@ class Consumer:
                 self.slots.cancel(new)
 
     # What every worker does for all
-
-    def _maintain_if_due(self) -> None:
-        if time.monotonic() >= self.next_maintenance:
-            self.next_maintenance = time.monotonic() + MAINTAIN_EVERY_SECONDS
-            functions.attempt_maintain(self.connection, days_kept=self.settings.history_days)
-            functions.schedule_prune(self.connection)
-            functions.channel_prune(self.connection)
 
     def _schedule_if_due(self) -> None:
         if self.stop_by is None and self.scheduler.look_if_due(self.connection):

@@ -15,7 +15,7 @@ from django.test import Client
 from django_pgqueue import control, functions
 from django_pgqueue.admin import sparkline
 from django_pgqueue.models import QueueState
-from django_pgqueue.overview import bounds, counts, pulse, snapshots, words
+from django_pgqueue.overview import bloat, bounds, counts, pulse, snapshots, words
 from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 from tests.admin.page import Page
 
@@ -197,6 +197,14 @@ def test_a_pinned_snapshot_is_a_warning(root: Visitor, monkeypatch: pytest.Monke
         [[pid]] = other.execute("select pg_backend_pid() from pg_class limit 1").fetchall()
         [warning] = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
         assert f"session {pid} (a long report, user " in warning.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_table_that_is_too_large_is_a_warning(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bloat, "LARGE_BYTES", -1)
+    monkeypatch.setattr(bloat, "MOST_INDEX_BYTES_A_ROW", -1)
+    warnings = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
+    assert "pgqueue_message_ready_ix takes " in " ".join(warning.text for warning in warnings)
 
 
 class TestChannels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -147,6 +148,51 @@ def test_behind_a_long_reader_it_gives_up_and_traffic_goes_on(connect: Connect) 
         assert maintainer.value("pgqueue_attempt_maintain") == 8
     finally:
         drop_partitions(worker)
+
+
+def test_who_reads_an_old_day_holds_up_neither_traffic_nor_the_days_to_come(connect: Connect) -> None:
+    """While the drop waits, and gives up, again and again: enqueue, dequeue and complete go on."""
+    reader, maintainer, worker = connect(autocommit=False), connect(), connect()
+    worker.value("pgqueue_attempt_partition", day=FIRST - dt.timedelta(days=9))
+    worker.rows("set lock_timeout = '5s'")
+    maintainer.set_clock(NOON)
+    held = f"pgqueue_attempt_{FIRST - dt.timedelta(days=9):%Y%m%d}"
+    reader.rows(f"select from {held}")
+    done, rounds = threading.Event(), 0
+
+    def maintain() -> list[int]:
+        try:
+            return [maintainer.value("pgqueue_attempt_maintain", days_ahead=1, days_kept=2) for _ in range(4)]
+        finally:
+            done.set()
+
+    def work() -> list[int]:
+        nonlocal rounds
+        while not done.is_set() or rounds == 0:
+            worker.create()
+            assert worker.value("pgqueue_message_complete", **token(worker.take()))
+            rounds += 1
+        return []
+
+    try:
+        assert concurrently([maintain, work])[0] == [2, 0, 0, 0]
+        assert rounds > 0
+        assert held in partitions(worker)
+        reader.rollback()
+        assert maintainer.value("pgqueue_attempt_maintain", days_ahead=1, days_kept=2) == 1
+        assert held not in partitions(worker)
+    finally:
+        reader.rollback()
+        drop_partitions(worker)
+
+
+def test_very_many_old_days_are_dropped_ten_at_a_time(session: Session) -> None:
+    for day in range(1, 14):
+        session.value("pgqueue_attempt_partition", day=FIRST - dt.timedelta(days=day))
+    session.set_clock(NOON)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=0) == 11
+    assert partitions(session) == named(-3, -2, -1, 0)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=0) == 3
 
 
 def test_the_sessions_own_lock_timeout_comes_back(session: Session) -> None:

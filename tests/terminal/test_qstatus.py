@@ -129,6 +129,7 @@ def test_programs_get_json_with_the_same_numbers(clock: Clock) -> None:
         },
         "schedules": [{"name": "nightly", "task": "shop.t", "next_at": "2026-01-09T13:10:00+00:00"}],
         "pinned": [],
+        "bloated": [],
     }  # fmt: skip
 
 

@@ -1,0 +1,127 @@
+"""What any worker does for all: it waits for nobody, and warns once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from django_pgqueue.overview import bloat
+from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.maintenance import AGAIN_SECONDS, EVERY_SECONDS, Maintenance
+from tests.waiting import wait_until
+from tests.worker.conftest import conninfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+OLD = "pgqueue_attempt_20200203"
+
+
+@pytest.fixture
+def worker(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
+    with connect("default", prepare=True) as connection:
+        connection.execute("select pgqueue_attempt_partition('2020-02-03')")
+        yield connection
+        connection.execute("reset role")
+        connection.execute(f"drop table if exists {OLD}")
+
+
+def is_there(worker: psycopg.Connection[Any]) -> bool:
+    [found] = worker.execute("select to_regclass(%s) is not null", [OLD])
+    return bool(found[0])
+
+
+def seconds_left(maintenance: Maintenance) -> float:
+    return maintenance.next_at - time.monotonic()
+
+
+@contextmanager
+def holding(statement: str) -> Iterator[None]:
+    """Somebody who has done something, and does not end the transaction."""
+    with psycopg.connect(conninfo()) as other:
+        other.execute(statement.encode())
+        yield
+
+
+def test_it_is_done_once_an_hour(worker: psycopg.Connection[Any]) -> None:
+    maintenance = Maintenance(history_days=30)
+    maintenance.do_if_due(worker)
+    assert not is_there(worker)
+    assert AGAIN_SECONDS < seconds_left(maintenance) <= EVERY_SECONDS
+    worker.execute("select pgqueue_attempt_partition('2020-02-03')")
+    maintenance.do_if_due(worker)
+    assert is_there(worker), "it is not due"
+
+
+def test_what_somebody_reads_is_dropped_a_minute_later(worker: psycopg.Connection[Any]) -> None:
+    maintenance = Maintenance(history_days=30)
+    with holding(f"select from {OLD}"):
+        maintenance.do_if_due(worker)
+        assert is_there(worker)
+        assert seconds_left(maintenance) <= AGAIN_SECONDS
+    maintenance.next_at = 0.0
+    maintenance.do_if_due(worker)
+    assert not is_there(worker)
+    assert seconds_left(maintenance) > AGAIN_SECONDS
+
+
+def test_a_locked_table_holds_nobody_up(worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture) -> None:
+    worker.execute("set statement_timeout = '10s'")
+    maintenance = Maintenance(history_days=None)
+    with holding("lock table pgqueue_message, pgqueue_schedule_slot, pgqueue_channel in access exclusive mode"):
+        maintenance.do_if_due(worker)
+    assert seconds_left(maintenance) <= AGAIN_SECONDS
+    assert caplog.records == [], "that is nothing to be told"
+
+
+def test_a_worker_without_rights_says_so_once_and_goes_on(
+    worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.execute("drop role if exists pgqueue_test_worker")
+    worker.execute("create role pgqueue_test_worker")
+    worker.execute("grant select, insert on pgqueue_attempt to pgqueue_test_worker")
+    worker.execute("set role pgqueue_test_worker")
+    maintenance = Maintenance(history_days=30)
+    for _ in range(2):
+        maintenance.next_at = 0.0
+        maintenance.do_if_due(worker)
+    said = [record.getMessage() for record in caplog.records if "the history's partitions" in record.getMessage()]
+    assert len(said) == 1
+    assert "is not possible: permission denied for table pgqueue_attempt_default" in said[0]
+    worker.execute("reset role")
+    worker.execute("drop owned by pgqueue_test_worker")
+    worker.execute("drop role pgqueue_test_worker")
+
+
+def test_bloat_is_told_once_and_again_when_it_comes_back(
+    worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(bloat, "MANY_DEAD", 1_000)
+    maintenance = Maintenance(history_days=None)
+
+    def looked() -> int:
+        maintenance.next_at = 0.0
+        maintenance.do_if_due(worker)
+        return sum("pgqueue_message has " in record.getMessage() for record in caplog.records)
+
+    def deleted() -> None:
+        worker.execute(
+            "insert into pgqueue_message (dequeue_at, content) select i, '{}' from generate_series(1, 2000) i"
+        )
+        worker.execute("delete from pgqueue_message")
+        wait_until(lambda: "dead-rows" in {one.kind for one in bloat.found(worker)}, "the counters are told")
+
+    deleted()
+    assert [looked(), looked()] == [1, 1]
+    worker.execute("vacuum pgqueue_message")
+    assert looked() == 1
+    deleted()
+    assert looked() == 2
