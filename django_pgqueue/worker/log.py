@@ -5,47 +5,65 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from django_pgqueue import sensitivity
+from django_pgqueue.logs import Facts
+from django_pgqueue.sensitivity import HIDDEN
 from django_pgqueue.worker.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
 
 if TYPE_CHECKING:
+    from django_pgqueue.conf import Options
     from django_pgqueue.worker.outcome import Ended
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 
-def log_end(end: Ended) -> None:
-    if isinstance(end.outcome, (Succeeded, Committed)) and not logger.isEnabledFor(logging.INFO):
+def log_end(end: Ended, settings: Options) -> None:
+    """What an error of a task with something sensitive says stands in the history, and in no log."""
+    is_well = isinstance(end.outcome, (Succeeded, Committed))
+    if is_well and not logger.isEnabledFor(logging.INFO):
         return
+    hidden = not is_well and sensitivity.hides_message(end.message.task, settings)
+    about = {"pgqueue": Facts(end, hidden=hidden)}
     message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
     match end.outcome:
         case Succeeded() | Committed():
-            logger.info("succeeded id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms)
+            logger.info(
+                "succeeded id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms,
+                extra=about,
+            )  # fmt: skip
         case Deferred(wait_seconds):
             logger.info(
                 "deferred id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f",
                 message.id, message.task, message.attempt, run_ms, wait_seconds,
+                extra=about,
             )  # fmt: skip
         case Cancelled():
             logger.warning(
-                "cancelled id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms
-            )
+                "cancelled id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms,
+                extra=about,
+            )  # fmt: skip
         case Abandoned(error):
             logger.warning(
                 "rolled back id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms, error.error_class, _in_one_line(error.message),
+                message.id, message.task, message.attempt, run_ms,
+                error.error_class, _in_one_line(error.message, hidden=hidden),
+                extra=about,
             )  # fmt: skip
         case Retry(error, wait_seconds):
             logger.warning(
                 "retried id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f error=%s: %s",
                 message.id, message.task, message.attempt, run_ms, wait_seconds,
-                error.error_class, _in_one_line(error.message),
+                error.error_class, _in_one_line(error.message, hidden=hidden),
+                extra=about,
             )  # fmt: skip
         case Failed(error):
             logger.error(
                 "failed id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms, error.error_class, _in_one_line(error.message),
+                message.id, message.task, message.attempt, run_ms,
+                error.error_class, _in_one_line(error.message, hidden=hidden),
+                extra=about,
             )  # fmt: skip
 
 
-def _in_one_line(text: str) -> str:
-    return " ".join(text.split())
+def _in_one_line(text: str, *, hidden: bool) -> str:
+    return HIDDEN if hidden else " ".join(text.split())

@@ -77,3 +77,4 @@ class Ended:
     finished_at: dt.datetime
     tell: Callable[[], None] | None = None
     """Sends the signal that the job has finished, if what is recorded turns out to be its end."""
+    trace_id: str | None = None

@@ -95,7 +95,7 @@ class Slots:
 
     def ended(self, end: Ended) -> None:
         """Called by the slots."""
-        log_end(end)
+        log_end(end, self.backend.settings)
         self.done.append(end)
         # The consumer wants to know of the first end, to record it in time, and of a stock that runs low.
         if self.waker.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):

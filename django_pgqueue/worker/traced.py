@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
@@ -56,4 +57,4 @@ class TracedExecution(Execution):
                 hidden = sensitivity.hides_message(self.message.task, self.backend.settings)
                 consumer.record_error(self.span, end.outcome.error, hidden=hidden)
             self.span.end()
-        return end
+        return end if self.span is None else replace(end, trace_id=f"{self.span.get_span_context().trace_id:032x}")

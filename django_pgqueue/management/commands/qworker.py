@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_pgqueue import functions, registry
 from django_pgqueue.checks import ours
 from django_pgqueue.compat import TASKS_LOGGER
+from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
 from django_pgqueue.worker.connection import connect
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.explanation import explain
@@ -28,6 +29,8 @@ from django_pgqueue.worker.watching.watching import PortTaken
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
+
+    from django_pgqueue.conf import Options
 
 
 LONGEST_SECONDS = 1e9
@@ -62,6 +65,10 @@ class Command(BaseCommand):
         parser.add_argument("--lock-seconds", type=float, metavar="S", help="Overrides LOCK_SECONDS of the backend.")
         parser.add_argument("--grace-seconds", type=float, metavar="S", help="Overrides GRACE_SECONDS of the backend.")
         parser.add_argument(
+            "--log-format", choices=("text", "json"), default="text",
+            help="Its lines as text (default), or each as a JSON object.",
+        )  # fmt: skip
+        parser.add_argument(
             "--metrics-port", type=int, metavar="PORT",
             help="Serve /metrics for Prometheus there, and /healthz and /readyz. 0: at a port that is free. Needs "
             "prometheus-client: pip install 'django-pgqueue[prometheus]'.",
@@ -84,7 +91,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         settings = self._settings(options)
         reload = self._reload(options)
-        log_to_terminal(options)
+        log_to_terminal(options, ours()[settings.backend].settings)
         try:
             registry.autodiscover()
             if options["dry_run"] is not None:
@@ -218,13 +225,18 @@ def seconds(option: str, value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def log_to_terminal(options: dict[str, Any]) -> None:
+def log_to_terminal(options: dict[str, Any], settings: Options) -> None:
     """One line for each job, unless the project's LOGGING has its own idea or -v 0 asks for quiet."""
     logger, verbosity = logging.getLogger("django_pgqueue"), options["verbosity"]
     # Django's own lines for each start and end would say the same twice, at the price of a job; its errors stay.
     its = logging.getLogger(TASKS_LOGGER)
     if its.level == logging.NOTSET:
         its.setLevel(logging.WARNING)
+    its.addFilter(WithoutSensitiveErrors(settings))
+    if options["log_format"] == "json":
+        log_as_json(logger)
+        # Ours have the traceback.  Those who collect errors hear of Django's all the same, before it is printed.
+        its.handlers, its.propagate = [logging.NullHandler()], False
     if verbosity == 0:
         logger.setLevel(logging.ERROR)
         return
@@ -234,3 +246,11 @@ def log_to_terminal(options: dict[str, Any]) -> None:
         logger.addHandler(handler)
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.DEBUG if verbosity > 2 else logging.INFO)
+
+
+def log_as_json(logger: logging.Logger) -> None:
+    """Whatever the project's LOGGING says: it was asked for on the command line."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonFormatter())
+    logger.handlers = [handler]
+    logger.propagate = False

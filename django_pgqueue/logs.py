@@ -1,0 +1,146 @@
+"""Lines of the log as JSON, for programs that collect them.
+
+    LOGGING = {"formatters": {"json": {"()": "django_pgqueue.logs.JsonFormatter"}}, ...}
+
+or ``qworker --log-format json``.  The lines themselves are ``event key=value``; here each key is a field, with what
+else is known of the attempt.  What messages say is in none of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import re
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue import sensitivity
+from django_pgqueue.sensitivity import HIDDEN
+
+if TYPE_CHECKING:
+    from django_pgqueue.conf import Options
+    from django_pgqueue.functions import Error
+    from django_pgqueue.worker.outcome import Ended
+
+OURS = "django_pgqueue"
+PLACEHOLDER = re.compile(r"(?:(\w+)=)?%(?:[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]|%)")
+
+
+class Facts:
+    """What a line about an attempt knows of it.  Other formatters find it in the record: all that it shows is safe."""
+
+    __slots__ = ("end", "hidden")
+
+    def __init__(self, end: Ended, *, hidden: bool) -> None:
+        self.end = end
+        self.hidden = hidden
+
+    def __str__(self) -> str:
+        return json.dumps(self.fields, default=str)
+
+    __repr__ = __str__
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        end, message = self.end, self.end.message
+        due = max(message.dequeue_at / 1000, message.created_at.timestamp())
+        error: Error | None = getattr(end.outcome, "error", None)
+        found = {
+            "status": end.outcome.status,
+            "id": message.id,
+            "task": message.task,
+            "queue": message.queue,
+            "channel": message.channel,
+            "priority": message.priority,
+            "attempt": message.attempt,
+            "max_attempts": message.max_attempts,
+            "worker": message.worker,
+            "ms": round((end.finished_at - end.started_at).total_seconds() * 1000, 3),
+            "wait_ms": round(max(0.0, end.started_at.timestamp() - due) * 1000, 3),
+            "trace_id": end.trace_id,
+        }
+        if error is not None:
+            found |= {
+                "error_class": error.error_class,
+                "error_message": HIDDEN if self.hidden else error.message,
+                "traceback": None if self.hidden else error.traceback,
+            }
+        return {key: value for key, value in found.items() if value is not None}
+
+
+class WithoutSensitiveErrors(logging.Filter):
+    """Django logs the traceback of each task that fails.  Of one that is sensitive nobody may see it there."""
+
+    def __init__(self, settings: Options) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        path = record.args[1] if isinstance(record.args, tuple) and len(record.args) > 1 else None
+        if record.exc_info and isinstance(path, str) and sensitivity.hides_message(path, self.settings):
+            record.exc_info = record.exc_text = None
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and what else is known."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        fields: dict[str, Any] = {
+            "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message,
+        }
+        if record.name.partition(".")[0] == OURS:
+            fields |= said(record)
+        if record.exc_info and record.exc_info[0] is not None:
+            kind = record.exc_info[0]
+            fields |= {
+                "error_class": f"{kind.__module__}.{kind.__qualname__}",
+                "traceback": self.formatException(record.exc_info),
+            }
+        fields.setdefault("trace_id", current_trace())
+        shown = {key: value for key, value in fields.items() if value is not None}
+        return json.dumps(shown, ensure_ascii=False, default=str)
+
+
+def said(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields of one of our own lines."""
+    facts = getattr(record, "pgqueue", None)
+    event, keys = keys_of(str(record.msg))
+    found: dict[str, Any] = {"event": event} if event else {}
+    if isinstance(record.args, tuple):
+        found |= {key: plain(value) for key, value in zip(keys, record.args, strict=False) if key is not None}
+    return found | facts.fields if isinstance(facts, Facts) else found
+
+
+@cache
+def keys_of(template: str) -> tuple[str, list[str | None]]:
+    """The words before the first key, and the key of each placeholder; None: it has none.
+
+    >>> keys_of("retried id=%s in_seconds=%.1f error=%s: %s")
+    ('retried', ['id', 'in_seconds', 'error', None])
+    """
+    found = [match for match in PLACEHOLDER.finditer(template) if match[0] != "%%"]
+    named = [match for match in found if match[1]]
+    event = template[: named[0].start()].strip() if named else ""
+    return event, [match[1] for match in found]
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 3)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def current_trace() -> str | None:
+    """Of the span that is current, where OpenTelemetry is in use."""
+    opentelemetry = sys.modules.get("opentelemetry.trace")
+    if opentelemetry is None:
+        return None
+    context = opentelemetry.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}" if context.is_valid else None

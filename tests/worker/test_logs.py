@@ -1,0 +1,101 @@
+"""The lines of a worker as JSON: every one of them, with what is known, and without what messages say."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.logs import JsonFormatter
+from tests.traces.exporter import FILE, read
+from tests.traces.tasks import look, pay, refuse
+from tests.worker.tasks import fail, nothing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.worker.conftest import Start
+    from tests.worker.processes import QWorker
+
+
+def lines(worker: QWorker) -> list[dict[str, Any]]:
+    assert worker.ends() == 0
+    return [json.loads(line) for line in worker.output.splitlines()]
+
+
+def test_every_line_is_an_object_that_says_what_is_known(start: Start) -> None:
+    ids = [int(nothing.using(queue_name="mail", priority=7).enqueue().id), int(refuse.enqueue("bread").id)]
+    found = lines(start("--burst", "--log-format", "json", ready=False))
+    began, *attempts, _ = found
+    assert (began["event"], began["slots"], began["queues"]) == ("started", 4, "all queues")
+    [well] = [line for line in attempts if line.get("status") == "succeeded"]
+    assert well.items() >= {
+        "id": ids[0], "task": "tests.worker.tasks.nothing", "queue": "mail", "priority": 7, "attempt": 1,
+        "event": "succeeded", "level": "INFO", "logger": "django_pgqueue.worker", "worker": began["worker"],
+    }.items()  # fmt: skip
+    assert well["message"].startswith(f"succeeded id={ids[0]} task=")
+    assert 0 <= well["ms"] < 10_000
+    assert well["wait_ms"] > 0
+    retried, failed = [line for line in attempts if line.get("id") == ids[1]]
+    assert [retried["status"], retried["attempt"], failed["status"]] == ["retried", 1, "failed"]
+    assert (failed["error_class"], failed["error_message"]) == ("builtins.ValueError", "no bread today")
+    assert failed["traceback"].startswith("Traceback (most recent call last):\n")
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_what_is_sensitive_is_in_no_line(start: Start, form: str) -> None:
+    pay.enqueue("4711-4711")
+    worker = start("--burst", "--log-format", form, ready=False)
+    assert worker.ends() == 0
+    assert "failed" in worker.output
+    assert "builtins.ValueError" in worker.output
+    assert "4711-4711" not in worker.output
+
+
+def test_a_line_names_its_trace(start: Start, tmp_path: Path) -> None:
+    look.enqueue()
+    worker = start(
+        "--burst", "--log-format", "json", ready=False, options={"TRACES": True}, **{FILE: str(tmp_path / "spans")}
+    )
+    [well] = [line for line in lines(worker) if line.get("status") == "succeeded"]
+    [span] = read(tmp_path / "spans")
+    assert well["trace_id"] == span["trace"]
+
+
+def test_quiet_means_errors_only_and_those_as_json(start: Start) -> None:
+    nothing.enqueue()
+    fail.enqueue("no")
+    [line] = lines(start("--burst", "-v", "0", "--log-format", "json", ready=False))
+    assert line["status"] == "failed"
+
+
+def record(message: str, *args: Any, name: str = "django_pgqueue.worker", **more: Any) -> logging.LogRecord:
+    return logging.LogRecord(name, logging.INFO, __file__, 1, message, args, more.get("exc_info"))
+
+
+@pytest.mark.parametrize(
+    ("said", "fields"),
+    [
+        (record("lost id=%s task=%s: %s", 7, "a.b", object), {"event": "lost", "id": 7, "task": "a.b"}),
+        (record("done in_seconds=%.1f share=%d%%", 1.23456, 5), {"event": "done", "in_seconds": 1.235, "share": 5}),
+        (record("the reloader is gone"), {}),
+        (record("id=%(id)s", {"id": 3}), {}),
+        (record("id=%s", 3, name="somebody"), {}),
+    ],
+)
+def test_a_line_is_taken_apart_by_its_template(said: logging.LogRecord, fields: dict[str, Any]) -> None:
+    found = json.loads(JsonFormatter().format(said))
+    assert {key: value for key, value in found.items() if key not in {"time", "level", "logger", "message"}} == fields
+    assert found["message"] == said.getMessage()
+
+
+def test_a_traceback_is_a_field() -> None:
+    try:
+        raise ValueError("no")  # noqa: TRY301
+    except ValueError:
+        found = json.loads(JsonFormatter().format(record("broken", exc_info=sys.exc_info())))
+    assert found["error_class"] == "builtins.ValueError"
+    assert found["traceback"].endswith("ValueError: no")
