@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pgqueuer.models import Job
 
-BATCH = 100
+BATCH = 1000
 
 
 async def work() -> None:
