@@ -75,13 +75,14 @@ def running(
     if type(args) is not list or type(kwargs) is not dict:
         raise TypeError
     headers = None if message.headers is None else json.loads(message.headers)
+    started = as_django(started_at)
     result: AnyTaskResult = _made(
         task=_as_enqueued(task, message, message.max_attempts, headers, backend),
         id=str(message.id),
         status=TaskResultStatus.RUNNING,
         enqueued_at=as_django(message.created_at),
-        started_at=as_django(started_at),
-        last_attempted_at=as_django(started_at),
+        started_at=started,
+        last_attempted_at=started,
         finished_at=None,
         args=args,
         kwargs=kwargs,
@@ -102,7 +103,7 @@ def running(
         return {
             "errors": [*_errors(attempts), *errors],
             "worker_ids": [*_worker_ids(attempts), message.worker],
-            "started_at": _first_start(attempts) or as_django(started_at),
+            "started_at": _first_start(attempts) or started,
         }
 
     # Each defer has raised the number, so it may not be the one that it was enqueued with.

@@ -63,7 +63,7 @@ def _reading_ahead(gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         while True:
             ready = yield wanted
             wanted = gen.send(ready)
-            if ready & Ready.R:
+            if ready and ready & Ready.R:
                 for _ in range(MOST_READS_AHEAD):  # a read that finds nothing yet takes a microsecond
                     if wanted != Wait.R:
                         break

@@ -212,6 +212,8 @@ class Execution:
 
     async def _acall(self) -> Any:
         seconds = registry.timeout_seconds(self.message.task or "")
+        if seconds is None:
+            return await self.task.func(*self._arguments(), **self.result.kwargs)
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await self.task.func(*self._arguments(), **self.result.kwargs)
