@@ -35,6 +35,7 @@ def drain(bench: Bench, *, channels: int, limit: int | None, batch: int = 100) -
     count = bench.sizes.jobs
     database.empty()
     database.execute(SET, (limit, channels))
+    database.checkpoint()
     database.execute(FILL, (tasks.noop.module_path, channels or None, count))
     database.settle()
     with database.connect() as raw:

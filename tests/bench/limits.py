@@ -54,9 +54,9 @@ def raw(bench: Bench, count: int, *, batch: int = 500, priority: int = 0, name: 
 
 def plain(bench: Bench, count: int, *, batch: int = 500) -> None:
     """Rows leave one table and enter another: no order, no lock, no fence."""
+    database.checkpoint()
     database.execute(PLAIN_FILL, (tasks.noop.module_path, count))
     database.execute("vacuum analyze bench_plain")
-    database.checkpoint()
     with database.connect() as connection:
         meter = Meter(connection)
         seconds = loop(lambda: connection.execute(PLAIN_END, (batch,)).rowcount, count)

@@ -104,6 +104,7 @@ class Peer:
         if self.redis_server is None:
             renew_database()
             self.environment.call("install")
+            database.checkpoint()
         else:
             redis.flush(self.environment.variables["REDIS_URL"])
         return True
@@ -128,7 +129,6 @@ class Peer:
         jobs = bench.sizes.peer_jobs
         with psycopg.connect(self.address, autocommit=True) as connection, tallied() as tally:
             connection.execute("vacuum analyze")
-            database.checkpoint()
             with self.working(count) as started:
                 wait_for(lambda: tally.count >= jobs // 10, f"{name} to start", seconds=START_SECONDS)
                 begun, before = time.monotonic_ns(), tally.count
