@@ -13,6 +13,8 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.management.commands import qworker
+from django_pgqueue.worker.outcome import Ended, Failed, Retry, Succeeded
+from django_pgqueue.worker.record import record
 from django_pgqueue.worker.watching.board import TEXT_BYTES, Board
 from django_pgqueue.worker.watching.tally import MOST_SERIES, OTHERS, UNKNOWN, Tally
 from tests.docs.test_references import section
@@ -199,6 +201,30 @@ def test_metrics_need_their_extra_and_health_does_not(monkeypatch: pytest.Monkey
     monkeypatch.setattr(qworker, "run", lambda _: 0)
     with pytest.raises(CommandError, match=re.escape("pip install 'django-pgqueue[prometheus]'")):
         call_command("qworker", "--metrics-port", "0")
+
+
+@pytest.mark.django_db
+def test_what_was_recorded_is_counted_and_not_what_a_job_believes() -> None:
+    for max_attempts in (None, None, 1):
+        functions.message_create(
+            connection, '{"args": [], "kwargs": {}}', task=nothing.module_path, max_attempts=max_attempts
+        )
+    first, second, third = functions.message_dequeue(connection, worker="w", limit=3, tasks=True)
+    now = functions.now(connection)
+    outcomes = {
+        (first.id, 1): Ended(first, Succeeded(None), now, now),
+        (second.id, 1): Ended(second, Failed(functions.Error(message="no")), now, now),
+        (third.id, 1): Ended(third, Retry(functions.Error(message="no"), 1.0), now, now),
+    }
+    ends = list(outcomes.values())
+    became = record(connection, ends, worker="w")
+    assert became == {(third.id, 1): "failed"}
+    again = record(connection, ends, worker="w")
+    assert again == dict.fromkeys(outcomes, "lost")
+    tally = Tally()
+    tally.record(ends, became)
+    tally.record(ends, again)
+    assert tally.series[nothing.module_path, "default"].statuses == {"succeeded": 1, "failed": 2, "lost": 3}
 
 
 def test_the_board_shows_the_last_whole_text() -> None:
