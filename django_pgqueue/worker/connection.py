@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 # A worker that lost its network finds out in about half a minute, not after the two hours of the system's default.
-KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+# While something that it has sent is not acknowledged, no keepalives go out: without a time-out of its own that lasts
+# for a quarter of an hour.
+KEEPALIVES = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
 
 TROUBLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 """What may be better on another try, or on another connection.  Not only what psycopg calls operational: a time-out

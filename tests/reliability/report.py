@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tests.reliability.log import Log
 
 SHOWN = 5
+RESTARTS = (
+    "PostgreSQL -m immediate, restarted", "PostgreSQL -m fast, restarted", "PostgreSQL away", "WAL disk full",
+    "standby promoted", "SIGKILL of a server process",
+)  # fmt: skip
 
 
 def report(log: Log, facts: dict[str, Any]) -> dict[str, Any]:
@@ -33,6 +37,7 @@ def report(log: Log, facts: dict[str, Any]) -> dict[str, Any]:
         "broken faults": [each for each in facts["faults"] if "broken" in each],
         "recovery after a worker kill": rounded(log.kill_recovery_seconds),
         "recovery after a restart": rounded(log.restart_recovery_seconds),
+        "work went on after a restart": rounded(went_on(log, facts["faults"])),
         "slowest stop": max((stop.seconds for stop in log.stops), default=None),
         "stops": len(log.stops),
         "recounts": len(log.recounts),
@@ -41,6 +46,13 @@ def report(log: Log, facts: dict[str, Any]) -> dict[str, Any]:
         "invariants": {name: len(sentences) for name, sentences in found.items()},
         "violations": {name: sentences[:50] for name, sentences in found.items() if sentences},
     }
+
+
+def went_on(log: Log, faults: list[dict[str, Any]]) -> list[float]:
+    """How long after PostgreSQL was back the next job ended, for each time that it had been away."""
+    ended = [change.at for change in log.changes if change.op == "D"]
+    back = [each["over"] for each in faults if each["fault"] in RESTARTS and "broken" not in each]
+    return sorted(next((at - over for at in ended if at > over), 0.0) for over in back)
 
 
 def rounded(seconds: list[float]) -> list[float]:
@@ -65,6 +77,8 @@ def show(whole: dict[str, Any]) -> None:
         print(f"  BROKEN: {each['fault']}: {each['broken']}")
     print(f"recovery after a worker kill: {whole['recovery after a worker kill']} s")
     print(f"recovery after a restart of PostgreSQL: {whole['recovery after a restart']} s")
+    if went := whole["work went on after a restart"]:
+        print(f"the next job ended {went[0]} to {went[-1]} s after PostgreSQL was back, {len(went)} times")
     if whole["second look seconds"]:
         print(f"picked up while falling asleep: median {statistics.median(whole['second look seconds']):.3f} s")
     print(f"slowest of {whole['stops']} stops: {whole['slowest stop']} s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import schema
@@ -41,9 +42,10 @@ def alter_sql(connection: psycopg.Connection[object], kind: str) -> None:
 def patch_worker(kind: str) -> None:
     if kind != "second-look":
         return
-    from django_pgqueue.worker.idleness import Idleness
+    from django_pgqueue.worker.idleness import POLL_SECONDS, Idleness
 
     def fell_asleep(self: Idleness) -> None:
-        self.asleep, self.wants_to_sleep = True, False  # and does not look once more
+        self.asleep, self.wants_to_sleep = True, False
+        self.next_look = time.monotonic() + POLL_SECONDS  # and not at once
 
     Idleness.fell_asleep = fell_asleep  # type: ignore[method-assign]

@@ -61,7 +61,7 @@ class Tormentor:
             facts["ended with"] = f"{type(error).__name__}: {error}".splitlines()[0][:100]
         except Exception:  # noqa: BLE001 -- the storm goes on; the report shows it
             facts["broken"] = traceback.format_exc()
-        facts["took"] = round(time.monotonic() - began, 2)
+        facts["took"], facts["over"] = round(time.monotonic() - began, 2), time.time()
         return facts
 
 
