@@ -17,7 +17,7 @@ from django.urls import path
 from psycopg.errors import QueryCanceled
 
 from django_pgqueue import control, overview
-from django_pgqueue.admin import database, display, log, sparkline
+from django_pgqueue.admin import database, display, log, sidebar, sparkline
 from django_pgqueue.admin.database import alias, now, url
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, may_see
 from django_pgqueue.exceptions import InvalidMessage
@@ -164,6 +164,7 @@ class OverviewAdmin(ReadOnlyAdmin):
                 "live_url": url("overview_live"),
                 **(extra_context or {}),
             }
+            sidebar.lead_to_the_same_database(context)
         try:
             with database.about(request):
                 context |= seen(request)

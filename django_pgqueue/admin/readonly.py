@@ -15,7 +15,7 @@ from django.http import HttpResponseRedirect
 from django.template.response import SimpleTemplateResponse
 from psycopg.errors import QueryCanceled
 
-from django_pgqueue.admin import database
+from django_pgqueue.admin import database, sidebar
 from django_pgqueue.admin.changelist import CappedChangeList
 from django_pgqueue.admin.database import alias
 from django_pgqueue.admin.paginator import CappedPaginator
@@ -61,8 +61,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
         def answer() -> HttpResponse:
-            elsewhere = {"elsewhere": alias() if alias() != default_database() else None}
-            context = {**elsewhere, **(extra_context or {})}
+            context = {**self._elsewhere(), **(extra_context or {})}
             if request.method == "POST" and object_id is not None:
                 refused = self.refused(request, unquote(object_id))
                 if refused is not None:
@@ -76,12 +75,31 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return None
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
-        return self.answered(
-            request, lambda: super(ReadOnlyAdmin, self).history_view(request, object_id, extra_context)
-        )
+        return self._about(request, object_id, extra_context, super().history_view)
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
-        return self.answered(request, lambda: super(ReadOnlyAdmin, self).delete_view(request, object_id, extra_context))
+        return self._about(request, object_id, extra_context, super().delete_view)
+
+    def _about(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None, view: Callable[..., Any]
+    ) -> Any:
+        """A page about one row, which leads back to it in the same database."""
+
+        def answer() -> HttpResponse:
+            page = {"page_url": database.url(f"{self.opts.model_name}_change", unquote(object_id))}
+            found: HttpResponse = view(request, object_id, {**self._elsewhere(), **page, **(extra_context or {})})
+            return found
+
+        return self.answered(request, answer)
+
+    def _elsewhere(self) -> dict[str, Any]:
+        """What the templates need to lead to the same database; its name, if it is not that of the default backend."""
+        return {"elsewhere": alias() if alias() != default_database() else None, "list_url": self.list_url()}
+
+    def response_delete(self, request: HttpRequest, obj_display: str, obj_id: int) -> HttpResponse:
+        answer: HttpResponse = super().response_delete(request, obj_display, obj_id)
+        is_list = alias() != default_database() and self.has_view_or_change_permission(request)
+        return HttpResponseRedirect(self.list_url()) if is_list else answer
 
     def answered(
         self, request: HttpRequest, answer: Callable[[], HttpResponse], *, instead: str | None = ""
@@ -93,7 +111,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         try:
             with database.about(request):
                 response = answer()
-                return response.render() if isinstance(response, SimpleTemplateResponse) else response
+                if isinstance(response, SimpleTemplateResponse):
+                    sidebar.lead_to_the_same_database(response.context_data or {})
+                    response.render()
+                return response
         except (OperationalError, DataError) as error:
             with database.about(request):
                 here = self.list_url() if instead == "" else instead

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.auth.models import User
 from django.db import connections
 
 from django_pgqueue import functions
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models import Attempt, Binding, Exchange, Message
 from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS, visitor_of
 
 if TYPE_CHECKING:
@@ -116,3 +117,49 @@ def test_what_has_left_one_queue_is_looked_for_in_its_own_history(root: Visitor,
 @pytest.mark.parametrize("name", ["empty", "nowhere", "", "jobs' or 1"])
 def test_a_database_without_a_queue_is_not_asked(root: Visitor, one_in_each: int, name: str) -> None:
     assert root.open(MESSAGES, database=name).column("queue") == ["in-jobs no worker"]
+
+
+SIDEBAR = "nav-sidebar"
+
+
+def addresses(page: Page, part: str) -> list[str]:
+    """Where the links of the breadcrumbs or of the sidebar lead, as far as that is about the queue."""
+    place = page.root.one(id=SIDEBAR) if part == SIDEBAR else page.root.one("div", class_=part)
+    found = [link.attributes["href"] for link in place.all("a")]
+    return [address for address in found if re.match(r"/admin/pgqueue/\w+/", address)]
+
+
+@pytest.mark.parametrize("page", ["", "add/", "{pk}/change/", "{pk}/history/", "{pk}/delete/"])
+def test_breadcrumbs_and_the_sidebar_lead_to_the_same_database(root: Visitor, page: str) -> None:
+    for database in ("jobs", "default"):
+        Exchange.objects.using(database).create(name="orders")
+    made, _ = functions.binding_declare(
+        connections["default"], functions.KnownBinding(exchange="orders", pattern="#", queue="q")
+    )
+    functions.binding_declare(connections["jobs"], functions.KnownBinding(exchange="orders", pattern="#", queue="q"))
+    [here] = Binding.objects.using("jobs").values_list("pk", flat=True)
+    url = "/admin/pgqueue/binding/"
+    elsewhere = root.open(f"{url}{page.format(pk=made)}{OTHER}")
+    assert {address.partition("?")[2] for address in addresses(elsewhere, SIDEBAR)} == {"database=default"}
+    current = [link for link in elsewhere.root.one(id=SIDEBAR).all("a") if "aria-current" in link.attributes]
+    assert [link.text for link in current] == ["Bindings"], "where somebody is stays marked"
+    if page:
+        crumbs = addresses(elsewhere, "breadcrumbs")
+        assert crumbs[0] == f"{url}{OTHER}"
+        assert all(address.endswith(OTHER) for address in crumbs)
+        assert root.open(crumbs[-1]).response.status_code == 200
+    usual = root.open(f"{url}{page.format(pk=here)}")
+    assert not any("database=" in address for address in addresses(usual, SIDEBAR))
+
+
+def test_the_sidebar_of_the_overview_does_too(root: Visitor) -> None:
+    page = root.open(f"/admin/pgqueue/overview/{OTHER}")
+    assert f"{MESSAGES}{OTHER}" in addresses(page, SIDEBAR)
+
+
+def test_what_was_deleted_leads_back_to_its_list(root: Visitor) -> None:
+    Exchange.objects.using("default").create(name="orders")
+    answer = root.client.post(f"/admin/pgqueue/exchange/orders/delete/{OTHER}", {"post": "yes"})
+    assert answer.url == f"/admin/pgqueue/exchange/{OTHER}"  # type: ignore[attr-defined]
+    assert not Exchange.objects.using("default").exists()
+    assert LogEntry.objects.get().action_flag == DELETION
