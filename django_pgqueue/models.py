@@ -102,6 +102,7 @@ class Worker(models.Model):
     pid = models.IntegerField()
     slots = models.IntegerField()
     tasks = models.BooleanField(db_default=True)
+    has_room = models.BooleanField(db_default=False)
     hostname = models.TextField()
     queues = NamesField(null=True, blank=True)
     exclude_queues = NamesField(blank=True)

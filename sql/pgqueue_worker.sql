@@ -3,7 +3,8 @@
 --
 -- queues null means every queue; exclude_queues are never served.  asleep_until (epoch ms) is set while the worker
 -- waits for a notification on the notification channel 'pgqueue_' || id, and is renewed at each poll: a worker that
--- died asleep is passed over as soon as it runs out.
+-- died asleep is passed over as soon as it runs out.  has_room: it is awake, has nothing to do for a part of its slots and
+-- looks every few milliseconds, so nobody else needs to be woken.
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,
@@ -12,6 +13,7 @@ create table pgqueue_worker (
     pid            integer not null,
     slots          integer not null,
     tasks          boolean not null default true,
+    has_room       boolean not null default false,
     hostname       text not null,
     queues         text[],
     exclude_queues text[] not null default '{}'

@@ -6,7 +6,8 @@ create or replace function pgqueue_worker_seen(
     p_pid integer,
     p_slots integer,
     p_asleep_ms bigint default null,
-    p_tasks boolean default true
+    p_tasks boolean default true,
+    p_has_room boolean default false
 ) returns void
 language sql
 set search_path from current
@@ -14,10 +15,14 @@ as $$
     -- Says that a worker is alive, and registers it on the first call.  p_asleep_ms: it now waits for a notification on
     -- the notification channel 'pgqueue_' || p_id, and will say so again within that time; null: it is awake.
     -- p_tasks: it runs tasks; false: it takes raw messages.
+    -- p_has_room: it is awake and looks every few milliseconds.  Who says so must say so when it does not any more, and
+    -- wake the next one (pgqueue_worker_wake) when it took as much as it could.
     -- A worker that goes to sleep must look once more after this has been committed: an enqueue that read the sleepers
     -- before has notified nobody.
-    insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, tasks, seen_at, asleep_until)
-    values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, p_tasks, pgqueue_clock(),
-            pgqueue_now() + p_asleep_ms)
-    on conflict (id) do update set seen_at = excluded.seen_at, asleep_until = excluded.asleep_until, slots = excluded.slots
+    insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, tasks, has_room, seen_at, asleep_until)
+    values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, p_tasks, p_has_room,
+            pgqueue_clock(), pgqueue_now() + p_asleep_ms)
+    on conflict (id) do update
+    set seen_at = excluded.seen_at, asleep_until = excluded.asleep_until, slots = excluded.slots,
+        has_room = excluded.has_room
 $$;

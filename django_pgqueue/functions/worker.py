@@ -21,6 +21,7 @@ def worker_seen(
     slots: int,
     asleep_ms: int | None,
     tasks: bool = True,
+    has_room: bool = False,
 ) -> int:
     """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk.
 
@@ -29,7 +30,7 @@ def worker_seen(
     with connection.cursor() as cursor:
         cursor.execute(
             "with setting as materialized (select set_config('synchronous_commit', 'off', true)) "
-            "select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s), "
+            "select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s), "
             "(select count(*) from pgqueue_worker w where w.id <> %s) from setting",
             (
                 worker,
@@ -40,6 +41,7 @@ def worker_seen(
                 slots,
                 asleep_ms,
                 tasks,
+                has_room,
                 worker,
             ),
         )

@@ -129,6 +129,7 @@ class Migration(migrations.Migration):
                         ("pid", models.IntegerField()),
                         ("slots", models.IntegerField()),
                         ("tasks", models.BooleanField(db_default=True)),
+                        ("has_room", models.BooleanField(db_default=False)),
                         ("hostname", models.TextField()),
                         ("queues", django_pgqueue.fields.NamesField(blank=True, null=True)),
                         ("exclude_queues", django_pgqueue.fields.NamesField(blank=True)),

@@ -157,16 +157,29 @@ class Consumer:
 
     def _claim_if_due(self) -> None:
         room = self.pace.room(self._unfinished())
-        if self.stop_by is not None or room == 0 or time.monotonic() < self.idleness.next_look:
+        if self.stop_by is not None:
+            return
+        if room == 0:
+            self._tell_of_room([], has_room=False)
+            return
+        if time.monotonic() < self.idleness.next_look:
             return
         claimed, everywhere = self._look(room)
         self.drained = self.settings.burst and everywhere and not claimed
         if claimed:
             self._begin(claimed)
+        self._tell_what_was_found(claimed, full=len(claimed) >= room)
+
+    def _tell_what_was_found(self, claimed: list[Received], *, full: bool) -> None:
         if claimed and self.idleness.asleep:
-            self._wake_up(claimed, full=len(claimed) >= room)
-        elif self.idleness.wants_to_sleep:
-            self._fall_asleep()
+            self.idleness.woke_up()
+            self._be_seen(asleep=False, has_room=not full)
+            if full:
+                self._wake_next(claimed)
+        elif not self.idleness.asleep:
+            self._tell_of_room(claimed, has_room=not full)
+            if self.idleness.wants_to_sleep:
+                self._fall_asleep()
 
     def _look(self, room: int) -> tuple[list[Received], bool]:
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.  Who
@@ -215,19 +228,28 @@ class Consumer:
         self._be_seen(asleep=True)
         self.idleness.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
 
-    def _wake_up(self, claimed: list[Received], *, full: bool) -> None:
-        self.idleness.woke_up()
-        self._be_seen(asleep=False)
-        if full:  # there may be more than this process can do: the next sleeper is ours to wake
-            for queue in {message.queue for message in claimed}:
-                functions.worker_wake(self.connection, queue, tasks=True)
+    def _wake_next(self, claimed: list[Received]) -> None:
+        """There may be more than this process can do: the next sleeper is ours to wake."""
+        for queue in {message.queue for message in claimed}:
+            functions.worker_wake(self.connection, queue, tasks=True)
+
+    def _tell_of_room(self, claimed: list[Received], *, has_room: bool) -> None:
+        """While we have room and look all the time, who enqueues wakes nobody else.  Without notifications we do not
+        look all the time.
+        """
+        has_room = has_room and self.settings.listen
+        if self.presence.news_of_room(has_room=has_room, now=time.monotonic()):
+            self._be_seen(asleep=False, has_room=has_room)
+            if not has_room:
+                self._wake_next(claimed)
 
     def _be_seen_if_due(self) -> None:
-        if time.monotonic() >= self.presence.next_seen:
-            self._be_seen(asleep=self.idleness.asleep)
+        has_room = self.presence.has_room and self.stop_by is None
+        if time.monotonic() >= self.presence.next_seen or has_room != self.presence.has_room:
+            self._be_seen(asleep=self.idleness.asleep, has_room=has_room)
 
-    def _be_seen(self, *, asleep: bool) -> None:
-        self.idleness.workers = self.presence.be_seen(self.connection, asleep=asleep)
+    def _be_seen(self, *, asleep: bool, has_room: bool = False) -> None:
+        self.idleness.workers = self.presence.be_seen(self.connection, asleep=asleep, has_room=has_room)
 
     def _sleep_until_due(self) -> None:
         next_at, now_ms = functions.message_next_at(

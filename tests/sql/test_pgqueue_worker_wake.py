@@ -155,3 +155,37 @@ def test_a_message_that_is_enqueued_again_wakes_a_sleeper(producer: Session, lis
     see(producer, "a", asleep_ms=MINUTE)
     producer.ids("pgqueue_attempt_enqueue", attempt_ids=[producer.history()[0].id])
     assert listener.heard(producer) == [("pgqueue_a", "default")]
+
+
+class TestWhereSomebodyIsAwake:
+    def test_and_has_room_nobody_is_woken(self, producer: Session, listener: Listener) -> None:
+        see(producer, "a", has_room=True)
+        see(producer, "b", asleep_ms=MINUTE)
+        producer.create()
+        assert listener.heard(producer) == []
+
+    @pytest.mark.parametrize(
+        "awake",
+        [
+            {"has_room": False},
+            {"has_room": True, "queues": ["maps"]},
+            {"has_room": True, "exclude_queues": ["mail"]},
+            {"has_room": True, "tasks": True},
+        ],
+    )
+    def test_but_not_for_this_a_sleeper_is_woken(
+        self, producer: Session, listener: Listener, awake: dict[str, Any]
+    ) -> None:
+        see(producer, "a", **awake)
+        see(producer, "b", asleep_ms=MINUTE)
+        producer.create(queue="mail")
+        assert listener.heard(producer) == [("pgqueue_b", "mail")]
+
+    def test_and_was_not_seen_for_long_he_may_be_dead_and_a_sleeper_is_woken(
+        self, producer: Session, listener: Listener
+    ) -> None:
+        see(producer, "a", has_room=True)
+        see(producer, "b", asleep_ms=MINUTE)
+        producer.rows("update pgqueue_worker set seen_at = seen_at - interval '11 s' where id = 'a'")
+        producer.create()
+        assert listener.heard(producer) == [("pgqueue_b", "default")]

@@ -1,0 +1,98 @@
+"""Of many workers that sleep only those are woken that are needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from django_pgqueue.models import Worker
+from django_pgqueue.worker import idleness
+from tests.features import tasks
+from tests.waiting import wait_until
+from tests.worker.conftest import conninfo
+from tests.worker.tasks import hold
+from tests.worker.watching import asleep, ended, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.features.conftest import Consume
+    from tests.worker.diary import Diary
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def long_nights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sleeps is not woken by his own clock, and who is awake stays awake."""
+    monkeypatch.setattr(idleness, "POLL_SECONDS", 60.0)
+
+
+@pytest.fixture
+def stays_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idleness, "FEW_A_SECOND", 0)
+    monkeypatch.setattr(idleness.Idleness, "_is_quiet", lambda self: not self.asleep and self._found_at is None)
+    monkeypatch.setattr(idleness, "AWAKE_SECONDS", 60.0)
+
+
+@pytest.fixture
+def ears(transactional_db: None) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(conninfo(), autocommit=True) as connection:
+        yield connection
+
+
+def notified(ears: psycopg.Connection) -> list[str]:
+    return [notification.channel for notification in ears.notifies(timeout=0.2)]
+
+
+def listen_as_all(ears: psycopg.Connection) -> None:
+    for worker in asleep():
+        ears.execute(sql.SQL("listen {}").format(sql.Identifier(f"pgqueue_{worker}")))
+
+
+def test_one_that_is_awake_and_has_room_does_it_alone(
+    consume: Consume, diary: Diary, ears: psycopg.Connection, stays_awake: None
+) -> None:
+    for _ in range(3):
+        consume()
+    wait_until(lambda: len(asleep()) == 3, "all sleep")
+    listen_as_all(ears)
+    ended(tasks.which_session.enqueue())
+    wait_until(lambda: Worker.objects.filter(has_room=True).count() == 1, "one is awake and says so")
+    heard = notified(ears)
+    for _ in range(20):
+        ended(tasks.which_session.enqueue())
+    assert len(heard) == 1
+    assert notified(ears) == []
+    assert len(asleep()) == 2
+
+
+def test_who_is_full_wakes_the_next_and_says_so(consume: Consume, diary: Diary, stays_awake: None) -> None:
+    """Three jobs for two slots of the first: the third begins at the second."""
+    for _ in range(2):
+        consume(threads=2)
+    wait_until(lambda: len(asleep()) == 2, "both sleep")
+    for word in ("a", "b", "c"):
+        hold.enqueue(word)
+        started(diary, word)
+    for word in ("a", "b", "c"):
+        diary.allow(f"{word}-1")
+    wait_until(lambda: Worker.objects.filter(asleep_until=None).count() == 2, "two have been woken")
+
+
+def test_who_stops_does_not_keep_others_asleep(consume: Consume, diary: Diary, stays_awake: None) -> None:
+    consumers = [consume(threads=2, grace_seconds=600) for _ in range(2)]
+    wait_until(lambda: len(asleep()) == 2, "both sleep")
+    hold.enqueue("a")
+    started(diary, "a")
+    wait_until(lambda: Worker.objects.filter(has_room=True).count() == 1, "it says that it has room")
+    awake = Worker.objects.get(has_room=True)
+    next(consumer for consumer in consumers if consumer.id == awake.id).stop()
+    wait_until(lambda: not Worker.objects.filter(has_room=True).exists(), "it says that it has no room")
+    hold.enqueue("b")
+    started(diary, "b")
+    diary.allow("a-1")
+    diary.allow("b-1")
