@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from django_pgqueue.terminal import status
 from django_pgqueue.terminal.text import GAP
+from django_pgqueue.worker.waker import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,20 +109,18 @@ def tone(title: str, one: QueueOverview) -> str:
     return "green" if title == "Running" and one.count.running else ""
 
 
-def show(
-    take: Callable[[], Overview | str], *, database: str, interval: float, color: bool | None, looks: int | None = None
-) -> None:
+def show(take: Callable[[], Overview | str], *, database: str, interval: float, color: bool | None) -> None:
     """Draws what ``take`` answers, until Ctrl-C.  A text is a problem, which may be over the next time."""
     console = Console(no_color=None if color is None else not color, force_terminal=True)
     screen = Screen(database, interval)
     try:
-        with terminated(), Live(screen, console=console, screen=True, auto_refresh=False) as live:
-            while looks is None or looks > 0:
-                looks = None if looks is None else looks - 1
+        with until_a_signal() as comes, Live(screen, console=console, screen=True, auto_refresh=False) as live:
+            while True:
                 found = take()
                 screen.whole, screen.problem = (screen.whole, found) if isinstance(found, str) else (found, None)
                 live.refresh()
-                time.sleep(interval)
+                if comes(interval):
+                    break
     except KeyboardInterrupt:
         pass
     # The screen of before is back: what was seen last stays to be read.
@@ -131,14 +129,25 @@ def show(
 
 
 @contextmanager
-def terminated() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does: a terminal must not be left on its other screen."""
+def until_a_signal() -> Iterator[Callable[[float], bool]]:
+    """What waits for a time and answers whether Ctrl-C or SIGTERM came.  Neither is an exception, which would be lost
+    where it happens to come in the wrong place, and a terminal must not be left on its other screen.
+    """
+    waker, came = Waker(), []
 
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
+    def note(number: int, _: Any) -> None:
+        came.append(number)
+        waker.wake()
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def comes(seconds: float) -> bool:
+        if not came:
+            waker.wait(seconds)
+        return bool(came)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield comes
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        waker.close()

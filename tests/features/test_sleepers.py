@@ -75,24 +75,27 @@ def test_who_is_full_wakes_the_next_and_says_so(consume: Consume, diary: Diary, 
     for _ in range(2):
         consume(threads=2)
     wait_until(lambda: len(asleep()) == 2, "both sleep")
+    results = {}
     for word in ("a", "b", "c"):
-        hold.enqueue(word)
+        results[word] = hold.enqueue(word)
         started(diary, word)
-    for word in ("a", "b", "c"):
-        diary.allow(f"{word}-1")
     wait_until(lambda: Worker.objects.filter(asleep_until=None).count() == 2, "two have been woken")
+    for word, result in results.items():
+        diary.allow(f"{word}-1")
+        ended(result)
 
 
 def test_who_stops_does_not_keep_others_asleep(consume: Consume, diary: Diary, stays_awake: None) -> None:
     consumers = [consume(threads=2, grace_seconds=600) for _ in range(2)]
     wait_until(lambda: len(asleep()) == 2, "both sleep")
-    hold.enqueue("a")
+    results = {"a": hold.enqueue("a")}
     started(diary, "a")
     wait_until(lambda: Worker.objects.filter(has_room=True).count() == 1, "it says that it has room")
     awake = Worker.objects.get(has_room=True)
     next(consumer for consumer in consumers if consumer.id == awake.id).stop()
     wait_until(lambda: not Worker.objects.filter(has_room=True).exists(), "it says that it has no room")
-    hold.enqueue("b")
+    results["b"] = hold.enqueue("b")
     started(diary, "b")
-    diary.allow("a-1")
-    diary.allow("b-1")
+    for word, result in results.items():
+        diary.allow(f"{word}-1")
+        ended(result)

@@ -53,8 +53,9 @@ class Window:
         """Its exit code; with all that it has shown."""
         if by is not None:
             os.kill(self.process.pid, by)
+        deadline = time.monotonic() + SECONDS
         while self._read():
-            pass
+            assert time.monotonic() < deadline, f"it does not end: {self.seen!r}"
         os.close(self.ours)
         return self.process.wait(SECONDS)
 

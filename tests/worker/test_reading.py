@@ -1,0 +1,61 @@
+"""How the worker's connection reads: an answer in one go, and it waits for what has not come yet."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from django_pgqueue.worker.connection import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_long_answer_is_read_whole_without_waiting_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[int] = []
+    wait = psycopg.waiting.wait
+
+    def counted(gen: Any, *args: Any, **kwargs: Any) -> Any:
+        def counting() -> Generator[Any, Any, Any]:
+            try:
+                wanted = next(gen)
+                while True:
+                    waits.append(1)
+                    ready = yield wanted
+                    wanted = gen.send(ready)
+            except StopIteration as end:
+                return end.value
+
+        return wait(counting(), *args, **kwargs)
+
+    monkeypatch.setattr(psycopg.waiting, "wait", counted)
+    with connect("default", prepare=False) as connection:
+        waits.clear()
+        rows = connection.execute("select repeat('x', 100) from generate_series(1, 5000)").fetchall()
+    assert len(rows) == 5000  # half a megabyte: some thirty reads
+    assert len(waits) < 20
+
+
+def test_an_answer_that_comes_bit_by_bit_is_waited_for() -> None:
+    with connect("default", prepare=False) as connection:
+        rows = connection.execute(
+            "select repeat('x', 9000) from generate_series(1, 5), pg_sleep(0.05 + 0 * generate_series)"
+        ).fetchall()
+    assert len(rows) == 5
+
+
+def test_an_error_and_the_end_of_the_session_come_through() -> None:
+    with connect("default", prepare=False) as connection, connect("default", prepare=False) as other:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("select 1 / 0")
+        ender = threading.Timer(0.1, other.execute, ["select pg_terminate_backend(%s)", (connection.info.backend_pid,)])
+        ender.start()
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("select pg_sleep(30)")
+        ender.join()
+        assert connection.broken
