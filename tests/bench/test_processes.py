@@ -32,7 +32,7 @@ def test_a_child_that_has_ended_still_counts() -> None:
         used = cpu_seconds(process.pid)
         process.stdin.write(b"\n")
     assert used is not None
-    assert used >= 0.1
+    assert used >= 0.05  # ticks are counted, and one may be missed
 
 
 def test_what_is_not_there_is_not_known_instead_of_nothing() -> None:
