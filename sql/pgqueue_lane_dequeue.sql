@@ -28,6 +28,7 @@ declare
     v_left integer := p_limit;
     v_turn integer := 5;
     v_turns integer;
+    v_passed boolean;
     v_taken integer;
     v_room integer;
     v_channels text[];
@@ -46,6 +47,7 @@ begin
         v_rooms := '{}';
         v_released := '{}';
         v_turns := 0;
+        v_passed := false;
         -- The line.  Read one at a time, so that no lane is locked that will not have its turn.
         open v_line for
             select l.*, c.*, head.priority, head.dequeue_at
@@ -71,7 +73,10 @@ begin
             fetch v_line into v_lane;
             exit when not found;
             -- A channel that has lanes in several queues has one turn a round: they share its limits.
-            continue when v_lane.channel = any (v_channels);
+            if v_lane.channel = any (v_channels) then
+                v_passed := true;
+                continue;
+            end if;
             if v_lane.dequeue_at > v_now then
                 v_lane.priority := (
                     with recursive head as (
@@ -90,7 +95,7 @@ begin
             end if;
             v_room := greatest(0, case
                 when v_lane.priority is null or v_lane.release_at > v_now then 0
-                when v_lane.release_interval_ms > 0 then 1
+                when v_lane.release_interval_ms > 0 then least(1, coalesce(v_lane.room, 1))
                 else coalesce(v_lane.room, p_limit)  -- below 0, where the limit was lowered below what runs
             end);
             if v_lane.released_at is not null then
@@ -176,7 +181,9 @@ begin
         if v_released <> '{}' then
             perform pgqueue_channel_prune(c.name) from pgqueue_channel c where c.name = any (v_released) and c.running = 0;
         end if;
-        exit when v_left <= 0 or v_taken = 0;
+        -- A round of lanes that have nothing is not the last one where it passed over others of their channels: it has
+        -- sent them away, and the next one begins with those.
+        exit when v_left <= 0 or v_taken = 0 and (v_turns > 0 or not v_passed);
     end loop;
 end
 $$;

@@ -185,6 +185,7 @@ class Consumer:
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.  Who
         # has been woken asks for work alone: somebody waits for it.
         polls = self.idleness.asleep and not self.idleness.hurries
+        self.idleness.looks()
         with self.connection.transaction() if polls else nullcontext():
             if polls:
                 self._settle()
@@ -218,9 +219,9 @@ class Consumer:
     def _begin(self, claimed: list[Received]) -> None:
         self.last_progress = time.monotonic()
         self.clock.correct(claimed[0].locked_at)
-        self.held.add(claimed, now=self.last_progress)
+        new = self.held.add(claimed, now=self.last_progress)
         self.slots.refill_below = self.pace.refill_below
-        self.slots.run(claimed)
+        self.slots.run(new)
 
     # Sleeping and waking
 

@@ -38,9 +38,19 @@ class Holdings:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, messages: Iterable[Received], *, now: float) -> None:
+    def add(self, messages: Iterable[Received], *, now: float) -> list[Received]:
+        """Answers those that have to be begun.  A crash of the server may have undone a claim, and then the same
+        attempt is claimed by the same worker again: it has its lock back, and goes on where it is.
+        """
+        new = []
         for message in messages:
+            held = self._held.get(message.id)
+            if held is not None and held.message.attempt == message.attempt:
+                held.locked, held.lost = now, False
+                continue
             self._held[message.id] = Held(message, now, now)
+            new.append(message)
+        return new
 
     def forget(self, message: Received) -> bool:
         """A lost attempt that ends late must not be taken for the next one, which may well be ours too: False."""

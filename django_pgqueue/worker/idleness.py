@@ -31,9 +31,12 @@ class Idleness:
         self._gap_seconds = 1.0
         """How long it takes from one find to the next, by and large."""
 
+    def looks(self) -> None:
+        """A look begins: who is woken from now on is woken for something that it may not see any more."""
+        self.hurries = False
+
     def looked(self, *, found: int, wanted: int, now: float) -> None:
         """Takes note of a look: less than wanted means that there is no more for now."""
-        self.hurries = False
         if found:
             self._dry_since = None
             if self._found_at is not None:
@@ -47,7 +50,9 @@ class Idleness:
         dry_seconds = now - self._dry_since
         awake_seconds = QUIET_AWAKE_SECONDS if self._is_quiet() else AWAKE_SECONDS
         self.wants_to_sleep = self.listen and not self.asleep and dry_seconds > awake_seconds
-        if (self.asleep and not found) or dry_seconds > AWAKE_SECONDS:
+        if self.hurries:
+            self.next_look = now
+        elif (self.asleep and not found) or dry_seconds > AWAKE_SECONDS:
             self.next_look = now + POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads load, keeps no secret
         else:
             self.next_look = now + min(LONGEST_LOOK_SECONDS, max(SHORTEST_LOOK_SECONDS, dry_seconds / 8))

@@ -144,6 +144,7 @@ class Pump:
             return
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
         polls = self.idleness.asleep and not self.idleness.hurries
+        self.idleness.looks()
         with self.connection.transaction() if polls else nullcontext():
             claimed = functions.message_dequeue(
                 self.connection, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
@@ -151,13 +152,18 @@ class Pump:
             self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
             if self.idleness.asleep and not claimed:
                 self._sleep_until_due()
-        if claimed:
-            self._hand_over(claimed)
+        if new := [message for message in claimed if not self._has(message)]:
+            self._hand_over(new)
         if claimed and self.idleness.asleep:
             self._wake_up(full=len(claimed) >= room)
         elif self.idleness.wants_to_sleep:
             self._be_seen(asleep=True)
             self.idleness.fell_asleep()  # and looks once more: who sent before this was committed notified nobody
+
+    def _has(self, message: Received) -> bool:
+        """A crash of the server may have undone a claim, and then the same attempt is claimed here again."""
+        held = self.held.get(message.id)
+        return held is not None and held.attempt == message.attempt
 
     def _hand_over(self, claimed: Sequence[Received]) -> None:
         if not self.held:

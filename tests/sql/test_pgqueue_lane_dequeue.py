@@ -198,3 +198,27 @@ def test_nothing_waits_in_a_lane_that_is_not_armed(session: Session) -> None:
     session.call("pgqueue_message_complete", **token(held))
     session.dequeue()
     assert session.value("pgqueue_message_next_at") is None
+
+
+def test_a_lane_that_has_nothing_any_more_hides_no_other_lane_of_its_channel(session: Session) -> None:
+    """They share one turn a round: when the first one comes to nothing there is another round."""
+    queues = [f"queue-{n}" for n in range(8)]
+    for n in range(3):
+        created = [session.create(n, channel="acme", queue=queue) for queue in queues]
+        assert session.dequeue(queues=["another"]) == [], "that has armed them all"
+        for queue in queues:
+            session.create("later", queue=queue, dequeue_at=2**62)
+        session.ids("pgqueue_message_cancel", ids=created[1:])
+        assert contents(session.dequeue(5)) == [n]
+
+
+def test_a_release_interval_does_not_lift_max_concurrency(session: Session) -> None:
+    """The second lane is not parked by the turn of the first one, and has its own when the interval is over."""
+    set_channel(session, max_concurrency=1, release_interval_ms=100)
+    session.set_clock(NOON)
+    for queue in ("mail", "maps"):
+        session.create_batch(2, channel="acme", queue=queue)
+    assert len(session.dequeue(10)) == 1
+    session.set_clock(NOON + 100)
+    assert session.dequeue(10) == []
+    assert channel(session).running == 1

@@ -22,6 +22,7 @@ def idleness() -> Idleness:
 
 def looked_in_vain(idleness: Idleness, *times: float) -> None:
     for now in times:
+        idleness.looks()
         idleness.looked(found=0, wanted=4, now=now)
 
 
@@ -73,10 +74,21 @@ def test_who_was_woken_and_found_something_looks_again_in_a_moment(idleness: Idl
     looked_in_vain(idleness, 11.0)
     idleness.notified()
     hurries = idleness.hurries
+    idleness.looks()
     idleness.looked(found=1, wanted=4, now=11.5)
     assert hurries
     assert not idleness.hurries
     assert idleness.next_look == 11.5 + SHORTEST_LOOK_SECONDS
+
+
+def test_who_is_woken_during_a_look_looks_again_at_once(idleness: Idleness) -> None:
+    """The notification comes with the answer to a look that did not see the message yet."""
+    looked_in_vain(idleness, 10.0, 11.0)
+    idleness.fell_asleep()
+    idleness.looks()
+    idleness.notified()
+    idleness.looked(found=0, wanted=4, now=11.0)
+    assert idleness.next_look <= 11.0
 
 
 def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_he_does(idleness: Idleness) -> None:

@@ -145,3 +145,23 @@ def test_two_workers_never_hold_one_attempt(start: Start, session: Session) -> N
     assert Attempt.objects.filter(status="succeeded").count() == 300
     twice = session.rows("select from pgqueue_attempt group by message_id, attempt having count(*) > 1")
     assert twice == []
+
+
+def test_a_claim_that_a_crash_of_the_server_undid_is_renewed_and_the_job_is_not_begun_twice(
+    start: Start, diary: Diary, session: Session
+) -> None:
+    """Claims do not wait for the disk.  The same worker gives the same attempt the same token."""
+    result = hold.enqueue("x")
+    start("--threads", "3")
+    started(diary, "x")
+    worker = holder(result)
+    session.rows("""
+        update pgqueue_message set unlock_at = null, locked_at = null, worker = null, attempt = attempt - 1
+    """)
+    wait_until(lambda: holder(result) == worker, "it has claimed the message again")
+    assert ended(write.enqueue("after")).return_value == "after"
+    assert len(diary.entries("x")) == 1
+
+    diary.allow("x-1")
+    assert ended(result).return_value == {"attempt": 1}
+    assert statuses(result) == ["succeeded"]

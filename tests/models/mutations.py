@@ -1,0 +1,121 @@
+"""Ways to break the SQL, each of which the comparison with the reference has to find."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.sql.databases import sql_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.sql.sessions import Session
+
+FENCE = "and m.attempt = p_attempts[array_position(p_ids, m.id)]"
+UNIQUE = """
+    drop index pgqueue_message_unique_key_ix;
+    create unique index pgqueue_message_unique_key_ix on pgqueue_message (unique_key) where unique_key is not null
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A text of a file of sql/, and what stands there instead: in its first place, or in all."""
+
+    file: str
+    old: str
+    new: str
+    everywhere: bool = False
+
+    def text(self) -> str:
+        original = sql_files()[self.file]
+        assert self.old in original, f"{self.file} has no {self.old!r} any more: choose another way to break it"
+        return original.replace(self.old, self.new, -1 if self.everywhere else 1)
+
+
+MUTATIONS = {
+    "complete without the fence": Mutation("pgqueue_message_complete", "and m.attempt = g.attempt", ""),
+    "complete for any worker": Mutation("pgqueue_message_complete", "and m.worker = p_worker", ""),
+    "heartbeat without the fence": Mutation("pgqueue_message_heartbeat", FENCE, ""),
+    "release burns an attempt": Mutation("pgqueue_message_release", "attempt = m.attempt - 1,", ""),
+    "release does not give the key back": Mutation(
+        "pgqueue_message_release", "set unique_key = v_message.unique_key", "set unique_key = null"
+    ),
+    "priorities upside down": Mutation(
+        "pgqueue_message_dequeue",
+        "order by m.priority desc, m.dequeue_at, m.id", "order by m.priority, m.dequeue_at, m.id"
+    ),
+    "the newest first": Mutation(
+        "pgqueue_message_dequeue", "order by m.dequeue_at, m.id", "order by m.dequeue_at, m.id desc"
+    ),
+    "paused queues are served": Mutation(
+        "pgqueue_message_dequeue", "q.paused_at is not null", "false", everywhere=True
+    ),
+    "a dequeue waits for row locks": Mutation(
+        "pgqueue_message_dequeue", "for no key update skip locked", "for no key update"
+    ),
+    "a floor leaves its own place out": Mutation(
+        "pgqueue_message_dequeue", "(m.dequeue_at, m.id) >=", "(m.dequeue_at, m.id) >"
+    ),
+    "a channel runs one too many": Mutation(
+        "pgqueue_lane_dequeue", "d.max_concurrency - d.running as room", "d.max_concurrency - d.running + 1 as room"
+    ),
+    "the release interval is not kept": Mutation("pgqueue_lane_dequeue", "or v_lane.release_at > v_now", ""),
+    "lanes that come to nothing hide others": Mutation("pgqueue_lane_dequeue", "and (v_turns > 0 or not v_passed)", ""),
+    "a parked lane is forgotten": Mutation(
+        "pgqueue_lane_arm", "where l.channel = any (v_names) and l.parked", "where false"
+    ),
+    "an arrival is not worked in": Mutation(
+        "pgqueue_lane_arm", "and greatest(s.dequeue_at, v_now) < coalesce(l.next_at, 9223372036854775807)",
+        "and s.dequeue_at <= v_now"
+    ),
+    "a delete gives no place back": Mutation("pgqueue_message_lane", "tg_op = 'DELETE' or v_moved", "v_moved"),
+    "ends are counted twice": Mutation(
+        "pgqueue_lane_arm", "set running = c.running - s.ended", "set running = c.running - 2 * s.ended"
+    ),
+    "a channel takes one too many": Mutation("pgqueue_channel_room", "c.max_size - (", "1 + c.max_size - ("),
+    "defer forgets the state": Mutation("pgqueue_message_defer", "coalesce(p_state, m.state)", "p_state"),
+    "defer uses an attempt up": Mutation("pgqueue_message_defer", "case when p_error is null then 1 else 0 end", "0"),
+    "defer does not hear of a cancel": Mutation(
+        "pgqueue_message_defer", "if v_message.cancel_requested_at is not null then", "if false then"
+    ),
+    "lost attempts do not count": Mutation("pgqueue_message_expire", "v_used >= v_last", "false"),
+    "a lost attempt leaves no trace": Mutation(
+        "pgqueue_message_expire", "perform pgqueue_attempt_append(v_message, 'lost', false, v_error);", ""
+    ),
+    "locks run out too early": Mutation(
+        "pgqueue_message_expire", "m.unlock_at <= v_now", "m.unlock_at <= v_now + 59000"
+    ),
+    "what runs is withdrawn": Mutation("pgqueue_message_cancel", "and coalesce(m.unlock_at, v_now) <= v_now", ""),
+    "what runs is moved": Mutation("pgqueue_message_reschedule", "and m.worker is null", ""),
+    "a retry is the end of a dependency": Mutation("pgqueue_message_settle", "and a.final and", "and"),
+    "dependents do not wait for all": Mutation(
+        "pgqueue_message_settle", "d.id = any (v_message.after_ids)", "d.id = v_message.after_ids[1]"
+    ),
+    "debounce locks what runs": Mutation("pgqueue_message_create_unique", "exit when v_running or", "exit when"),
+    "a slot is used twice": Mutation("pgqueue_schedule_fire", "continue when not found;", ""),
+}  # fmt: skip
+
+
+@contextmanager
+def broken(session: Session, mutation: Mutation) -> Iterator[None]:
+    """The database of the tests with one function broken."""
+    session.rows(mutation.text())
+    try:
+        yield
+    finally:
+        session.rows(sql_files()[mutation.file])
+
+
+@contextmanager
+def broken_key(session: Session) -> Iterator[None]:
+    """A unique key that is never let go before the end."""
+    [definition] = session.column("select indexdef from pg_indexes where indexname = 'pgqueue_message_unique_key_ix'")
+    session.rows(UNIQUE)
+    try:
+        yield
+    finally:
+        session.rows("drop index pgqueue_message_unique_key_ix")
+        session.rows(definition)

@@ -1,0 +1,92 @@
+"""The SQL against the reference.
+
+The short form is part of every run.  The long form, and a form that can be replayed::
+
+    PGQUEUE_MODEL_EXAMPLES=500 PGQUEUE_MODEL_STEPS=70 python3 tests tests/models/test_queue.py -s
+    PGQUEUE_MODEL_SEED=7 python3 tests tests/models/test_queue.py -s
+
+    PGQUEUE_MODEL_MUTATIONS=all python3 tests tests/models/test_queue.py -s
+
+A failure prints the steps that lead to it, as short as they could be made, the seed, and what has to be written above
+the test to run that one example again (``@reproduce_failure``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.models.machine import SESSIONS, Figures, Machine
+from tests.models.mutations import MUTATIONS, broken, broken_key
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+
+EXAMPLES = int(os.environ.get("PGQUEUE_MODEL_EXAMPLES", "12"))
+STEPS = int(os.environ.get("PGQUEUE_MODEL_STEPS", "50"))
+SHRINK = os.environ.get("PGQUEUE_MODEL_SHRINK") != "0"
+SEED = int(os.environ.get("PGQUEUE_MODEL_SEED", "1"))
+
+
+def settings_for(examples: int, steps: int, *, shrink: bool = True) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+        verbosity=Verbosity.normal,
+    )
+
+
+def run(connect: Connect, settings: settings, number: int, counted: Figures | None = None) -> Figures:
+    class Seeded(Machine):
+        figures = counted or Figures()
+        sessions = tuple(connect() for _ in range(SESSIONS))
+        observer = connect()
+
+    machine: Any = seed(number)(Seeded)
+    run_state_machine_as_test(machine, settings=settings)
+    return Seeded.figures
+
+
+@pytest.mark.timeout(600 + 30 * EXAMPLES)
+def test_the_functions_answer_what_the_reference_says(connect: Connect) -> None:
+    figures = run(connect, settings_for(EXAMPLES, STEPS, shrink=SHRINK), SEED)
+    print(f"\nseed {SEED}: {figures}")
+    assert figures.steps > EXAMPLES
+
+
+QUICK = ("priorities upside down", "complete for any worker")
+"""Those that are found by one of the first twenty examples.  All of them: PGQUEUE_MODEL_MUTATIONS=all."""
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", MUTATIONS if os.environ.get("PGQUEUE_MODEL_MUTATIONS") == "all" else QUICK)
+def test_sql_that_is_broken_on_purpose_is_found(connect: Connect, name: str) -> None:
+    with broken(connect(), MUTATIONS[name]):
+        is_found(connect, name)
+
+
+@pytest.mark.skipif(os.environ.get("PGQUEUE_MODEL_MUTATIONS") != "all", reason="one of the slower ones")
+def test_a_unique_key_that_is_held_too_long_is_found(connect: Connect) -> None:
+    with broken_key(connect()):
+        is_found(connect, "the unique index without its predicate")
+
+
+def is_found(connect: Connect, name: str) -> None:
+    began = time.monotonic()
+    figures = Figures()
+    with pytest.raises(Exception) as found:  # noqa: PT011 -- whatever comes of it
+        run(connect, settings_for(400, 60, shrink=False), SEED, figures)
+    said = str(found.value).splitlines()[0]
+    print(f"\n{name}: found by example {figures.examples} after {time.monotonic() - began:.1f} s: {said[:120]}")
+    assert "Flaky" not in type(found.value).__name__
