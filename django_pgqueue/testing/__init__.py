@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django_pgqueue.testing.clocks import Clock, clock
+from django_pgqueue.testing.crashes import Crash, CrashReport, acrash_at_every_statement, crash_at_every_statement
 from django_pgqueue.testing.draining import WORKER, adrain, drain
 from django_pgqueue.testing.enqueued import (
     aassert_enqueued,
@@ -15,12 +16,16 @@ from django_pgqueue.testing.inlining import inline
 __all__ = [
     "WORKER",
     "Clock",
+    "Crash",
+    "CrashReport",
     "aassert_enqueued",
     "aassert_not_enqueued",
+    "acrash_at_every_statement",
     "adrain",
     "assert_enqueued",
     "assert_not_enqueued",
     "clock",
+    "crash_at_every_statement",
     "drain",
     "inline",
 ]

@@ -1,0 +1,313 @@
+"""A task that is killed after each of its database statements, and run again."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import connections
+
+from django_pgqueue import functions, registry
+from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.testing.breakpoints import Breakpoints, ProcessKilled
+from django_pgqueue.testing.draining import backend_of
+from django_pgqueue.testing.effects import Effects, RowEffects
+from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.record import record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.compat import AnyTask
+    from django_pgqueue.functions import Received
+
+MOST_STATEMENTS = 1000
+MOST_ATTEMPTS = 25
+LONGEST_WAIT_SECONDS = 30.0
+RETURNED = "(the task has returned, and its end is not recorded yet)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """One crash: after which statement, and what came of it when the message was run again."""
+
+    number: int
+    sql: str
+    """The statement, as it was sent, without its parameters."""
+    place: str
+    """The line of the handler that sent it, as ``file:line``; empty where it was not the handler."""
+    status: str
+    """How the message ended after all."""
+    difference: str = ""
+    """In what the effects are not those of a run without a crash; empty: they are the same."""
+
+    def __str__(self) -> str:
+        what = f"after {self.place}: {self.sql}" if self.place else f"after {self.sql}"
+        return f"{what}\n    {self.difference}" if self.difference else what
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashReport:
+    """What ``crash_at_every_statement`` has found; true if the effects happen exactly once wherever it crashes."""
+
+    task: str
+    crashes: tuple[Crash, ...] = field(repr=False)
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.first is None
+
+    @property
+    def first(self) -> Crash | None:
+        """The first crash after which the effects are not those of one run."""
+        return next((crash for crash in self.crashes if crash.difference), None)
+
+    def __bool__(self) -> bool:
+        return self.exactly_once
+
+    def __str__(self) -> str:
+        how_often = f"{self.task} was killed at {len(self.crashes)} places and run again"
+        if self.first is None:
+            return f"{how_often}: its effects happened exactly once each time."
+        wrong = [crash for crash in self.crashes if crash.difference]
+        return (
+            f"{how_often}: {len(wrong)} times its effects did not happen exactly once. The first time it was killed\n"
+            f"  {self.first}"
+        )
+
+
+def crash_at_every_statement(
+    task: AnyTask, *args: Any, effects: Callable[[], Any] | None = None, **kwargs: Any
+) -> CrashReport:
+    """Runs ``task`` again and again, killing it after each of its database statements, and looks at its effects.
+
+    Each time it is enqueued with these arguments, claimed and begun as by a worker.  Then its connection is cut, and
+    nothing more of it happens, as if its process had been killed.  Its lock runs out, and another worker runs the
+    message to its end.  Then the effects must be those of one run without a crash.  Commits count as statements, and so
+    does the end of the task, before it is recorded.
+
+    ``effects``: answers what is to be compared.  Without it that is the content of all tables of models, apart from the
+    queue's own, and the jobs that were enqueued.  What differs from run to run anyway, such as times and generated
+    keys, is left out.
+
+    Rows are put back as they were after each run, so nothing else may use the database meanwhile.  It needs real
+    transactions: a ``TransactionTestCase``, or pytest-django's ``transactional_db``.
+
+    >>> report = crash_at_every_statement(charge, order.pk)
+    >>> assert report.exactly_once, report  # doctest: +SKIP
+    """
+    backend = backend_of(task.backend)
+    if connections[backend.settings.database].in_atomic_block:
+        message = (
+            "crash_at_every_statement() lets a task commit, and this test is inside of a transaction: use "
+            "TransactionTestCase, or @pytest.mark.django_db(transaction=True)."
+        )
+        raise PgQueueError(message)
+    registry.autodiscover()
+    with Laboratory(task, args, kwargs, backend=backend, effects=effects) as laboratory:
+        return laboratory.report()
+
+
+async def acrash_at_every_statement(
+    task: AnyTask, *args: Any, effects: Callable[[], Any] | None = None, **kwargs: Any
+) -> CrashReport:
+    """The ``async`` variant of ``crash_at_every_statement``."""
+    return await sync_to_async(crash_at_every_statement)(task, *args, effects=effects, **kwargs)
+
+
+class Laboratory:
+    """One task with its arguments, and a database that is put back after each trial."""
+
+    def __init__(
+        self, task: AnyTask, args: Any, kwargs: Any, *, backend: PgQueueBackend, effects: Callable[[], Any] | None
+    ) -> None:
+        self.task, self.args, self.kwargs = task, args, kwargs
+        self.backend = backend
+        self.database = backend.settings.database
+        self.queue = f"crash-{uuid4().hex[:12]}"
+        self.control: psycopg.Connection[Any]
+        self.rows: RowEffects
+        self.effects: Effects
+        self.own = effects
+
+    def __enter__(self) -> Self:
+        self.control = connect(self.database, prepare=False)
+        self.rows = RowEffects(self.control, self.database)
+        self.effects = self.rows if self.own is None else _Asked(self.own)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._reset()
+        finally:
+            self.control.close()
+
+    def report(self) -> CrashReport:
+        expected = self._expected()
+        crashes: list[Crash] = []
+        while True:
+            points = Breakpoints(self.task, stop_after=len(crashes) + 1)
+            status = self._trial(points)
+            returned = not points.is_stopped
+            difference = self._difference(expected, status)
+            place = points.places[-1] if points.places and not returned else ("", RETURNED)
+            crashes.append(Crash(
+                number=len(crashes) + 1, sql=place[1], place=place[0], status=status, difference=difference
+            ))  # fmt: skip
+            if returned:
+                return CrashReport(task=self.task.module_path, crashes=tuple(crashes))
+            if len(crashes) >= MOST_STATEMENTS:
+                message = f"{self.task.module_path} has more than {MOST_STATEMENTS} statements: give it less to do."
+                raise PgQueueError(message)
+
+    def _expected(self) -> tuple[str, Any]:
+        """Of two runs without a crash: what differs between them says nothing."""
+        statuses = []
+        for _ in range(2):
+            statuses.append(self._trial(Breakpoints(self.task, stop_after=None)))
+            self.effects.learn()
+        if statuses[0] != "succeeded":
+            message = f"{self.task.module_path} ends as {statuses[0]} without any crash: give it arguments that work."
+            raise PgQueueError(message)
+        return statuses[0], self.effects.seen()
+
+    def _difference(self, expected: tuple[str, Any], status: str) -> str:
+        difference = self.effects.difference(expected[1])
+        ended = f"run again, it ended as {status}" if status != expected[0] else "run again"
+        if status != expected[0]:
+            return f"{ended}; {difference or 'its effects are there all the same'}"
+        return f"{ended}: {difference}" if difference else ""
+
+    # One trial
+
+    def _trial(self, points: Breakpoints) -> str:
+        """Enqueues the message, runs it up to the point, and then, by another worker, to its end."""
+        self._reset()
+        message_id = int(self.task.enqueue(*self.args, **self.kwargs).id)
+        with self.control.cursor() as cursor:
+            cursor.execute(
+                "update pgqueue_message set queue = %s, unlock_at = null, dequeue_at = pgqueue_now() where id = %s",
+                (self.queue, message_id),
+            )
+        for _ in range(MOST_ATTEMPTS):
+            message = self._claim(message_id)
+            if message is None:
+                break
+            end = self._run(message, points)
+            if end is not None:
+                record(self.control, [end], worker=end.message.worker)
+            points = Breakpoints(self.task, stop_after=None)  # the others run to their end
+        return self._status(message_id)
+
+    def _claim(self, message_id: int) -> Received | None:
+        """As another worker, at a time when the lock of the first one has run out.  None: the message has ended."""
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        while time.monotonic() < deadline:
+            waiting = self.control.execute(
+                "select greatest(m.dequeue_at, m.unlock_at, pgqueue_now()) from pgqueue_message m where m.id = %s",
+                (message_id,),
+            ).fetchone()
+            if waiting is None:
+                return None
+            self.control.execute("select set_config('pgqueue.now', %s, false)", (str(waiting[0]),))
+            claimed = functions.message_dequeue(
+                self.control, queues=[self.queue], lock_ms=60_000, worker=f"crash-{uuid4().hex[:8]}", tasks=True
+            )
+            self.control.execute("select set_config('pgqueue.now', '', false)")
+            if claimed:
+                return claimed[0]
+            time.sleep(0.01)  # the server has not noticed yet that the first one is gone
+        message = f"Message {message_id} can not be claimed again: is its queue, or its channel, held up by something?"
+        raise PgQueueError(message)
+
+    def _run(self, message: Received, points: Breakpoints) -> Any:
+        """How it ended; None: it was killed."""
+        execution = UntilItIsKilled(
+            message,
+            backend=self.backend,
+            clock=lambda: functions.now(self.control),
+            reports=_Reports(self.control),
+        )
+        execution.points = points
+        with points.watching():
+            try:
+                is_async = registry.is_async(message.task or "")
+                end = async_to_sync(execution.arun)() if is_async else execution.run()
+            except ProcessKilled:
+                end = None
+        if points.stop_after is None:
+            return end
+        points.cut()  # if it has returned it dies before its end is recorded
+        points.bury()
+        return None
+
+    def _status(self, message_id: int) -> str:
+        ended = self.control.execute(
+            "select status from pgqueue_attempt where message_id = %s and final", (message_id,)
+        ).fetchone()
+        return "nothing: it is still in the queue" if ended is None else str(ended[0])
+
+    def _reset(self) -> None:
+        for connection in connections.all(initialized_only=True):
+            if connection.alias == self.database:
+                connection.close()
+        self.rows.put_back()
+
+
+class UntilItIsKilled(Execution):
+    """After the crash nothing is told to anybody."""
+
+    __slots__ = ("points",)
+    points: Breakpoints
+
+    async def _acall(self) -> Any:
+        self.points.follow_this_coroutine()
+        return await super()._acall()
+
+    def _send_if_finished(self) -> None:
+        if not self.points.is_stopped:
+            super()._send_if_finished()
+
+    async def _asend_if_finished(self) -> None:
+        if not self.points.is_stopped:
+            await super()._asend_if_finished()
+
+
+class _Reports:
+    def __init__(self, control: psycopg.Connection[Any]) -> None:
+        self.control = control
+
+    def progress(self, message: Received, progress: str) -> None:
+        functions.message_progress(self.control, message, progress)
+
+    def is_cancelled(self, message: Received) -> bool:
+        return bool(functions.message_cancellations(self.control, [message.id], worker=message.worker))
+
+
+class _Asked(Effects):
+    """What the test's own callable says."""
+
+    def __init__(self, ask: Callable[[], Any]) -> None:
+        self.ask = ask
+        self.answers: Counter[str] = Counter()
+
+    def seen(self) -> Any:
+        return self.ask()
+
+    def learn(self) -> None:
+        self.answers[repr(self.ask())] += 1
+        if len(self.answers) > 1:
+            message = f"effects() answers something else after each run, even without a crash: {list(self.answers)}"
+            raise PgQueueError(message)
+
+    def difference(self, expected: Any) -> str:
+        seen = self.ask()
+        return "" if seen == expected else f"effects() is {seen!r} instead of {expected!r}"
