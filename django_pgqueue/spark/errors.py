@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+OURS = re.compile(r"django_pgqueue\.spark\.[\w.]+: (.+)")
+
 
 class SparkQueueError(Exception):
     """Something is wrong between Spark and the queue."""
@@ -32,3 +36,9 @@ class HistoryReplaced(SparkQueueError):
 
 class NoJava(SparkQueueError):
     """Spark needs Java 17 or 21, and none was found."""
+
+
+def reason(error: Exception) -> str | None:
+    """What an error of ours has said in a task, out of all that Spark says around it."""
+    found = OURS.findall(str(error))
+    return str(found[-1]) if found else None

@@ -13,6 +13,10 @@ from django_pgqueue.spark.errors import DatabaseUnavailable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+BATCH = "adbc.postgresql.batch_size_hint_bytes"
+BATCH_BYTES = 4 * 2**20
+"""Of what PostgreSQL sends.  Spark is slower with much larger batches, which leave the processor's cache."""
+
 
 def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """What the statement answers.  The connection is opened and closed here, in the task that reads."""
@@ -21,6 +25,7 @@ def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.Rec
             adbc_driver_postgresql.dbapi.connect(conninfo) as connection,
             connection.cursor() as cursor,
         ):
+            cursor.adbc_statement.set_options(**{BATCH: str(BATCH_BYTES)})
             cursor.execute(statement)
             for batch in cursor.fetch_record_batch():
                 yield shaped(batch, schema)

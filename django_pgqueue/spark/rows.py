@@ -16,12 +16,13 @@ from django_pgqueue.spark.messages import NAMES, Declared
 from django_pgqueue.spark.tasks import EVERY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
 LONGEST_NAME = 255
 MOST_ATTEMPTS = 2**31 - 1
+CHUNK = 1_000_000
 LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|\d{309}")
 RAW = Declared(max_attempts=5)
 STAGED = ("dequeue_at", "max_attempts", "priority", "queue", "channel", "task", "unique_key", "content", "headers")
@@ -57,7 +58,7 @@ class Intake:
 
     def staged(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
         """The values of ``STAGED`` for each row that is fit; the others are in ``rejected``."""
-        columns = {name: _values(batch.column(name)) for name in batch.schema.names}
+        columns = {name: milliseconds(batch.column(name)).to_pylist() for name in batch.schema.names}
         names = list(columns)
         for values in zip(*columns.values(), strict=True):
             given = dict(zip(names, values, strict=True))
@@ -147,16 +148,13 @@ class Intake:
 
     def _parsed(self, name: str, text: str) -> Any:
         try:
-            value = json.loads(text, parse_constant=_refuse)
-            if "\\u" in text or LARGE_NUMBER.search(text):
-                _check_deeply(value)
+            return read_json(text)
         except Unfit as unfit:
             raise Unfit(f"{name} {unfit}") from None
         except RecursionError:
             raise Unfit(f"{name} is nested too deeply") from None
         except ValueError as error:
             raise Unfit(f"{name} is not JSON: {error}") from None
-        return value
 
     def _check_size(self, name: str, text: str) -> None:
         size = len(text) if text.isascii() else len(text.encode())
@@ -167,19 +165,29 @@ class Intake:
             )
 
 
-def _values(column: pa.Array) -> list[Any]:
-    """Python values; a time as epoch milliseconds."""
+def milliseconds(column: pa.Array) -> pa.Array:
+    """A time as epoch milliseconds; everything else as it is."""
     import pyarrow as pa  # noqa: PLC0415 -- an executor has it; planning does without
     import pyarrow.compute as pc  # noqa: PLC0415
 
     if pa.types.is_timestamp(column.type):
-        column = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    values: list[Any] = column.to_pylist()
-    return values
+        return pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return column
+
+
+def read_json(text: str) -> Any:
+    """The value, if PostgreSQL would take it and give it back as it is."""
+    value = DECODER.decode(text)
+    if "\\u" in text or LARGE_NUMBER.search(text):
+        _check_deeply(value)
+    return value
 
 
 def _refuse(word: str) -> Any:
     raise Unfit(f"has {word}, which JSON has no word for")
+
+
+DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _check_deeply(value: Any) -> None:
@@ -193,6 +201,34 @@ def _check_deeply(value: Any) -> None:
             _check_deeply(item)
     elif value in (float("inf"), float("-inf")):
         raise Unfit("has a number that is too large")
+
+
+def copied(row: Iterable[Any]) -> str:
+    """A line of COPY."""
+    return "\t".join("\\N" if value is None else escaped(value) for value in row) + "\n"
+
+
+def chunks(lines: Iterable[str]) -> Iterator[tuple[int, bytes]]:
+    """Lines in larger pieces, each with the number of its lines."""
+    held: list[str] = []
+    size = 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size >= CHUNK:
+            yield len(held), "".join(held).encode()
+            held, size = [], 0
+    if held:
+        yield len(held), "".join(held).encode()
+
+
+def escaped(value: Any) -> str:
+    text = str(value)
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if "\n" in text or "\t" in text or "\r" in text:
+        text = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return text
 
 
 def _shown(value: Any) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set where spark-submit has started this process."""
 CONFIGURATION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -44,7 +46,7 @@ def start(
 ) -> SparkSession:
     """A session with the data source ``pgqueue``: the one that is running, else a new one.
 
-    ``master`` is ``local[*]`` unless spark-submit or the configuration says otherwise.
+    ``master`` is ``local[*]`` unless spark-submit says otherwise, whose options go before those of here.
     """
     if importlib.util.find_spec("pyspark") is None:
         message = "PySpark is not installed. Run: pip install 'django-pgqueue[spark]'"
@@ -56,15 +58,27 @@ def start(
     if (running := SparkSession.getActiveSession()) is not None:
         running.dataSource.register(PgQueueDataSource)
         return running
-    master = master or os.environ.get("MASTER") or os.environ.get("SPARK_REMOTE") or "local[*]"
-    if master.startswith("local"):
-        _prepare_environment()
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**CONFIGURATION, **(configuration or {})}.items():
+    builder = SparkSession.builder.appName(name)
+    for key, value in {**_defaults(master), **(configuration or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(PgQueueDataSource)
     return spark
+
+
+def _defaults(master: str | None) -> dict[str, str]:
+    """The master, and what nobody has said otherwise."""
+    if SUBMITTED in os.environ:
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+
+        SparkContext._ensure_initialized()  # noqa: SLF001 -- or the configuration is empty
+        submitted = SparkConf()
+        unsaid = {key: value for key, value in CONFIGURATION.items() if not submitted.contains(key)}
+        return unsaid | ({"spark.master": master} if master else {})
+    master = master or os.environ.get("MASTER") or os.environ.get("SPARK_REMOTE") or "local[*]"
+    if master.startswith("local"):
+        _prepare_environment()
+    return CONFIGURATION | {"spark.master": master}
 
 
 def java_home() -> Path:

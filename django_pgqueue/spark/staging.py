@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 from pyspark.sql.datasource import WriterCommitMessage
@@ -14,7 +14,10 @@ from django_pgqueue.spark.errors import DatabaseUnavailable
 from django_pgqueue.spark.rows import STAGED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    Lines = tuple[int, bytes | memoryview]
+    """So many rows, as text of COPY."""
 
 COPY = f"copy pgqueue_staged (batch, token, {', '.join(STAGED)}) from stdin"
 ENQUEUE = "select pgqueue_staged_enqueue(%s, %s, %s, %s, %s)"
@@ -46,15 +49,19 @@ class Staged(WriterCommitMessage):
     dead_letters: tuple[str, ...] = ()
 
 
-def stage(conninfo: str, epoch: Epoch, rows: Iterable[tuple[Any, ...]]) -> tuple[uuid.UUID, int]:
-    """Copies rows in one transaction of the task that calls it."""
+def stage(conninfo: str, epoch: Epoch, lines: Callable[[str], Iterable[Lines]]) -> tuple[uuid.UUID, int]:
+    """Copies rows in one transaction of the task that calls it.  ``lines`` is told how each line has to begin."""
     token, number = uuid.uuid4(), 0
     try:
-        with database.connect(conninfo) as connection, connection.transaction(), connection.cursor() as cursor:
-            prefix = f"{epoch.batch}\t{token}\t".encode()
-            with cursor.copy(COPY.encode()) as copy:
-                for number, chunk in _chunks(rows, prefix):  # noqa: B007 -- the last one counts
-                    copy.write(chunk)
+        with (
+            database.connect(conninfo) as connection,
+            connection.transaction(),
+            connection.cursor() as cursor,
+            cursor.copy(COPY.encode()) as copy,
+        ):
+            for rows, text in lines(f"{epoch.batch}\t{token}\t"):
+                copy.write(text)
+                number += rows
     except psycopg.OperationalError as error:
         raise DatabaseUnavailable(database.unavailable(error)) from None
     return token, number
@@ -90,28 +97,3 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[Staged]) -> int | None
 def discard(conninfo: str, epoch: Epoch) -> None:
     with database.connect(conninfo) as connection:
         connection.execute("select pgqueue_staged_discard(%s)", [epoch.batch])
-
-
-def _chunks(rows: Iterable[tuple[Any, ...]], prefix: bytes) -> Iterator[tuple[int, bytes]]:
-    """Text of COPY in large pieces, each with the number of rows so far."""
-    lines: list[str] = []
-    number = size = 0
-    start = prefix.decode()
-    for number, row in enumerate(rows, start=1):
-        line = start + "\t".join(["\\N" if value is None else _escaped(value) for value in row]) + "\n"
-        lines.append(line)
-        size += len(line)
-        if size >= 1_000_000:
-            yield number, "".join(lines).encode()
-            lines, size = [], 0
-    if lines:
-        yield number, "".join(lines).encode()
-
-
-def _escaped(value: Any) -> str:
-    text = str(value)
-    if "\\" in text:
-        text = text.replace("\\", "\\\\")
-    if "\n" in text or "\t" in text or "\r" in text:
-        text = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
-    return text

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from django_pgqueue.spark import database, dead_letters, staging
 from django_pgqueue.spark.errors import InvalidRow, SparkQueueError
-from django_pgqueue.spark.rows import Intake, Rejected
+from django_pgqueue.spark.rows import Intake, Rejected, chunks, copied
 from django_pgqueue.spark.staging import Epoch, Staged
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from django_pgqueue.spark.options import Options
+    from django_pgqueue.spark.staging import Lines
 
 SHOWN = 5
 
@@ -70,7 +71,7 @@ def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> 
             pass
         return Staged(epoch=epoch, token=uuid.uuid4(), rows=0)
     intake = Intake(tasks=options.tasks or {}, max_content_bytes=options.max_content_bytes)
-    token, rows = staging.stage(conninfo, epoch, _rows(options, intake, batches))
+    token, rows = staging.stage(conninfo, epoch, lambda start: _lines(options, intake, batches, start))
     put_aside = dead_letters.written_down(intake.rejected, _place())
     return Staged(epoch=epoch, token=token, rows=rows, dead_letters=put_aside)
 
@@ -98,9 +99,16 @@ def current_epoch(options: Options) -> Epoch:
     return Epoch(run_id=f"{options.run_id or 'stream'} {query}", number=int(number))
 
 
-def _rows(options: Options, intake: Intake, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:
+def _lines(options: Options, intake: Intake, batches: Iterator[pa.RecordBatch], start: str) -> Iterator[Lines]:
+    from django_pgqueue.spark import columns  # noqa: PLC0415 -- planning does without pyarrow
+
     for batch in batches:
-        yield from intake.staged(batch)
+        text = columns.lines(batch, start, tasks=intake.tasks, most=intake.max_content_bytes)
+        if text is not None:
+            intake.seen += batch.num_rows
+            yield batch.num_rows, text
+            continue
+        yield from chunks(start + copied(row) for row in intake.staged(batch))
         if intake.rejected and options.dead_letter_path is None:
             raise InvalidRow(_refusal(intake.rejected))
         dead_letters.check(intake.rejected)

@@ -20,6 +20,8 @@ NAMES = [
     for module in pkgutil.walk_packages(django_pgqueue.__path__, "django_pgqueue.")
     if not module.name.startswith(SKIPPED)
 ]
+WITHOUT_SPARK = [name for name in NAMES if not name.startswith("django_pgqueue.spark")]
+WITH_SPARK = [pytest.param(name, marks=pytest.mark.spark) for name in NAMES if name not in WITHOUT_SPARK]
 
 
 def examples(module: ModuleType) -> list[doctest.DocTest]:
@@ -28,7 +30,7 @@ def examples(module: ModuleType) -> list[doctest.DocTest]:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*WITHOUT_SPARK, *WITH_SPARK])
 def test_the_examples_of_a_module_do_what_they_say(name: str) -> None:
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
@@ -38,6 +40,7 @@ def test_the_examples_of_a_module_do_what_they_say(name: str) -> None:
 
 
 def test_there_are_examples_and_most_of_them_are_run() -> None:
-    found = [example for name in NAMES for test in examples(importlib.import_module(name)) for example in test.examples]
+    tests = [test for name in WITHOUT_SPARK for test in examples(importlib.import_module(name))]
+    found = [example for test in tests for example in test.examples]
     run = [example for example in found if not example.options.get(doctest.SKIP)]
     assert len(run) >= 10

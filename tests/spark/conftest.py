@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.spark.quick import QUICK
 from tests.sql.conftest import connect, conninfo, session, sessions, test_database
 from tests.waiting import wait_until
 
@@ -32,12 +33,6 @@ if importlib.util.find_spec("pyspark") is None:
 LEFT_OPEN = """
     select pid from pg_stat_activity where application_name = 'pgqueue-spark' and datname = current_database()
 """
-QUICK = {
-    # Most of what is run here is run once: to compile it well takes longer than to run it.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "1g",
-}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -101,10 +96,7 @@ def queue(connect: Connect) -> Iterator[Session]:
     """The queue, empty before and after; and nobody has left a connection open."""
     queue = connect()
     yield queue
-    strangers = (
-        "select pid from pg_stat_activity where application_name = 'pgqueue-spark' and datname = current_database()"
-    )
-    wait_until(lambda: not queue.rows(strangers), "the connections of tasks are closed")
+    wait_until(lambda: not queue.rows(LEFT_OPEN), "the connections of tasks are closed")
 
 
 def finish(session: Session, number: int = 1, **message: Any) -> list[int]:

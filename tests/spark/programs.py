@@ -11,25 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.spark import session as sessions_of_spark
+from django_pgqueue.spark import pipeline, session as sessions_of_spark
+from django_pgqueue.spark.lake import read_lake
 from tests.docs.pages import ROOT
+from tests.spark.quick import QUICK_CLUSTER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SEND = "shop.tasks.send"
-QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.executor.memory": "512m",
-    "spark.cores.max": "2",
-    # Nothing begins before all executors are there.
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
-}
-
-
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 """Of drivers, and of the daemons of a cluster."""
 
@@ -54,7 +44,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def answer(process: subprocess.Popen[str], seconds: float = 240) -> Any:
+def answer(process: subprocess.Popen[str], seconds: float = 600) -> Any:
     """What the program prints last, as JSON."""
     try:
         printed, errors = process.communicate(timeout=seconds)
@@ -74,11 +64,36 @@ def round_trip(spark: SparkSession, folder: str) -> dict[str, Any]:
     history = spark.read.format("pgqueue").option("columns", "message_id,queue").option("numPartitions", 3).load()
     calls(spark, 300, 3).write.format("pgqueue").options(tasks=SEND, runId="round trip").mode("append").save()
     catch_up(spark, folder)
-    return {
+    return steps(spark, folder) | {
         "history": sorted(row[0] for row in history.collect()),
         "lake": sorted(row[0] for row in spark.read.parquet(f"{folder}/lake").collect()),
         "executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1,
     }
+
+
+def steps(spark: SparkSession, folder: str) -> dict[str, Any]:
+    """The pipeline, from the history to a report."""
+    lake = f"{folder}/jobs"
+    exported = pipeline.export(spark, lake).rows
+    pipeline.follow(spark, lake, once=True)
+    reported = pipeline.report(spark, lake).rows
+    return {"exported": exported, "reported": reported, "ids": ids(spark, lake)}
+
+
+def ids(spark: SparkSession, lake: str) -> list[int]:
+    return sorted(row[0] for row in read_lake(spark, lake).select("id").collect())
+
+
+def keep_up(spark: SparkSession, folder: str) -> dict[str, Any]:
+    """Exports and follows in turns until there is a file "enough", and once more."""
+    lake, enough, turns = f"{folder}/jobs", Path(folder, "enough"), 0
+    print("ready", flush=True)
+    while not enough.exists():
+        pipeline.export(spark, lake)
+        pipeline.follow(spark, lake, once=True)
+        turns += 1
+    pipeline.export(spark, lake)
+    return {"ids": ids(spark, lake), "turns": turns}
 
 
 def catch_up(spark: SparkSession, folder: str) -> None:
@@ -139,10 +154,11 @@ SPECULATION = {
 
 
 def main(program: str, master: str, *arguments: str) -> None:
-    run = {"round_trip": round_trip, "follow": follow, "enqueue": enqueue, "speculate": speculate}[program]
-    configuration = QUICK | (SPECULATION if program == "speculate" else {})
+    programs = (round_trip, follow, enqueue, keep_up, speculate)
+    run: Any = {function.__name__: function for function in programs}[program]
+    configuration = QUICK_CLUSTER | (SPECULATION if program == "speculate" else {})
     spark = sessions_of_spark.start(program, master=master, configuration=configuration)
-    answered = run(spark, *arguments)  # type: ignore[operator]
+    answered = run(spark, *arguments)
     print(json.dumps(answered), flush=True)
     spark.stop()
 

@@ -8,12 +8,14 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
 from django_pgqueue.spark import session as sessions_of_spark
 from tests.spark import programs
 from tests.spark.conftest import environment, finish
+from tests.spark.quick import QUICK_CLUSTER
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 EVERYTHING = "PGQUEUE_SPARK_LONG" in os.environ
 """Set it to run what takes minutes: see tests/spark/test_kills.py too."""
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]
 
 
 def arguments(queue: Session) -> list[int]:
@@ -35,20 +40,56 @@ def round_trip(queue: Session, url: str, folder: Path, master: str) -> None:
     assert answer["history"] == answer["lake"] == ended
     assert arguments(queue) == list(range(300))
     assert answer["executors"] == 2
+    assert answer["exported"] == len(ended)
+    assert answer["ids"] == queue.column("select id from pgqueue_attempt order by 1")
+    assert answer["reported"]["report_hour"] == queue.one("select count(*) from pgqueue_report_hour") > 0
 
 
-@pytest.mark.slow
 def test_a_cluster_of_executors_on_this_machine(queue: Session, url: str, tmp_path: Path) -> None:
     round_trip(queue, url, tmp_path, "local-cluster[2,1,1024]")
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(not EVERYTHING, reason="takes a minute: set PGQUEUE_SPARK_LONG")
 def test_a_standalone_cluster_with_two_workers(queue: Session, url: str, tmp_path: Path) -> None:
     with standalone(url, tmp_path) as master:
         round_trip(queue, url, tmp_path, master)
+        finish(queue, 7)
+        assert "exported 7 attempts" in submitted(
+            url, "export", tmp_path / "jobs", "--master", master, "--conf", f"spark.eventLog.dir={tmp_path}"
+        )
 
 
-@pytest.mark.slow
+def test_spark_submit_runs_the_pipeline_with_what_it_was_told(queue: Session, url: str, tmp_path: Path) -> None:
+    """One task, which the master says: a session that says something else itself would be another one."""
+    finish(queue, 7)
+    said = submitted(
+        url, "export", tmp_path / "jobs", "--master", "local[1]", "--conf", f"spark.eventLog.dir={tmp_path}"
+    )
+    assert "exported 7 attempts" in said
+    [log] = [path for path in tmp_path.rglob("*") if path.name.startswith(("local-", "events_1"))]
+    assert '"spark.master":"local[1]"' in log.read_text()
+
+
+def submitted(url: str, step: str, lake: Path, *arguments: str) -> str:
+    import pyspark
+
+    folder = Path(pyspark.__file__).parent
+    script = Path(sessions_of_spark.__file__).parent / "__main__.py"
+    configuration = {**QUICK_CLUSTER, "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
+    options = [word for item in configuration.items() for word in ("--conf", "=".join(item))]
+    with environment(DATABASE_URL=url, **programs.ENVIRONMENT):
+        os.environ["JAVA_HOME"] = str(sessions_of_spark.java_home())
+        ended = subprocess.run(
+            [folder / "bin" / "spark-submit", *options, *arguments, script, step, "--lake", lake],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert str(urlsplit(url).password) not in ended.stdout + ended.stderr
+    return ended.stdout
+
+
 @pytest.mark.skipif(not EVERYTHING, reason="takes a minute: set PGQUEUE_SPARK_LONG")
 def test_a_task_that_runs_twice_counts_once(queue: Session, url: str, tmp_path: Path) -> None:
     marks = tmp_path / "marks"

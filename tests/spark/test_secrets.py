@@ -20,11 +20,11 @@ import sys
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from django_pgqueue.spark.session import start
+from tests.spark.quick import QUICK
 
-spark = start("secrets", master="local[1]", configuration={
+spark = start("secrets", master="local[1]", configuration=QUICK | {
     "spark.eventLog.enabled": "true", "spark.eventLog.dir": sys.argv[1], "spark.eventLog.compress": "false",
     "spark.log.level": "INFO",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 })
 frame = spark.read.format("pgqueue").load()
 frame.explain("extended")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline
-from django_pgqueue.spark.errors import SparkQueueError
+from django_pgqueue.spark.errors import SparkQueueError, reason
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 KEEP_DAYS = 30
-OURS = re.compile(r"django_pgqueue\.spark\.[\w.]+: (.+)")
 SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 
@@ -30,8 +28,8 @@ def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], sa
     except SparkQueueError:
         raise
     except Exception as error:
-        if reason := OURS.findall(str(error)):
-            raise SparkQueueError(reason[-1]) from error
+        if (words := reason(error)) is not None:
+            raise SparkQueueError(words) from error
         raise
 
 

@@ -9,11 +9,15 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from django_pgqueue.spark.lake.errors import LakeError
+from django_pgqueue.spark.lake.files import LocalFiles
 from django_pgqueue.spark.lake.lake import STAGING
 from django_pgqueue.spark.lake.manifest import DataFile
 from django_pgqueue.spark.lake.schema import SCHEMAS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from django_pgqueue.spark.lake.lake import Lake
@@ -24,6 +28,8 @@ DAYS = {"attempts": "finished_at"}
 PLAIN_NAME = r"^[A-Za-z0-9_.-]{1,80}$"
 STAGED = re.compile(r".*/date=([^/]+)/label=([^/]+)/[^/]+\.parquet$")
 CONCURRENT_FILES = "spark.sql.maxConcurrentOutputFileWriters"
+MICROSECONDS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+"""In UTC, as Arrow writes them too; Spark's own type is one that others read as a time without a zone."""
 
 
 class Staged(NamedTuple):
@@ -40,6 +46,7 @@ def stage(lake: Lake, rows: DataFrame, table: str, run: str) -> list[Staged]:
     parts = shaped.withColumn("date", day(F.col(DAYS.get(table, "hour")))).withColumn("label", label(F.col("queue")))
     # Otherwise every task sorts its rows by day and queue first.
     rows.sparkSession.conf.set(CONCURRENT_FILES, 32)
+    rows.sparkSession.conf.set(*MICROSECONDS)
     parts.write.partitionBy("date", "label").mode("overwrite").parquet(lake.files.url(folder))
     return counted(lake, folder, table, run)
 
@@ -58,6 +65,9 @@ def counted(lake: Lake, folder: str, table: str, run: str) -> list[Staged]:
     found = {entry.path: entry.bytes for entry in lake.files.walk(folder) if entry.path.endswith(".parquet")}
     if not found:
         return []
+    if isinstance(lake.files, LocalFiles):
+        known = {path: read_back(lake.files.folder / path, table) for path in found}
+        return [named(path, known[path], found[path], table, run, number) for number, path in enumerate(sorted(found))]
     urls = [lake.files.url(path) for path in found]
     counts = (
         lake.spark.read.schema(SCHEMAS[table])
@@ -68,17 +78,44 @@ def counted(lake: Lake, folder: str, table: str, run: str) -> list[Staged]:
     )
     by_end = {ending(path): path for path in found}
     staged: list[Staged] = []
-    for row in counts:
+    for number, row in enumerate(counts):
         path = by_end[ending(unquote(urlsplit(row["url"]).path))]
-        match = STAGED.match(path)
-        if match is None:
-            message = f"{path} is not where the rows of a day and of a queue are."
-            raise LakeError(message)
-        date, name = match.groups()
-        target = f"{table}/date={date}/queue={name}/{run}-{len(staged):05d}.parquet"
-        file = DataFile(path=target, date=date, queue=row["queue"], rows=row["rows"], bytes=found[path])
-        staged.append(Staged(path, file, int(row["ids"])))
+        staged.append(named(path, (row["rows"], int(row["ids"]), row["queue"]), found[path], table, run, number))
     return staged
+
+
+def named(path: str, counts: tuple[int, int, str], size: int, table: str, run: str, number: int) -> Staged:  # noqa: PLR0917
+    """A file of the staging folder, and what it will be called."""
+    match = STAGED.match(path)
+    if match is None:
+        message = f"{path} is not where the rows of a day and of a queue are."
+        raise LakeError(message)
+    date, name = match.groups()
+    target = f"{table}/date={date}/queue={name}/{run}-{number:05d}.parquet"
+    rows, ids, queue = counts
+    return Staged(path, DataFile(path=target, date=date, queue=queue, rows=rows, bytes=size), ids)
+
+
+def read_back(path: Path, table: str = "attempts") -> tuple[int, int, str]:
+    """How many rows a file has, the sum of their ids, and the queue of the first one: without Spark, in any process."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 -- a lake beside Hadoop can do without
+
+    rows, ids, queue = 0, 0, None
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=["id", "queue"] if "id" in SCHEMAS[table].names else ["queue"]):
+            rows += batch.num_rows
+            queue = batch.column("queue")[0].as_py() if queue is None else queue
+            if "id" in batch.schema.names:
+                ids += total(batch.column("id"))
+    return rows, ids, str(queue)
+
+
+def total(column: pa.Array) -> int:
+    """Arrow's own sum has 64 bits."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    largest = pc.max(pc.abs(column)).as_py() or 0
+    return int(pc.sum(column).as_py()) if largest < 2**62 // len(column) else sum(column.to_pylist())
 
 
 def sum_of_ids(table: str) -> Column:

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.compaction import compact
 from django_pgqueue.spark.lake.errors import LakeError
+from django_pgqueue.spark.lake.files import LocalFiles
+from django_pgqueue.spark.lake.filling import fill
 from django_pgqueue.spark.lake.tidying import tidy
 from django_pgqueue.spark.lake.writing import clear, publish, stage
+from django_pgqueue.spark.options import Options
 from django_pgqueue.spark.pipeline.origin import position_of, writing
 from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.reader import PgQueueReader
+from django_pgqueue.spark.schema import ATTEMPTS
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from django_pgqueue.spark.lake import Manifest
     from django_pgqueue.spark.lake.writing import Staged
@@ -58,7 +63,7 @@ def export(
         end = origin.next_position(before)
         run = run_name()
         progress.step("reading the history")
-        staged = stage(lake, attempts(spark, options or {}, position_of(before), end), "attempts", run)
+        staged = gathered(lake, options or {}, position_of(before), end, run)
         verify(origin, staged, position_of(before), end)
         progress.step("making it visible")
         manifest = add(lake, before, staged, position=end, source=origin.identity(), written_by="export")
@@ -79,9 +84,12 @@ def run_name() -> str:
     return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
 
 
-def attempts(spark: SparkSession, options: Mapping[str, str], start: int, end: int) -> DataFrame:
-    cut = {"fromTransaction": str(start), "toTransaction": str(end)}
-    return spark.read.format("pgqueue").options(**{**options, **cut}).load()
+def gathered(lake: Lake, options: Mapping[str, str], start: int, end: int, run: str) -> list[Staged]:
+    """What the transactions from ``start`` until before ``end`` have written, in the staging folder."""
+    cut = {**options, "fromTransaction": str(start), "toTransaction": str(end)}
+    if isinstance(lake.files, LocalFiles):
+        return fill(lake, PgQueueReader(Options.of(cut), ATTEMPTS), run)
+    return stage(lake, lake.spark.read.format("pgqueue").options(**cut).load(), "attempts", run)
 
 
 def verify(origin: Origin, staged: list[Staged], start: int, end: int) -> None:

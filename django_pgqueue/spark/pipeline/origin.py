@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from django_pgqueue.spark import database
-from django_pgqueue.spark.errors import HistoryReplaced
+from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
 from django_pgqueue.spark.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import psycopg
 
     from django_pgqueue.spark.lake import Lake, Manifest
 
@@ -82,4 +82,7 @@ def writing(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
         if not taken or not taken[0]:
             message = f"Somebody else is writing {lake.root} right now. Nothing was written: run it again later."
             raise LakeConflict(message)
-        yield Origin(connection)
+        try:
+            yield Origin(connection)
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailable(database.unavailable(error)) from error

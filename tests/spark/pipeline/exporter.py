@@ -12,7 +12,7 @@ from django_pgqueue.spark.lake.errors import LakeConflict
 from django_pgqueue.spark.pipeline import export, follow
 from django_pgqueue.spark.pipeline.progress import Lines
 from django_pgqueue.spark.session import start
-from tests.spark.conftest import QUICK
+from tests.spark.quick import QUICK
 
 
 def main(step: str, lake: str) -> None:
