@@ -198,5 +198,6 @@ def end(row: list[str]) -> End:
 def runs(diary: Path) -> Iterator[Run]:
     for file in sorted(diary.iterdir()):
         for line in file.read_text().splitlines():
-            token, message_id, attempt, worker, _ = line.split(" ")
-            yield Run(int(token), int(message_id), int(attempt), worker)
+            token, message_id, attempt, worker, _ = line.rsplit(" ", 4)
+            # Poison is no number: it belongs to nobody who enqueues.
+            yield Run(int(token) if token.lstrip("-").isdigit() else 0, int(message_id), int(attempt), worker)
