@@ -83,7 +83,7 @@ def told(title: str, process: "subprocess.Popen[bytes]", output: Path) -> bool:
     return passed
 
 
-MOST_UNLUCKY = 3
+MOST_UNLUCKY = 5
 """More failures than that are no accident of two test runs that share a machine."""
 
 
