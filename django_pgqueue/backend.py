@@ -57,8 +57,13 @@ class PgQueueBackend(BaseTaskBackend):
             call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
             created, new = self._send(task, call)
         if not new:
-            return self._holder(task, created.id)
-        result: AnyTaskResult = TaskResult(
+            return self._holder(task, created, call)
+        result = self._enqueued(task, created, call)
+        task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
+    def _enqueued(self, task: AnyTask, created: functions.Created, call: dict[str, Any]) -> AnyTaskResult:
+        return TaskResult(
             task=task,
             id=str(created.id),
             status=TaskResultStatus.READY,
@@ -72,8 +77,6 @@ class PgQueueBackend(BaseTaskBackend):
             errors=[],
             worker_ids=[],
         )
-        task_enqueued.send_robust(type(self), task_result=result)
-        return result
 
     def _send(self, task: AnyTask, call: dict[str, Any]) -> tuple[functions.Created, bool]:
         traced = self.settings.traces
@@ -102,14 +105,17 @@ class PgQueueBackend(BaseTaskBackend):
             return functions.message_create(connection, text, **columns), True
         return functions.message_create_unique(connection, content=text, **held, **columns)
 
-    def _holder(self, task: AnyTask, message_id: int) -> AnyTaskResult:
-        """The result of the message that holds the unique key."""
+    def _holder(self, task: AnyTask, created: functions.Created, call: dict[str, Any]) -> AnyTaskResult:
+        """The result of the message that holds the unique key; who may not read it gets what is known: its id."""
+        message_id = created.id
         if getattr(task, "on_conflict", "keep") == "raise":
             message = (
                 f"{task.module_path} is already enqueued: message {message_id} holds its unique key. "
                 "Use on_conflict='keep' to get that message's result instead."
             )
             raise DuplicateMessage(message, existing_id=message_id)
+        if not functions.may_read(connections[self.settings.database], "pgqueue_message"):
+            return self._enqueued(task, created, call)
         return self.get_result(str(message_id))
 
     def get_result(self, result_id: str) -> AnyTaskResult:

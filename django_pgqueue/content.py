@@ -90,10 +90,17 @@ def is_name(value: object) -> bool:
     >>> is_name("mail"), is_name("")
     (True, False)
     """
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
-        return False
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and is_text(value)
+
+
+def is_text(value: str) -> bool:
+    """Whether PostgreSQL has characters for it.
+
+    >>> is_text("é"), is_text("\\x00"), is_text("\\udcff")
+    (True, False, False)
+    """
     try:
-        return "\x00" not in value and bool(value.encode())
+        return "\x00" not in value and value.encode() is not None
     except UnicodeEncodeError:
         return False
 

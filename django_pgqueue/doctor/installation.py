@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from django_pgqueue.doctor.patient import Patient
 
 COPY = "pgqueue_doctor_copy"
+AS_OWNER = re.compile(
+    r"^(.*) SECURITY DEFINER\n((?: SET [^\n]*\n)*? SET search_path TO [^\n]*, 'pg_temp'\n)", re.MULTILINE
+)
+"""What sql/roles.sql has done, unless somebody has left out what makes it safe."""
 
 UNAPPLIED_MIGRATION = Kind("unapplied-migration", Severity.ERROR, "Apply it, before workers with this code start.")
 MISSING_TABLE = Kind("missing-table", Severity.ERROR, "Make it: by the migrations, or from its file in sql/.")
@@ -133,6 +137,7 @@ def _described(patient: Patient, query: str, there: str) -> dict[Any, str]:
     """Definitions by their names, without the schema in which they are."""
 
     def bare(text: str) -> str:
+        text = AS_OWNER.sub(lambda found: (f"{found[1]}\n" if found[1] else "") + found[2], text)
         return re.sub(r"SET search_path TO [^\n]*", "SET search_path", text.replace(f"{there}.", ""))
 
     found = patient.rows(query, {"schema": there})

@@ -27,7 +27,7 @@ from django_pgqueue.functions.channel import (
     refusal,
 )
 from django_pgqueue.functions.clock import now
-from django_pgqueue.functions.connection import Connection
+from django_pgqueue.functions.connection import Connection, may_read
 from django_pgqueue.functions.creation import (
     Created,
     message_create,
@@ -105,6 +105,7 @@ __all__ = [
     "exchange_delete",
     "exchange_route",
     "exchanges",
+    "may_read",
     "message_cancel",
     "message_cancellations",
     "message_cancelled",

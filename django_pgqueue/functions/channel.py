@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from django_pgqueue.exceptions import ChannelFull, ChannelReleased
+from django_pgqueue.functions.connection import may_read
 
 if TYPE_CHECKING:
     from django_pgqueue.functions.connection import Connection
@@ -54,9 +55,7 @@ def channel_prune(connection: Connection) -> int:
 
 def refusal(connection: Connection, channel: str | None, what: str = "The message") -> ChannelFull | ChannelReleased:
     """Why a channel did not take a message: what to raise.  Nothing was written, and no transaction is broken."""
-    with connection.cursor() as cursor:
-        cursor.execute("select max_size, released_at is not null from pgqueue_channel where name = %s", (channel,))
-        max_size, released = cursor.fetchone() or (None, False)
+    max_size, released = _limit(connection, channel)
     if released:
         message = (
             f"{what} was not enqueued: channel {channel!r} was released and takes no new messages. "
@@ -69,3 +68,11 @@ def refusal(connection: Connection, channel: str | None, what: str = "The messag
         "dequeued, or raise the limit with control.set_channel()."
     )
     return ChannelFull(message, channel=channel)
+
+
+def _limit(connection: Connection, channel: str | None) -> tuple[int | None, bool]:
+    if not may_read(connection, "pgqueue_channel"):
+        return None, False
+    with connection.cursor() as cursor:
+        cursor.execute("select max_size, released_at is not null from pgqueue_channel where name = %s", (channel,))
+        return cursor.fetchone() or (None, False)

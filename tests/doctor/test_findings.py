@@ -713,3 +713,17 @@ def test_each_finding_has_a_test_here() -> None:
     tests = set(re.findall(r"^def test_(\w+)", text, re.MULTILINE))
     given = set(re.findall(r'^        \("([a-z-]+)", "', text, re.MULTILINE))
     assert {name for name in KINDS if name.replace("-", "_") not in tests and name not in given} == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "findings"),
+    [("public, pg_temp", 0), ("public", 1)],
+    ids=["as roles.sql does", "with a path that is not safe"],
+)
+def test_the_rights_of_the_owner_are_no_change_where_the_path_is_safe(
+    find: Find, db: None, path: str, findings: int
+) -> None:
+    for name in ("pgqueue_message_create_many(jsonb)", "pgqueue_exchange_route(text, text)"):
+        sql(f"alter function {name} security definer set search_path = {path}")
+        assert len(find("changed-function", installation.parts)) == findings
+        sql(f"alter function {name} security invoker")

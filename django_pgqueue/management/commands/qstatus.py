@@ -13,7 +13,7 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError, connections
 
-from django_pgqueue import overview
+from django_pgqueue import content, overview
 from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
 from django_pgqueue.routers import databases, default_database
 from django_pgqueue.terminal import status
@@ -46,6 +46,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         database = chosen_database(options["database"])
         queues = sorted({name.strip() for text in options["queue"] or () for name in text.split(",") if name.strip()})
+        if unreadable := [queue for queue in queues if not content.is_text(queue)]:
+            message = f"--queue {unreadable[0]!r} names no queue."
+            raise CommandError(message)
         interval = options["interval"]
         if interval is not None and not interval >= SHORTEST_SECONDS:
             message = f"--interval {interval:g} is not a number of seconds from {SHORTEST_SECONDS:g} on."

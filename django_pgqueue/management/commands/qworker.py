@@ -13,7 +13,7 @@ import psycopg
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
-from django_pgqueue import functions, registry
+from django_pgqueue import content, functions, registry
 from django_pgqueue.checks import ours
 from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
@@ -212,7 +212,7 @@ def names(option: str, text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     found = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not found and (text or option == "queues"):
+    if (not found and (text or option == "queues")) or not content.is_text(text):
         message = f"--{option} {text!r} names no queue."
         raise CommandError(message)
     return found

@@ -1,0 +1,185 @@
+-- Roles for a database that several programs share, each with the rights that it needs and no others.  By hand, after
+-- install.sql or the migrations, and again after every upgrade: a function that is made anew is without them.
+--   psql -f sql/roles.sql
+-- It may be repeated.  Run it as the owner of the queue, who needs createrole for it, or as a superuser.  The queue is the
+-- one that the search_path finds.  roles_drop.sql is the way back.
+--
+--   pgqueue_producer   enqueues and publishes.  No rights to any table: its functions run with those of their owner
+--   pgqueue_consumer   runs workers; may do what producers may
+--   pgqueue_reader     reads all tables and changes nothing
+--   pgqueue_admin      everything but to alter or drop the tables; may do what the others may
+--
+-- Nobody logs in as one of them: grant pgqueue_producer to web;
+-- What runs with the rights of its owner finds nothing that others have made: search_path is the schema of the queue, then
+-- pg_temp, which comes first where it is not named; and in that schema only its owner may make anything.
+\set ON_ERROR_STOP on
+begin;
+
+select relnamespace::regnamespace::text as schema, relnamespace as schema_oid, relowner as owner_oid
+from pg_class where oid = 'pgqueue_message'::regclass \gset
+
+-- Quiet is right: on another run they are there.
+select format('create role %I nologin', r.name)
+from unnest(array['pgqueue_producer', 'pgqueue_consumer', 'pgqueue_reader', 'pgqueue_admin']) as r (name)
+where to_regrole(r.name) is null \gexec
+select format('grant %I to %I', g.given, g.receiver)
+from (values
+    ('pgqueue_producer', 'pgqueue_consumer'), ('pgqueue_consumer', 'pgqueue_admin'), ('pgqueue_reader', 'pgqueue_admin')
+) as g (given, receiver)
+where not exists (
+    select from pg_auth_members m where m.roleid = to_regrole(g.given) and m.member = to_regrole(g.receiver)) \gexec
+
+-- One line for each function: who may call it, and whether it runs with the rights of its owner.  arguments tells those of
+-- one name apart.  A function that is missing here is for pgqueue_admin alone.
+create temporary table pgqueue_right (name text, role text, as_owner boolean, arguments integer) on commit drop;
+insert into pgqueue_right (name, role, as_owner, arguments) values
+    ('pgqueue_message_create', 'producer', true, null),
+    ('pgqueue_message_create_unique', 'producer', true, null),
+    ('pgqueue_message_create_many', 'producer', true, null),
+    ('pgqueue_message_create_after', 'producer', true, null),
+    ('pgqueue_message_publish', 'producer', true, null),
+    ('pgqueue_message_lock_keys', 'producer', false, null),
+    ('pgqueue_clock', 'producer', false, null),
+    ('pgqueue_now', 'producer', false, null),
+    ('pgqueue_to_epoch', 'producer', false, null),
+    ('pgqueue_from_epoch', 'producer', false, null),
+
+    ('pgqueue_clock', 'reader', false, null),
+    ('pgqueue_now', 'reader', false, null),
+    ('pgqueue_to_epoch', 'reader', false, null),
+    ('pgqueue_from_epoch', 'reader', false, null),
+    ('pgqueue_message_queues', 'reader', false, null),
+    ('pgqueue_message_next_at', 'reader', false, null),
+    ('pgqueue_channel_room', 'reader', false, null),
+    ('pgqueue_exchange_route', 'reader', false, null),
+    ('pgqueue_attempt_fingerprint', 'reader', false, null),
+
+    ('pgqueue_session_worker', 'consumer', false, null),
+    ('pgqueue_message_dequeue', 'consumer', false, null),
+    ('pgqueue_message_queues', 'consumer', false, null),
+    ('pgqueue_message_next_at', 'consumer', false, null),
+    ('pgqueue_message_expire', 'consumer', false, null),
+    ('pgqueue_message_settle', 'consumer', false, null),
+    ('pgqueue_message_heartbeat', 'consumer', false, null),
+    ('pgqueue_message_release', 'consumer', false, null),
+    ('pgqueue_message_progress', 'consumer', false, null),
+    ('pgqueue_message_complete', 'consumer', false, null),
+    ('pgqueue_message_defer', 'consumer', false, null),
+    ('pgqueue_message_fail', 'consumer', false, null),
+    -- Of an attempt that it holds.  Those with one argument withdraw what waits, whoever has enqueued it.
+    ('pgqueue_message_cancel', 'consumer', false, 6),
+    ('pgqueue_message_cancellations', 'consumer', false, null),
+    ('pgqueue_attempt_append', 'consumer', false, null),
+    -- Partitions belong to the owner of the table.
+    ('pgqueue_attempt_maintain', 'consumer', true, null),
+    ('pgqueue_worker_seen', 'consumer', false, null),
+    ('pgqueue_worker_gone', 'consumer', false, null),
+    ('pgqueue_worker_wake', 'consumer', false, null),
+    ('pgqueue_lane_arm', 'consumer', false, null),
+    ('pgqueue_lane_dequeue', 'consumer', false, null),
+    ('pgqueue_channel_room', 'consumer', false, null),
+    ('pgqueue_channel_prune', 'consumer', false, null),
+    ('pgqueue_schedule_declare', 'consumer', false, null),
+    ('pgqueue_schedule_fire', 'consumer', false, null),
+    ('pgqueue_schedule_prune', 'consumer', false, null),
+
+    ('pgqueue_message_create_item', 'admin', false, null),
+    ('pgqueue_message_lane', 'admin', false, null),
+    ('pgqueue_message_cancel', 'admin', false, 1),
+    ('pgqueue_message_request_cancel', 'admin', false, null),
+    ('pgqueue_message_reschedule', 'admin', false, null),
+    ('pgqueue_queue_pause', 'admin', false, null),
+    ('pgqueue_queue_resume', 'admin', false, null),
+    ('pgqueue_attempt_enqueue', 'admin', false, null),
+    ('pgqueue_attempt_partition', 'admin', true, null),
+    ('pgqueue_attempt_drop', 'admin', true, null),
+    ('pgqueue_channel_set', 'admin', false, null),
+    ('pgqueue_channel_release', 'admin', false, null),
+    ('pgqueue_channel_repair', 'admin', false, null),
+    ('pgqueue_staged_enqueue', 'admin', false, null),
+    ('pgqueue_staged_discard', 'admin', false, null),
+    ('pgqueue_exchange_declare', 'admin', false, null),
+    ('pgqueue_exchange_delete', 'admin', false, null),
+    ('pgqueue_binding_compile', 'admin', false, null),
+    ('pgqueue_binding_declare', 'admin', false, null),
+    ('pgqueue_binding_delete', 'admin', false, null);
+
+-- Everything that was granted before is taken back: what a right was removed from above has it no more.
+select format('revoke all on function %s from public, pgqueue_producer, pgqueue_consumer, pgqueue_reader, pgqueue_admin',
+              p.oid::regprocedure)
+from pg_proc p where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%' \gexec
+select format('revoke all on %s %s from public, pgqueue_producer, pgqueue_consumer, pgqueue_reader, pgqueue_admin',
+              case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::regclass)
+from pg_class c
+where c.relnamespace = :schema_oid and c.relname like 'pgqueue\_%' and c.relkind in ('r', 'p', 'S') \gexec
+revoke create on schema :schema from public, pgqueue_producer, pgqueue_consumer, pgqueue_reader, pgqueue_admin;
+
+-- The path is pinned in all of them: they call each other, and each searches its own.
+select format('alter function %s security %s set search_path = %s, pg_temp',
+              p.oid::regprocedure, case when coalesce(o.as_owner, false) then 'definer' else 'invoker' end, :'schema')
+from pg_proc p
+left join (select r.name, bool_or(r.as_owner) as as_owner from pgqueue_right r group by r.name) as o on o.name = p.proname
+where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%' and p.prokind = 'f'
+  and (o.as_owner or exists (select from unnest(p.proconfig) as s where s like 'search_path=%')) \gexec
+select format('grant execute on function %s to %I', p.oid::regprocedure, 'pgqueue_' || r.role)
+from pg_proc p
+join pgqueue_right r on r.name = p.proname and coalesce(r.arguments, p.pronargs) = p.pronargs
+where p.pronamespace = :schema_oid \gexec
+select format('grant execute on function %s to pgqueue_admin', p.oid::regprocedure)
+from pg_proc p where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%' and p.prokind = 'f' \gexec
+
+grant usage on schema :schema to pgqueue_producer, pgqueue_consumer, pgqueue_reader, pgqueue_admin;
+set local search_path = :schema, pg_temp;
+
+-- Partitions of the history are read through pgqueue_attempt, whose rights count.
+grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgqueue_worker, pgqueue_queue, pgqueue_channel,
+    pgqueue_lane, pgqueue_arrival, pgqueue_schedule, pgqueue_schedule_slot, pgqueue_exchange, pgqueue_binding,
+    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    to pgqueue_reader;
+
+-- The history is appended to, not rewritten.
+grant select, insert on pgqueue_attempt to pgqueue_consumer;
+grant usage on sequence pgqueue_attempt_id_seq to pgqueue_consumer;
+grant select, update, delete on pgqueue_message to pgqueue_consumer;
+grant select, insert, update, delete on pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival,
+    pgqueue_schedule_slot to pgqueue_consumer;
+grant select, insert, update on pgqueue_schedule to pgqueue_consumer;
+grant select on pgqueue_queue to pgqueue_consumer;
+
+grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_queue, pgqueue_channel,
+    pgqueue_lane, pgqueue_arrival, pgqueue_schedule, pgqueue_schedule_slot, pgqueue_exchange, pgqueue_binding,
+    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    to pgqueue_admin;
+grant usage on sequence pgqueue_attempt_id_seq to pgqueue_admin;
+
+-- Whoever can make a function or an operator in the schema could have it called with the rights of the owner.
+do $$
+declare
+    v_schema oid := (select c.relnamespace from pg_class c where c.oid = 'pgqueue_message'::regclass);
+    v_owner oid := (select c.relowner from pg_class c where c.oid = 'pgqueue_message'::regclass);
+    v_others text;
+begin
+    if exists (
+        select from pg_namespace n, aclexplode(n.nspacl) as a
+        where n.oid = v_schema and a.privilege_type = 'CREATE' and a.grantee = 0
+    ) then
+        raise exception 'everybody may make objects in the schema %', v_schema::regnamespace
+            using hint = format('As its owner: revoke create on schema %s from public.', v_schema::regnamespace);
+    end if;
+    select string_agg(o.what, ', ') into v_others
+    from (
+        select p.oid::regprocedure::text, p.proowner from pg_proc p where p.pronamespace = v_schema
+        union all
+        select o.oid::regoperator::text, o.oprowner from pg_operator o where o.oprnamespace = v_schema
+        union all
+        select c.oid::regclass::text, c.relowner from pg_class c
+        where c.relnamespace = v_schema and c.relname like 'pgqueue\_%' and c.relkind in ('r', 'p', 'v', 'm', 'f')
+    ) as o (what, owner)
+    where o.owner <> v_owner and not (select r.rolsuper from pg_roles r where r.oid = o.owner);
+    if v_others is not null then
+        raise exception 'in the schema % there is what another role has made: %', v_schema::regnamespace, v_others
+            using hint = 'It could be called with the rights of the owner. Put the queue into a schema of its own.';
+    end if;
+end
+$$;
+commit;

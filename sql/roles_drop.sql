@@ -1,0 +1,46 @@
+-- Takes back what roles.sql has done in this database: functions run with the rights of their caller again, and everybody
+-- may call them.  Before uninstall.sql, if at all.
+--   psql -f sql/roles_drop.sql
+-- It may be repeated.  Roles belong to the whole server: one that something else still needs stays, and a notice says so.
+-- What stays as well: that only the owner may make objects in the schema, and the search_path of the functions.
+\set ON_ERROR_STOP on
+begin;
+select relnamespace::regnamespace::text as schema, relnamespace as schema_oid
+from pg_class where oid = 'pgqueue_message'::regclass \gset
+select string_agg(r.rolname, ', ') as roles, count(*) > 0 as there
+from pg_roles r
+where r.rolname in ('pgqueue_producer', 'pgqueue_consumer', 'pgqueue_reader', 'pgqueue_admin') \gset
+
+select format('alter function %s security invoker', p.oid::regprocedure)
+from pg_proc p where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%' and p.prosecdef \gexec
+select format('grant execute on function %s to public', p.oid::regprocedure)
+from pg_proc p where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%' \gexec
+\if :there
+    select format('revoke all on function %s from %s', p.oid::regprocedure, :'roles')
+    from pg_proc p where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%' \gexec
+    select format('revoke all on %s %s from %s', case c.relkind when 'S' then 'sequence' else 'table' end,
+                  c.oid::regclass, :'roles')
+    from pg_class c
+    where c.relnamespace = :schema_oid and c.relname like 'pgqueue\_%' and c.relkind in ('r', 'p', 'S') \gexec
+    revoke all on schema :schema from :roles;
+\endif
+commit;
+
+do $$
+declare
+    v_role text;
+begin
+    for v_role in
+        select r.rolname from pg_roles r
+        where r.rolname in ('pgqueue_producer', 'pgqueue_consumer', 'pgqueue_reader', 'pgqueue_admin')
+        order by r.rolname
+    loop
+        begin
+            execute format('drop role %I', v_role);
+        exception
+            when dependent_objects_still_exist or insufficient_privilege then
+                raise notice 'the role % stays: %', v_role, sqlerrm;
+        end;
+    end loop;
+end
+$$;
