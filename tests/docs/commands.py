@@ -24,6 +24,8 @@ FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 def problem(command: str) -> str | None:
     """What is wrong with a line of a ``sh`` block; None: nothing that could be found without running it."""
     words = shlex.split(command, comments=True)
+    while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        words.pop(0)
     match words:
         case [] | ["python", "manage.py", *_]:
             return None  # manage_problems looks at these, wherever they stand on the page
