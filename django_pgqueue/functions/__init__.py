@@ -75,7 +75,7 @@ from django_pgqueue.functions.schedule import (
     schedule_run,
     schedules,
 )
-from django_pgqueue.functions.worker import worker_gone, worker_seen, worker_wake
+from django_pgqueue.functions.worker import worker_gone, worker_seen, worker_wake, worker_wake_next
 
 __all__ = [
     "Connection",
@@ -146,4 +146,5 @@ __all__ = [
     "worker_gone",
     "worker_seen",
     "worker_wake",
+    "worker_wake_next",
 ]

@@ -54,6 +54,18 @@ def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:
         cursor.execute("select pgqueue_worker_wake(%s, %s)", (queue, tasks))
 
 
+def worker_wake_next(connection: Connection, queues: Sequence[str] | None) -> None:
+    """Wakes one sleeper for each of the queues, or of all that have messages: somebody who said that he had room has
+    none any more, and who enqueued meanwhile has woken nobody.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_worker_wake(q, true) "
+            "from unnest(coalesce(%s::text[], array(select n from pgqueue_message_queues() as n))) as q",
+            (None if queues is None else list(queues),),
+        )
+
+
 def worker_gone(connection: Connection, worker: str) -> None:
     """Signs a worker off."""
     with connection.cursor() as cursor:

@@ -160,7 +160,7 @@ class Consumer:
         if self.stop_by is not None:
             return
         if room == 0:
-            self._tell_of_room([], has_room=False)
+            self._tell_of_room(has_room=False)
             return
         if time.monotonic() < self.idleness.next_look:
             return
@@ -175,9 +175,9 @@ class Consumer:
             self.idleness.woke_up()
             self._be_seen(asleep=False, has_room=not full)
             if full:
-                self._wake_next(claimed)
+                self._wake_next()
         elif not self.idleness.asleep:
-            self._tell_of_room(claimed, has_room=not full)
+            self._tell_of_room(has_room=not full)
             if self.idleness.wants_to_sleep:
                 self._fall_asleep()
 
@@ -229,12 +229,13 @@ class Consumer:
         self._be_seen(asleep=True)
         self.idleness.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
 
-    def _wake_next(self, claimed: list[Received]) -> None:
-        """There may be more than this process can do: the next sleeper is ours to wake."""
-        for queue in {message.queue for message in claimed}:
-            functions.worker_wake(self.connection, queue, tasks=True)
+    def _wake_next(self) -> None:
+        """There may be more than this process can do: the next sleeper is ours to wake.  For any queue, because who
+        enqueued while we had room woke nobody.
+        """
+        functions.worker_wake_next(self.connection, self.settings.queues)
 
-    def _tell_of_room(self, claimed: list[Received], *, has_room: bool) -> None:
+    def _tell_of_room(self, *, has_room: bool) -> None:
         """While we have room and look all the time, who enqueues wakes nobody else.  Without notifications we do not
         look all the time.
         """
@@ -242,12 +243,14 @@ class Consumer:
         if self.presence.news_of_room(has_room=has_room, now=time.monotonic()):
             self._be_seen(asleep=False, has_room=has_room)
             if not has_room:
-                self._wake_next(claimed)
+                self._wake_next()
 
     def _be_seen_if_due(self) -> None:
-        has_room = self.presence.has_room and self.stop_by is None
-        if time.monotonic() >= self.presence.next_seen or has_room != self.presence.has_room:
-            self._be_seen(asleep=self.idleness.asleep, has_room=has_room)
+        if self.stop_by is not None and self.presence.has_room:
+            self._be_seen(asleep=False)
+            self._wake_next()
+        elif time.monotonic() >= self.presence.next_seen:
+            self._be_seen(asleep=self.idleness.asleep, has_room=self.presence.has_room)
 
     def _be_seen(self, *, asleep: bool, has_room: bool = False) -> None:
         self.idleness.workers = self.presence.be_seen(self.connection, asleep=asleep, has_room=has_room)

@@ -40,9 +40,8 @@ class Presence:
 
     def be_seen(self, connection: Connection, *, asleep: bool, has_room: bool = False) -> int:
         """Answers how many workers there are."""
-        self.has_room = has_room
         self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
-        return functions.worker_seen(
+        workers = functions.worker_seen(
             connection,
             worker=self.id,
             queues=self.settings.queues,
@@ -53,6 +52,8 @@ class Presence:
             asleep_ms=int(2.5 * SEEN_EVERY_SECONDS * 1000) if asleep else None,
             has_room=has_room,
         )
+        self.has_room = has_room
+        return workers
 
     def leave(self, connection: Connection) -> None:
         functions.worker_gone(connection, self.id)

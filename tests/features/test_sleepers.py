@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from django_pgqueue import control
 from django_pgqueue.models import Worker
 from django_pgqueue.worker import idleness
 from tests.features import tasks
@@ -85,15 +86,22 @@ def test_who_is_full_wakes_the_next_and_says_so(consume: Consume, diary: Diary, 
         ended(result)
 
 
-def test_who_stops_does_not_keep_others_asleep(consume: Consume, diary: Diary, stays_awake: None) -> None:
+def test_who_stops_does_not_keep_others_asleep(
+    consume: Consume, diary: Diary, ears: psycopg.Connection, stays_awake: None
+) -> None:
     consumers = [consume(threads=2, grace_seconds=600) for _ in range(2)]
     wait_until(lambda: len(asleep()) == 2, "both sleep")
     results = {"a": hold.enqueue("a")}
     started(diary, "a")
     wait_until(lambda: Worker.objects.filter(has_room=True).count() == 1, "it says that it has room")
     awake = Worker.objects.get(has_room=True)
+    listen_as_all(ears)
+    control.pause("slow")
+    hold.using(queue_name="slow").enqueue("nobody is woken for this")
+    before = notified(ears)
     next(consumer for consumer in consumers if consumer.id == awake.id).stop()
     wait_until(lambda: not Worker.objects.filter(has_room=True).exists(), "it says that it has no room")
+    assert (before, len(notified(ears))) == ([], 1), "who stops wakes the next, as nobody else has"
     results["b"] = hold.enqueue("b")
     started(diary, "b")
     for word, result in results.items():
