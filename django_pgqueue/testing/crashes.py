@@ -101,7 +101,7 @@ def crash_at_every_statement(
     Rows are put back as they were after each run, so nothing else may use the database meanwhile.  It needs real
     transactions: a ``TransactionTestCase``, or pytest-django's ``transactional_db``.
 
-    >>> report = crash_at_every_statement(charge, order.pk)
+    >>> report = crash_at_every_statement(charge, order.pk)  # doctest: +SKIP
     >>> assert report.exactly_once, report  # doctest: +SKIP
     """
     backend = backend_of(task.backend)

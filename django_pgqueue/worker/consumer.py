@@ -187,7 +187,8 @@ class Consumer:
         polls = self.idleness.asleep and not self.idleness.hurries
         self.idleness.looks()
         with self.connection.transaction() if polls else nullcontext():
-            if polls:
+            # A burst that is over must not leave what only waited for its last jobs.
+            if polls or (self.settings.burst and self.ended_ids):
                 self._settle()
             claimed, everywhere = self._claim(room)
             self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())

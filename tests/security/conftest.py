@@ -16,7 +16,7 @@ from django_pgqueue import schema
 from example_project.database import database_url
 from tests.sql.conftest import test_database
 from tests.sql.databases import empty_database, psql
-from tests.sql.sessions import Session
+from tests.sql.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,9 @@ class Guarded:
 @pytest.fixture(scope="session")
 def guarded(test_database: str) -> Iterator[Guarded]:
     with ExitStack() as stack:
-        maintenance = stack.enter_context(psycopg.connect(test_database, autocommit=True))
+        maintenance = stack.enter_context(
+            psycopg.connect(test_database, autocommit=True, application_name=IDLE_SESSIONS)
+        )
         name = f"{conninfo_to_dict(test_database)['dbname']}_guarded"
         logins = [f"{name}_{who}" for who in (*ROLES, "owner", "nobody")]
         stack.callback(_drop_roles, maintenance, [*logins, *(f"pgqueue_{role}" for role in ROLES)])

