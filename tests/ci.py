@@ -86,7 +86,7 @@ def told(title: str, process: "subprocess.Popen[bytes]", output: Path) -> bool:
     return passed
 
 
-MOST_UNLUCKY = 5
+MOST_UNLUCKY = 10
 """More failures than that are no accident of two test runs that share a machine."""
 
 
