@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from io import StringIO
+from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import CommandError, call_command, load_command_class
 from django.db import transaction
 from hypothesis import example, given, strategies as st
 
+from django_pgqueue.compat import TASKS_LOGGER
 from tests.docs.commands import all_actions
 from tests.security.fuzzing import fuzz
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.django_db
 
@@ -30,6 +36,17 @@ WORDS = st.one_of(
 )
 NOT_HERE = {"--settings", "--pythonpath", "--help", "-h", "--version", "--live", "--from", "--metrics-host"}
 """Django's own, what goes on until somebody stops it, and what opens files and ports."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loggers() -> Iterator[None]:
+    """Commands set up the log of their process, which is that of all tests here."""
+    known = [logging.getLogger(name) for name in ("django_pgqueue", TASKS_LOGGER)]
+    before = [(one, one.level, one.propagate, one.handlers[:], one.filters[:]) for one in known]
+    yield
+    for one, level, propagate, handlers, filters in before:
+        one.setLevel(level)
+        one.propagate, one.handlers, one.filters = propagate, handlers, filters
 
 
 def flags(command: str) -> list[str]:
