@@ -74,10 +74,11 @@ class Worker:
 
     def kill(self) -> None:
         """Takes all its processes away, as if the power had failed."""
-        if self.process is not None:
+        process = self.process  # another may stand in its place before it has gone
+        if process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self.process.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def stop(self, *, signals: int = 1) -> dict[str, Any]:
         """Asks it to stop, and says how long that took."""
