@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.functions.history import OLD_DAYS
 from django_pgqueue.overview.words import size
 
 if TYPE_CHECKING:
@@ -54,12 +55,10 @@ select count(*), min(f.day), max(f.day) from (
 ) as f
 """
 
-OVERDUE = """
+OVERDUE = f"""
 select count(*), min(c.relname::text), coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
-from pg_inherits i join pg_class c on c.oid = i.inhrelid
-where i.inhparent = 'pgqueue_attempt'::regclass and c.relname ~ '^pgqueue_attempt_\\d{8}$'
-  and to_date(right(c.relname, 8), 'YYYYMMDD') < (pgqueue_clock() at time zone 'UTC')::date - %(days)s
-"""
+from {OLD_DAYS}
+"""  # noqa: S608 - a constant
 
 
 def partitions(patient: Patient) -> Iterator[Finding]:
@@ -94,7 +93,7 @@ def overdue(patient: Patient) -> Iterator[Finding]:
     if kept is None:
         return
     # A day more: workers look once an hour, and the day has just begun somewhere.
-    [(count, oldest, in_bytes)] = patient.rows(OVERDUE, {"days": kept + 1})
+    [(count, oldest, in_bytes)] = patient.rows(OVERDUE, {"days_kept": kept + 1})
     if count:
         yield HISTORY_OVERDUE.found(
             f"{count} {'day' if count == 1 else 'days'} of history ({size(in_bytes)}, from {_date(oldest[-8:])} on) "

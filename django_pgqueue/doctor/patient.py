@@ -10,6 +10,7 @@ from django.db import connections
 from psycopg import sql
 
 from django_pgqueue.checks import ours
+from django_pgqueue.overview.bloat import OUR_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,21 +31,16 @@ class Table(NamedTuple):
     options: list[str]
 
 
-TABLES = """
+TABLES = f"""
 select c.oid::regclass::text, c.oid::bigint, pg_relation_size(c.oid), coalesce(s.n_live_tup, 0),
-       coalesce(s.n_dead_tup, 0), c.reltuples::double precision, coalesce(c.reloptions, '{}')
+       coalesce(s.n_dead_tup, 0), c.reltuples::double precision, coalesce(c.reloptions, '{{}}')
 from pg_class c
 left join pg_stat_all_tables s on s.relid = c.oid
-where c.relkind = 'r' and c.relname like 'pgqueue\\_%%'
-  and c.relnamespace = (select m.relnamespace from pg_class m where m.oid = to_regclass('pgqueue_message'))
+where {OUR_TABLES}
 order by c.relname
-"""
+"""  # noqa: S608 - a constant
 
-OIDS = """
-select c.oid::bigint from pg_class c
-where c.relkind = 'r' and c.relname like 'pgqueue\\_%%'
-  and c.relnamespace = (select m.relnamespace from pg_class m where m.oid = to_regclass('pgqueue_message'))
-"""
+OIDS = f"select c.oid::bigint from pg_class c where {OUR_TABLES}"  # noqa: S608 - a constant
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.overview.service import SILENT_AFTER
 from django_pgqueue.overview.words import span
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ CONNECTIONS = """
 select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
        (select count(*) from pg_stat_activity a where a.backend_type = 'client backend'),
        (select coalesce(sum(w.slots + 1), 0) from pgqueue_worker w
-        where w.tasks and w.seen_at > pgqueue_clock() - interval '1 minute')
+        where w.tasks and w.seen_at > pgqueue_clock() - %(silent_after)s)
 """
 
 OLDEST = """
@@ -154,7 +155,7 @@ def _timeouts(patient: Patient, known: dict[str, str]) -> Iterator[Finding]:
 
 
 def connections(patient: Patient) -> Iterator[Finding]:
-    [(there, used, wanted)] = patient.rows(CONNECTIONS)
+    [(there, used, wanted)] = patient.rows(CONNECTIONS, {"silent_after": SILENT_AFTER})
     if wanted > there:
         yield FEW_CONNECTIONS.found(
             f"The workers that are alive may open {wanted} connections, and the server has {there}.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.doctor.patient import quoted
+from django_pgqueue.overview.snapshots import OLD
 from django_pgqueue.overview.words import span
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from django_pgqueue.doctor.patient import Patient
 
-OLD = dt.timedelta(minutes=5)
 VERY_OLD = dt.timedelta(hours=1)
 MOST = 5
 FAR_XIDS = 1_000_000

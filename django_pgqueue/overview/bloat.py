@@ -19,9 +19,15 @@ MOST_BYTES_A_ROW = 16_384
 MOST_INDEX_BYTES_A_ROW = 2_048
 MANY_DEAD = 100_000
 
+OUR_TABLES = """
+    c.relkind = 'r' and starts_with(c.relname, 'pgqueue_')
+    and c.relnamespace = (select m.relnamespace from pg_class m where m.oid = to_regclass('pgqueue_message'))
+"""
+"""Those that hold rows, beside the messages': of the history each day's."""
+
 # Counters and sizes, no rows: it costs the same whatever the tables hold. Of the history nothing is ever deleted but
 # whole days. Counters are lost when a server crashes, so what was known when the table was last analysed counts too.
-TABLES = r"""
+TABLES = f"""
 select c.oid::regclass::text, pg_relation_size(c.oid),
        greatest(coalesce(s.n_live_tup, 0), c.reltuples::bigint), coalesce(s.n_dead_tup, 0),
        array(select i.indexrelid::regclass::text from pg_index i where i.indrelid = c.oid order by 1),
@@ -29,10 +35,9 @@ select c.oid::regclass::text, pg_relation_size(c.oid),
              order by i.indexrelid::regclass::text)
 from pg_class c
 left join pg_stat_all_tables s on s.relid = c.oid
-where c.relkind = 'r' and c.relname like 'pgqueue\_%' and c.relname not like 'pgqueue\_attempt%'
-  and c.relnamespace = (select m.relnamespace from pg_class m where m.oid = to_regclass('pgqueue_message'))
+where {OUR_TABLES} and not starts_with(c.relname, 'pgqueue_attempt')
 order by 1
-"""
+"""  # noqa: S608 - a constant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ class Consumer:
         self.stop_now = self.stopping = False
         self.next_settling = 0.0
         self.maintenance = Maintenance(history_days=settings.history_days)
-        self.session = Session(self.database, worker=self.id, listen=settings.listen, notified=self.idleness.notified)
+        self.session = Session(self.database, consumer=self.id, listen=settings.listen, notified=self.idleness.notified)
         self.slots: Slots
 
     @property

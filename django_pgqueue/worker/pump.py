@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.worker.connection import TROUBLE, connect, is_of_no_use, listen
+from django_pgqueue.worker.connection import TROUBLE
 from django_pgqueue.worker.idleness import Idleness
+from django_pgqueue.worker.session import Session
 from django_pgqueue.worker.waker import Waker
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 SEEN_EVERY_SECONDS = 4.0
 LONGEST_WAIT_SECONDS = 1.0
-SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
 LONGEST_LEAVE_SECONDS = 10.0
 LOCK_TIMEOUT = "200ms"
 """Who ends a message in a transaction that is still open holds its row: the other messages can not wait for that."""
@@ -43,12 +43,15 @@ class Pump:
     def __init__(
         self, *, queue: str, database: str, slots: int, lock_ms: int, listen: bool, deliver: Callable[[Any], None]
     ) -> None:
-        self.queue, self.database, self.slots, self.lock_ms = queue, database, slots, lock_ms
+        self.queue, self.slots, self.lock_ms = queue, slots, lock_ms
         self.deliver = deliver
         self.hostname = socket.gethostname()
         # Unique for each start, as a worker's.
         self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.idleness = Idleness(listen=listen)
+        self.session = Session(
+            database, consumer=self.id, listen=listen, notified=self.idleness.notified, kind="listener"
+        )
         self.held: dict[int, Received] = {}
         self.being_ended: set[int] = set()
         self.has_room_again = False
@@ -56,9 +59,11 @@ class Pump:
         self.stopping = False
         self.thread: threading.Thread | None = None
         self.next_seen = self.next_heartbeat = 0.0
-        self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
         self.waker: Waker
-        self.connection: psycopg.Connection[Any]
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        return self.session.connection
 
     # What the consumer calls
 
@@ -67,7 +72,7 @@ class Pump:
         with self.lock:
             if self.thread is not None or self.stopping:
                 return
-            self.connection = self._connect()
+            self.session.open()
             self.waker = Waker()
             self.thread = threading.Thread(target=self._run, name=f"pgqueue-listen-{self.queue}", daemon=True)
             self.thread.start()
@@ -121,7 +126,7 @@ class Pump:
     def _turn(self) -> None:
         try:
             self._reconnect_if_needed()
-            if not self.connection.closed:
+            if not self.session.is_closed:
                 self._heartbeat_if_due()
                 self._be_seen_if_due()
                 self._claim_if_due()
@@ -249,7 +254,7 @@ class Pump:
 
     def _wait(self) -> None:
         # Whoever ends a message, or closes, wakes us.
-        files = [] if self.connection.closed or not self.idleness.asleep else [self.connection.fileno()]
+        files = [] if self.session.is_closed or not self.idleness.asleep else [self.connection.fileno()]
         if self.waker.wait(self._seconds_until_something_is_due(), *files):
             self._notified()
 
@@ -257,8 +262,8 @@ class Pump:
         now = time.monotonic()
         if self.stopping:
             return 0.0
-        if self.connection.closed:
-            return self.reconnect_at - now
+        if self.session.is_closed:
+            return self.session.reconnect_at - now
         due = [now + LONGEST_WAIT_SECONDS, self.next_seen]
         if self._room() > 0:
             due.append(self.idleness.next_look)
@@ -268,39 +273,20 @@ class Pump:
 
     def _notified(self) -> None:
         try:
-            self.connection.pgconn.consume_input()
-            while self.connection.pgconn.notifies():
-                self.idleness.notified()
+            self.session.take_notifications()
         except TROUBLE as error:
             self._pause(error)
 
     # The connection
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        connection = connect(self.database, prepare=self.idleness.listen)
-        connection.add_notify_handler(lambda _: self.idleness.notified())
-        if self.idleness.listen:
-            listen(connection, self.id)
-        return connection
-
     def _reconnect_if_needed(self) -> None:
-        if not self.connection.closed or time.monotonic() < self.reconnect_at:
-            return
-        self.connection = self._connect()
-        self.reconnect_seconds = SHORTEST_RECONNECT_SECONDS
-        self.next_seen = self.next_heartbeat = 0.0
-        self.idleness.notified()
-        logger.info("reconnected listener=%s", self.id)
+        if self.session.reopen_if_due():
+            self.next_seen = self.next_heartbeat = 0.0
+            self.idleness.notified()
 
     def _pause(self, error: Exception) -> None:
         """After an error of the connection: what was held is still held, if its lock lasts."""
-        now = time.monotonic()
-        logger.warning("database error listener=%s retry_in_seconds=%.1f: %s", self.id, self.reconnect_seconds, error)
-        if is_of_no_use(self.connection, error):
-            self.connection.close()
-        self.reconnect_at = now + self.reconnect_seconds
-        self.idleness.pause(self.reconnect_seconds, now=now)
-        self.reconnect_seconds = min(LONGEST_RECONNECT_SECONDS, 2 * self.reconnect_seconds)
+        self.idleness.pause(self.session.failed(error), now=time.monotonic())
 
     def _leave(self) -> None:
         with self.lock:

@@ -1,4 +1,4 @@
-"""The worker's session with the queue: one connection, opened again when it breaks."""
+"""A consumer's session with the queue: one connection, opened again when it breaks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
 
 
 class Session:
-    def __init__(self, database: str, *, worker: str, listen: bool, notified: Callable[[], None]) -> None:
+    def __init__(
+        self, database: str, *, consumer: str, listen: bool, notified: Callable[[], None], kind: str = "worker"
+    ) -> None:
+        """``kind``: what the log calls the consumer."""
         self.database = database
-        self.worker = worker
+        self.consumer = consumer
+        self.kind = kind
         self.listen = listen
         self.notified = notified
         self.connection: psycopg.Connection[Any]
@@ -35,7 +39,7 @@ class Session:
         connection = connect(self.database, prepare=self.listen)
         connection.add_notify_handler(lambda _: self.notified())
         if self.listen:
-            listen(connection, self.worker)
+            listen(connection, self.consumer)
         self.connection = connection
         return connection
 
@@ -45,13 +49,15 @@ class Session:
             return False
         self.open()
         self.reconnect_seconds = SHORTEST_RECONNECT_SECONDS
-        logger.info("reconnected worker=%s", self.worker)
+        line = f"reconnected {self.kind}=%s"
+        logger.info(line, self.consumer)
         return True
 
     def failed(self, error: Exception) -> float:
         """Takes note of an error of the connection, and answers for how many seconds to leave the database alone."""
         seconds = self.reconnect_seconds
-        logger.warning("database error worker=%s retry_in_seconds=%.1f: %s", self.worker, seconds, error)
+        line = f"database error {self.kind}=%s retry_in_seconds=%.1f: %s"
+        logger.warning(line, self.consumer, seconds, error)
         if is_of_no_use(self.connection, error):
             self.connection.close()
         self.reconnect_at = time.monotonic() + seconds

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from django.core.management.base import BaseCommand, CommandError
-from django.db import ProgrammingError
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.routers import databases
+from django_pgqueue.management import databases
 from django_pgqueue.routing.synchronising import changes, synchronise
 
 if TYPE_CHECKING:
@@ -38,11 +36,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         registry.autodiscover()
-        known = sorted(databases())
-        if options["database"] is not None and options["database"] not in known:
-            message = f"TASKS names no queue in the database {options['database']!r} (it names: {', '.join(known)})."
-            raise CommandError(message)
-        to_do = [self._handle(database, options) for database in known if options["database"] in (None, database)]
+        to_do = [self._handle(database, options) for database in databases.asked(options["database"])]
         if options["check"] and any(to_do):
             message = "The database does not have what the code declares: run manage.py qbind."
             raise CommandError(message)
@@ -51,17 +45,13 @@ class Command(BaseCommand):
         """Whether there was something to do."""
         prune = options["prune"]
         try:
-            found = changes(database)
-            done = [change for change in found if prune or not change.is_left_over]
-            if not (options["dry_run"] or options["check"]):
-                done = synchronise(database, prune=prune)
+            with databases.with_its_queue(database):
+                found = changes(database)
+                done = [change for change in found if prune or not change.is_left_over]
+                if not (options["dry_run"] or options["check"]):
+                    done = synchronise(database, prune=prune)
         except PgQueueError as error:
             message = f"Nothing was changed. {error}"
-            raise CommandError(message) from error
-        except ProgrammingError as error:
-            if not isinstance(error.__cause__, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedFunction):
-                raise
-            message = f"The queue is missing in the database {database!r}: run manage.py migrate. ({error})"
             raise CommandError(message) from error
         if options["verbosity"]:
             self._tell(database, done, [change for change in found if change not in done and change.is_left_over])

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
 from django_pgqueue.doctor import Finding, Patient, Severity, examination, examine
-from django_pgqueue.routers import databases
+from django_pgqueue.management import databases
 from django_pgqueue.terminal import progress
 from django_pgqueue.terminal.text import printable
 
@@ -43,14 +43,12 @@ class Command(BaseCommand):
         parser.add_argument("--database", metavar="ALIAS", help="Only this one (default: all that hold a queue).")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
-        known = sorted(databases())
-        wanted = options["database"]
-        if not known or wanted not in (None, *known):
-            named = f"the database {wanted!r}" if wanted else "any database"
-            message = f"TASKS names no queue in {named} (it names: {', '.join(known) or 'none'})."
+        asked = databases.asked(options["database"], returncode=CAN_NOT_ASK)
+        if not asked:
+            message = "TASKS names no queue in any database (it names: none)."
             raise CommandError(message, returncode=CAN_NOT_ASK)
         found: list[Finding] = []
-        for database in known if wanted is None else [wanted]:
+        for database in asked:
             its = self._examined(database)
             found += its
             self._tell(database, its, options)

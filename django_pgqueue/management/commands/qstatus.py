@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, ProgrammingError, connections
+from django.db import OperationalError, connections
 
 from django_pgqueue import content, overview
+from django_pgqueue.management import databases
 from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
-from django_pgqueue.routers import databases, default_database
+from django_pgqueue.routers import default_database
 from django_pgqueue.terminal import status
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class Command(BaseCommand):
         parser.add_argument("--database", metavar="ALIAS", help="Default: that of the default backend.")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
-        database = chosen_database(options["database"])
+        databases.asked(options["database"])
+        database = options["database"] or default_database()
         queues = sorted({name.strip() for text in options["queue"] or () for name in text.split(",") if name.strip()})
         if unreadable := [queue for queue in queues if not content.is_text(queue)]:
             message = f"--queue {unreadable[0]!r} names no queue."
@@ -99,17 +101,9 @@ class Command(BaseCommand):
                 self.stdout.write()
 
 
-def chosen_database(given: str | None) -> str:
-    known = sorted(databases())
-    if given is not None and given not in known:
-        message = f"TASKS names no queue in the database {given!r} (it names: {', '.join(known) or 'none'})."
-        raise CommandError(message)
-    return given or default_database()
-
-
 def taken(database: str, queues: list[str]) -> Overview:
     try:
-        with overview.bounded(database):
+        with databases.with_its_queue(database), overview.bounded(database):
             return overview.taken(database, queues=queues or None)
     except OperationalError as error:
         connections[database].close()  # a new one, the next time
@@ -117,9 +111,4 @@ def taken(database: str, queues: list[str]) -> Overview:
             message = f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped."
         else:
             message = f"The database {database!r} can not be reached: {error}"
-        raise CommandError(message) from error
-    except ProgrammingError as error:
-        if not isinstance(error.__cause__, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedFunction):
-            raise
-        message = f"The queue is missing in the database {database!r}: run manage.py migrate. ({error})"
         raise CommandError(message) from error

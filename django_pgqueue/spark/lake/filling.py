@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.spark.errors import SparkQueueError, reason
 from django_pgqueue.spark.lake.lake import STAGING
-from django_pgqueue.spark.lake.manifest import DataFile
-from django_pgqueue.spark.lake.writing import PLAIN_NAME, Staged, read_back
+from django_pgqueue.spark.lake.writing import PLAIN_NAME, Staged, named, read_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,10 +78,8 @@ def fill(lake: Lake, reader: PgQueueReader, run: str) -> list[Staged]:
 
 
 def staged(folder: str, run: str, number: int, file: Written) -> Staged:
-    date, label = file.group.date, file.group.folder.partition("label=")[2]
-    target = f"attempts/date={date}/queue={label}/{run}-{number:05d}.parquet"
-    data = DataFile(path=target, date=date, queue=file.group.queue, rows=file.rows, bytes=file.bytes)
-    return Staged(f"{folder}/{file.group.folder}/{file.name}", data, file.ids)
+    counts = (file.rows, file.ids, file.group.queue)
+    return named(f"{folder}/{file.group.folder}/{file.name}", counts, file.bytes, "attempts", run, number)
 
 
 @dataclass(kw_only=True)
