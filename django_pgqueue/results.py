@@ -56,10 +56,20 @@ def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
     return _waiting(message, attempts, backend)
 
 
+def called(message: Received) -> tuple[list[Any], dict[str, Any]]:
+    """What the task of a message is called with."""
+    content = json.loads(message.content)
+    args, kwargs = content["args"], content["kwargs"]
+    if type(args) is not list or type(kwargs) is not dict:
+        raise TypeError
+    return args, kwargs
+
+
 def running(
     message: Received,
     task: Any,
     *,
+    call: tuple[list[Any], dict[str, Any]],
     backend: PgQueueBackend,
     started_at: dt.datetime,
     earlier: Callable[[], Sequence[Attempt]],
@@ -70,10 +80,7 @@ def running(
     What ``earlier`` attempts did is looked up when somebody wants to know: a task that has been deferred a thousand
     times has a thousand of them.  ``errors`` are those that the attempt itself has had by then.
     """
-    content = json.loads(message.content)
-    args, kwargs = content["args"], content["kwargs"]
-    if type(args) is not list or type(kwargs) is not dict:
-        raise TypeError
+    args, kwargs = call
     headers = None if message.headers is None else json.loads(message.headers)
     started = as_django(started_at)
     result: AnyTaskResult = _made(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as django_settings
 from django.db import connections
+from django.db.backends.signals import connection_created
 
 if TYPE_CHECKING:
     from django_pgqueue.functions import Received
@@ -16,6 +18,22 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 IDLE_SECONDS = 5.0
 """Who has had no job for so long closes the connections that Django would close after each."""
+
+_here = threading.local()
+
+
+def _note_connection(**_: Any) -> None:
+    _here.has_connected = True
+
+
+connection_created.connect(_note_connection, dispatch_uid="django_pgqueue.worker.cleaning")
+
+
+def has_connected() -> bool:
+    """Whether this thread has ever opened a connection, which has to be left clean: to look costs more than a small job
+    does.
+    """
+    return getattr(_here, "has_connected", False)
 
 
 def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
@@ -61,4 +79,4 @@ def _roll_back_if_open(connection: Any, message: Received, who: str) -> None:
 
 
 def _is_in_transaction(connection: Any) -> bool:
-    return bool(connection.in_atomic_block or not connection.get_autocommit())
+    return bool(connection.in_atomic_block or not connection.autocommit)

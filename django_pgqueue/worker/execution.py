@@ -61,6 +61,8 @@ class Execution:
     """
 
     __slots__ = (
+        "_result",
+        "args",
         "backend",
         "clock",
         "earlier",
@@ -68,9 +70,9 @@ class Execution:
         "finished_at",
         "is_lost",
         "is_over",
+        "kwargs",
         "message",
         "reports",
-        "result",
         "session",
         "started_at",
         "task",
@@ -85,7 +87,9 @@ class Execution:
         self.reports = reports
         self.started_at = self.finished_at = clock()
         self.task: Any = None
-        self.result: Any = None
+        self.args: list[Any] | None = None
+        self.kwargs: dict[str, Any] = {}
+        self._result: Any = None
         self.earlier: list[Attempt] | None = None
         self.errors: list[TaskError] = []
         self.is_over = False
@@ -95,7 +99,10 @@ class Execution:
         """The driver's connection that an atomic task's transaction is in."""
 
     def run(self) -> Ended:
-        with content.unshown(sensitivity.hides_message(self.message.task, self.backend.settings)):
+        hide = sensitivity.hides_message(self.message.task, self.backend.settings)
+        if hide == content.hides():
+            return self._run()
+        with content.unshown(hide):
             return self._run()
 
     def _run(self) -> Ended:
@@ -142,10 +149,10 @@ class Execution:
 
     def _time_out(self) -> Ended:
         try:
-            if self.result is None:  # the time was up before anything began
+            if self.args is None:  # the time was up before anything began
                 self._begin()
             else:
-                self.result = copy.copy(self.result)
+                self._result = copy.copy(self.result)
                 self._set(errors=list(self.result.errors))
             raise self._timeout(registry.timeout_seconds(self.message.task or ""))  # noqa: TRY301 -- it gets a traceback
         except Exception as exception:  # noqa: BLE001
@@ -165,21 +172,35 @@ class Execution:
     def _begin(self) -> None:
         self.task = registry.find(self.message.task or "")
         try:
-            self.result = results.running(
-                self.message,
-                self.task,
-                backend=self.backend,
-                started_at=self.started_at,
-                earlier=self._earlier,
-                errors=self.errors,
-            )
+            args, self.kwargs = results.called(self.message)
+            self.args = args
+            if self.message.headers is not None:
+                _ = self.result  # what they say may be nonsense, too
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            self.args = None
             said = "what it is" if content.hides() else self.message.content[:80]
             message = (
                 f"The content of message {self.message.id} is not the call of a task: it must be "
                 f'{{"args": [...], "kwargs": {{...}}}}, not {said}.'
             )
             raise InvalidContent(message) from error
+
+    @property
+    def result(self) -> Any:
+        """The ``TaskResult``, made when somebody is going to see it: few jobs have anybody who does.  None: the message
+        is not the call of a task.
+        """
+        if self._result is None and self.args is not None:
+            self._result = results.running(
+                self.message,
+                self.task,
+                call=(self.args, self.kwargs),
+                backend=self.backend,
+                started_at=self.started_at,
+                earlier=self._earlier,
+                errors=self.errors,
+            )
+        return self._result
 
     def _earlier(self) -> list[Attempt]:
         if self.earlier is None:
@@ -208,15 +229,15 @@ class Execution:
     def _call(self) -> Any:
         # task.call asks each time what kind of function it is; here that is known.
         call = self.task.call if registry.is_async(self.message.task or "") else self.task.func
-        return call(*self._arguments(), **self.result.kwargs)
+        return call(*self._arguments(), **self.kwargs)
 
     async def _acall(self) -> Any:
         seconds = registry.timeout_seconds(self.message.task or "")
         if seconds is None:
-            return await self.task.func(*self._arguments(), **self.result.kwargs)
+            return await self.task.func(*self._arguments(), **self.kwargs)
         try:
             async with asyncio.timeout(seconds) as limit:
-                return await self.task.func(*self._arguments(), **self.result.kwargs)
+                return await self.task.func(*self._arguments(), **self.kwargs)
         except TimeoutError as error:
             if limit.expired():
                 raise self._timeout(seconds) from error
@@ -226,22 +247,23 @@ class Execution:
         return TaskTimeout(f"The task {self.message.task} took longer than its timeout of {seconds:g} seconds.")
 
     def _arguments(self) -> list[Any]:
+        args = self.args or []
         if not self.task.takes_context:
-            return [*self.result.args]
+            return args
         context = PgQueueContext(
             task_result=self.result,
             message=self.message,
             reports=self.reports,
             max_bytes=self.backend.settings.max_content_bytes,
         )
-        return [context, *self.result.args]
+        return [context, *args]
 
     # How it ended
 
     def _succeeded(self, value: Any) -> Outcome:
         normal, text = self._returned(value)
         self.finished_at = self.clock()
-        self._finish(TaskResultStatus.SUCCESSFUL, _return_value=normal)
+        self._succeed(normal)
         return Succeeded(text)
 
     def _run_atomically(self) -> Outcome:
@@ -258,7 +280,7 @@ class Execution:
             if not completed or not self._is_committed():
                 raise
             logger.exception("What message id=%s left for on_commit() failed; the message is done.", self.message.id)
-        self._finish(TaskResultStatus.SUCCESSFUL, _return_value=normal)
+        self._succeed(normal)
         return Committed()
 
     def _is_committed(self) -> bool:
@@ -285,10 +307,11 @@ class Execution:
             raise AttemptLost(message)
 
     def _returned(self, value: Any) -> tuple[Any, str | None]:
+        if value is None:
+            return None, None
         normal = _normal(value)
         limit = self.backend.settings.max_content_bytes
-        text = None if normal is None else content.dump(normal, max_bytes=limit, what="the task's return value")
-        return normal, text
+        return normal, content.dump(normal, max_bytes=limit, what="the task's return value")
 
     def _not_succeeded(self, exception: BaseException) -> Outcome:
         self.finished_at = self.clock()
@@ -336,6 +359,10 @@ class Execution:
         limit = self.backend.settings.max_content_bytes
         return None if normal is None else content.dump(normal, max_bytes=limit, what="state")
 
+    def _succeed(self, value: Any) -> None:
+        if self._result is not None or signals.is_heard(task_finished):
+            self._finish(TaskResultStatus.SUCCESSFUL, _return_value=value)
+
     def _finish(self, status: TaskResultStatus, **changes: Any) -> None:
         self._set(status=status, finished_at=results.as_django(self.finished_at), **changes)
 
@@ -353,13 +380,16 @@ class Execution:
     def _send_if_finished(self) -> None:
         """Inside the except block: receivers find the exception of a failure in ``sys.exc_info()``."""
         self.is_over = True
-        if self.result is not None and self.result.is_finished:
+        if self._is_seen_finished():
             self._send(task_finished)
 
     async def _asend_if_finished(self) -> None:
         self.is_over = True
-        if self.result is not None and self.result.is_finished:
+        if self._is_seen_finished():
             await self._asend(task_finished)
+
+    def _is_seen_finished(self) -> bool:
+        return self._result is not None and bool(self._result.is_finished)
 
     def _tell_of_the_end(self, exception: BaseException) -> None:
         """The job should have gone on, and did not: what was recorded is its end."""
@@ -373,9 +403,14 @@ class Execution:
             self._send(task_finished)
 
     def _send(self, signal: Signal) -> None:
+        if not signals.is_heard(signal, failed=self._has_failed()):
+            return
         signals.send(signal, self.result, backend=self.backend)
         if signals.has_receivers(signal):
             self._clean_up_after_receivers(signal)
+
+    def _has_failed(self) -> bool:
+        return self._result is not None and self._result.status == TaskResultStatus.FAILED
 
     async def _asend(self, signal: Signal) -> None:
         """A receiver that is no coroutine may use the ORM, which is not spoken in an event loop: it gets the thread,

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.compat import LOG_RECEIVERS, TASKS_LOGGER, TaskResultStatus, task_finished, task_started
+from django_pgqueue.compat import LOG_RECEIVERS, TASKS_LOGGER, task_finished, task_started
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
@@ -29,16 +29,13 @@ def has_receivers(signal: Signal) -> bool:
     return any(key[0] not in DJANGO_S_OWN for key, *_ in receivers)
 
 
-def is_heard(signal: Signal, result: AnyTaskResult) -> bool:
+def is_heard(signal: Signal, *, failed: bool = False) -> bool:
     """Whether it makes a difference to send it: where Django's receivers are alone they only log, if that is wanted."""
-    level = logging.ERROR if result.status == TaskResultStatus.FAILED else logging.INFO
-    return has_receivers(signal) or tasks_logger.isEnabledFor(level)
+    return has_receivers(signal) or tasks_logger.isEnabledFor(logging.ERROR if failed else logging.INFO)
 
 
 def send(signal: Signal, result: AnyTaskResult, *, backend: PgQueueBackend) -> None:
     """Tells every receiver.  Errors are logged, where those who look after a worker see them."""
-    if not is_heard(signal, result):
-        return
     try:
         for receiver, answer in signal.send_robust(type(backend), task_result=result):
             if isinstance(answer, Exception):

@@ -14,7 +14,7 @@ from django.db import connections
 
 from django_pgqueue import registry, traces
 from django_pgqueue.exceptions import UnknownTask
-from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, leave_connections_clean
+from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, has_connected, leave_connections_clean
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.log import log_end
@@ -125,7 +125,8 @@ class Slots:
                 end = copy_context().run(execution.run)
             except BaseException as error:  # noqa: BLE001 -- a slot must not end before the worker
                 end = execution.broken(error)
-            leave_connections_clean(message)
+            if has_connected():
+                leave_connections_clean(message)
             # Who takes it out ends the attempt: this thread, or the consumer when the time is up.
             if seconds is None or self._timed.pop(execution, None) is not None:
                 self.ended(end)
