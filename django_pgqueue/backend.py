@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import math
 from typing import TYPE_CHECKING, Any, cast
 
 from django.apps import apps
 from django.db import connections
 
-from django_pgqueue import channels, content, functions, registry, schedule, sensitivity, traces, unique
+from django_pgqueue import channels, content, functions, registry, schedule, sensitivity, signals, traces, unique
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
     BaseTaskBackend,
     InvalidTask,
-    TaskResult,
     TaskResultStatus,
+    made_result,
     task_enqueued,
 )
 from django_pgqueue.conf import Options
@@ -35,7 +36,8 @@ class PgQueueBackend(BaseTaskBackend):
 
         TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": ["default", "mail"]}}
 
-    Django makes one for each thread, often before the apps are ready: it holds settings and nothing else.
+    Django makes one for each thread, often before the apps are ready: it holds settings, and what it
+    has seen to be valid.
     """
 
     task_class = PgQueueTask
@@ -47,27 +49,38 @@ class PgQueueBackend(BaseTaskBackend):
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
         self.settings = Options.of(self.options)
+        self._valid: dict[str, AnyTask] = {}
 
     def enqueue(  # type: ignore[override]
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyTaskResult:
-        self.validate_task(task)
-        validate_path(task)
+        self._validate(task)
         with content.unshown(sensitivity.hides(task, self.settings)):
             call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
             created, new = self._send(task, call)
         if not new:
             return self._holder(task, created, call)
         result = self._enqueued(task, created, call)
-        task_enqueued.send_robust(type(self), task_result=result)
+        if signals.is_heard(task_enqueued, logging.DEBUG):
+            task_enqueued.send_robust(type(self), task_result=result)
         return result
 
+    def _validate(self, task: AnyTask) -> None:
+        """What a module declares is looked at once; what ``using()`` made, each time."""
+        path = task.module_path
+        if self._valid.get(path) is task:
+            return
+        self.validate_task(task)
+        validate_path(task)
+        if task.run_after is None and registry.find(path) is task:
+            self._valid[path] = task
+
     def _enqueued(self, task: AnyTask, created: functions.Created, call: dict[str, Any]) -> AnyTaskResult:
-        return TaskResult(
+        return made_result(
             task=task,
             id=str(created.id),
             status=TaskResultStatus.READY,
-            enqueued_at=created.created_at,
+            enqueued_at=schedule.as_django(created.created_at),
             started_at=None,
             last_attempted_at=None,
             finished_at=None,
@@ -76,6 +89,7 @@ class PgQueueBackend(BaseTaskBackend):
             backend=self.alias,
             errors=[],
             worker_ids=[],
+            _return_value=None,
         )
 
     def _send(self, task: AnyTask, call: dict[str, Any]) -> tuple[functions.Created, bool]:

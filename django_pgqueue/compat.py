@@ -5,7 +5,7 @@ Django has it from 6.0 on; on Django 5.2 the backport ``django-tasks`` supplies 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import django
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.utils.json import normalize_json
 
     if TYPE_CHECKING:
-        from typing import Any, TypeAlias
+        from typing import TypeAlias
 
         GenericTask = Task
         AnyTask: TypeAlias = Task[..., Any]
@@ -54,9 +54,20 @@ else:
     TASKS_LOGGER = "django_tasks"
 
 LOG_RECEIVERS = tuple(
-    receiver for name in ("log_task_started", "log_task_finished") if (receiver := getattr(signals, name, None))
+    receiver
+    for name in ("log_task_enqueued", "log_task_started", "log_task_finished")
+    if (receiver := getattr(signals, name, None))
 )
 """What Django connects to the signals by itself: they write a line to its log, and nothing else."""
+
+
+def made_result(**values: Any) -> AnyTaskResult:
+    """``TaskResult(...)`` without its normalisation: for values that are normal."""
+    result = object.__new__(TaskResult)
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+    return result
+
 
 if not TYPE_CHECKING:
 
@@ -87,6 +98,7 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskResultMismatch",
     "TaskResultStatus",
+    "made_result",
     "normalize_json",
     "task_backends",
     "task_enqueued",

@@ -59,10 +59,47 @@ def normalize(value: Any, what: str = "content") -> Any:
     {'sizes': [1, 2]}
     """
     try:
+        return _plain(value)
+    except (Unusual, RecursionError, UnicodeEncodeError):
+        return _looked_at(value, what)
+
+
+def _looked_at(value: Any, what: str) -> Any:
+    try:
         return _normalize(value, what)
     except RecursionError:
         message = f"{what} is nested too deeply, or contains itself. {NEXT_STEP}"
         raise InvalidContent(message) from None
+
+
+class Unusual(Exception):
+    """A value that deserves a second look."""
+
+
+def _plain(value: Any) -> Any:
+    """Most values are what they seem to be, and need no words for where they are."""
+    kind = type(value)
+    if kind is str:
+        return _plain_text(value)
+    if value is None or kind is int or kind is bool:
+        return value
+    if kind is dict:
+        if any(type(key) is not str for key in value):
+            raise Unusual
+        return {_plain_text(key): _plain(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [_plain(item) for item in value]
+    if kind is float and -EXACT_FLOATS_END < value < EXACT_FLOATS_END:
+        return value
+    raise Unusual
+
+
+def _plain_text(value: str) -> str:
+    if "\x00" in value:
+        raise Unusual
+    if not value.isascii():
+        value.encode()
+    return value
 
 
 def _normalize(value: Any, where: str) -> Any:

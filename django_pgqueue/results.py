@@ -8,9 +8,6 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-from django.utils import timezone
-
 from django_pgqueue import registry
 from django_pgqueue.compat import (
     AnyTaskResult,
@@ -18,9 +15,11 @@ from django_pgqueue.compat import (
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    made_result,
 )
 from django_pgqueue.later import later
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.schedule import as_django
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +82,7 @@ def running(
     args, kwargs = call
     headers = None if message.headers is None else json.loads(message.headers)
     started = as_django(started_at)
-    result: AnyTaskResult = _made(
+    result: AnyTaskResult = made_result(
         task=_as_enqueued(task, message, message.max_attempts, headers, backend),
         id=str(message.id),
         status=TaskResultStatus.RUNNING,
@@ -121,14 +120,6 @@ def running(
     return result
 
 
-def _made(**values: Any) -> AnyTaskResult:
-    """``TaskResult(...)`` without its normalisation: what comes out of a jsonb column is normal."""
-    result = object.__new__(TaskResult)
-    for name, value in values.items():
-        object.__setattr__(result, name, value)
-    return result
-
-
 def earlier_attempts(message: Received, *, database: str) -> list[Attempt]:
     """Those before the one that the caller holds, without what may be large and is not asked for."""
     attempts = Attempt.objects.using(database).filter(message_id=message.id, attempt__lt=message.attempt)
@@ -139,13 +130,6 @@ def has_succeeded(message: Received, *, database: str) -> bool:
     """Whether the attempt that the caller held is recorded as done."""
     succeeded = Attempt.objects.using(database).filter(message_id=message.id, status=Attempt.Status.SUCCEEDED)
     return succeeded.filter(attempt=message.attempt, worker=message.worker).exists()
-
-
-def as_django(moment: dt.datetime) -> dt.datetime:
-    """Without USE_TZ Django's times are naive and in the project's time zone; a worker's are always aware."""
-    if settings.USE_TZ or timezone.is_naive(moment):
-        return moment
-    return timezone.make_naive(moment, timezone.get_default_timezone())
 
 
 def _waiting(message: Message, attempts: Sequence[Attempt], backend: PgQueueBackend) -> AnyTaskResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue.exceptions import InvalidMessage
@@ -63,3 +64,10 @@ def _checked(dequeue_at: int | None) -> int | None:
         f"dequeue_at={dequeue_at!r} is not a whole number of epoch milliseconds (64 bits). Datetimes: use run_after."
     )
     raise InvalidMessage(message)
+
+
+def as_django(moment: dt.datetime) -> dt.datetime:
+    """Without USE_TZ Django's times are naive and in the project's time zone; a worker's are always aware."""
+    if settings.USE_TZ or timezone.is_naive(moment):
+        return moment
+    return timezone.make_naive(moment, timezone.get_default_timezone())

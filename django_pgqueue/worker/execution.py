@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
-from django_pgqueue import content, functions, registry, results, sensitivity
+from django_pgqueue import content, functions, registry, results, schedule, sensitivity, signals
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.context import Deferral, PgQueueContext
 from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as RetryAsked, TaskCancelled, TaskTimeout
 from django_pgqueue.functions import Error
 from django_pgqueue.later import is_known, know
-from django_pgqueue.worker import signals
 from django_pgqueue.worker.cleaning import roll_back_what_is_open
 from django_pgqueue.worker.outcome import (
     Abandoned,
@@ -364,7 +363,7 @@ class Execution:
             self._finish(TaskResultStatus.SUCCESSFUL, _return_value=value)
 
     def _finish(self, status: TaskResultStatus, **changes: Any) -> None:
-        self._set(status=status, finished_at=results.as_django(self.finished_at), **changes)
+        self._set(status=status, finished_at=schedule.as_django(self.finished_at), **changes)
 
     def _set(self, **changes: Any) -> None:
         for name, value in changes.items():
@@ -403,7 +402,7 @@ class Execution:
             self._send(task_finished)
 
     def _send(self, signal: Signal) -> None:
-        if not signals.is_heard(signal, failed=self._has_failed()):
+        if not signals.is_heard(signal, logging.ERROR if self._has_failed() else logging.INFO):
             return
         signals.send(signal, self.result, backend=self.backend)
         if signals.has_receivers(signal):

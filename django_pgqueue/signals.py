@@ -29,9 +29,11 @@ def has_receivers(signal: Signal) -> bool:
     return any(key[0] not in DJANGO_S_OWN for key, *_ in receivers)
 
 
-def is_heard(signal: Signal, *, failed: bool = False) -> bool:
-    """Whether it makes a difference to send it: where Django's receivers are alone they only log, if that is wanted."""
-    return has_receivers(signal) or tasks_logger.isEnabledFor(logging.ERROR if failed else logging.INFO)
+def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
+    """Whether it makes a difference to send it: where Django's receivers are alone they only log, if ``level`` is
+    wanted.
+    """
+    return has_receivers(signal) or tasks_logger.isEnabledFor(level)
 
 
 def send(signal: Signal, result: AnyTaskResult, *, backend: PgQueueBackend) -> None:
