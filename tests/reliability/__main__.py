@@ -28,7 +28,10 @@ def run(arguments: "list[str]") -> int:
     parser.add_argument("--faults", type=int, default=500)
     parser.add_argument("--short", action="store_true", help="without the kinds of faults that take long")
     parser.add_argument(
-        "--sabotage", choices=("fence", "second-look", "retry-floor"), default="", help="break a promise on purpose"
+        "--sabotage",
+        choices=("fence", "second-look", "retry-floor", "slot"),
+        default="",
+        help="break a promise on purpose",
     )
     parser.add_argument("--json", type=Path, help="write the report to this file, too")
     parser.add_argument("--keep", type=Path, help="keep the log in this folder")
@@ -56,6 +59,7 @@ def storm(options: argparse.Namespace, folder: Path) -> int:
 
     # Also who is asked to leave takes its server, its workers and its disks away.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = folder.resolve()
     folder.mkdir(exist_ok=True)
     os.environ["STORM_FOLDER"] = str(folder)
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.reliability.settings"

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from tests.reliability import zones
 from tests.reliability.tasks import ATOMIC, BACKOFF_SECONDS
 
 if TYPE_CHECKING:
@@ -176,6 +177,24 @@ def each_slot_is_used_once(log: Log) -> Iterator[str]:
     for slot, times in Counter(c.slot for c in log.changes if c.op == "I" and c.slot is not None).items():
         if times > 1:
             yield f"the slot {slot} of a schedule was used {times} times"
+
+
+@invariant
+def no_slot_is_lost_when_clocks_change(log: Log) -> Iterator[str]:
+    """Each minute has its slot; a time of day that does not come is made up for at once, one that comes twice is once."""
+    slots: dict[str, list[int]] = defaultdict(list)
+    for change in log.changes:
+        if change.op == "I" and change.slot is not None:
+            name, _, slot = change.slot.rpartition(" ")
+            slots[name].append(int(slot) // 1000)
+    for season, at in log.clock_changes:
+        zone = zones.named(season, at)
+        minutes = sorted(slots[f"{zone} each minute"])
+        if not minutes or minutes[-1] < at or minutes != list(range(at - zones.HOUR_SECONDS, minutes[-1] + 1, 60)):
+            yield f"in {zone} some minutes do not have their slot once: {minutes}"
+        once = at if season == zones.SPRING else at - zones.HOUR_SECONDS + 60
+        if slots[f"{zone} once"] != [once]:
+            yield f"in {zone} what is due once, at {once}, was at {slots[f'{zone} once']}"
 
 
 @invariant

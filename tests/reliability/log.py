@@ -106,6 +106,8 @@ class Log:
     recounts: list[Recount] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
+    clock_changes: list[tuple[str, int]] = field(default_factory=list)
+    """Where schedules went over it: the season, and when it was (epoch seconds)."""
     left_behind: list[str] = field(default_factory=list)
     """Sessions, locks and open transactions that were still there after quiet."""
     crashes: list[str] = field(default_factory=list)

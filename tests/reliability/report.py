@@ -66,6 +66,7 @@ def write(path: Path, whole: dict[str, Any]) -> None:
 def show(whole: dict[str, Any]) -> None:
     print(f"seed {whole['seed']}, {whole['server']}, {whole['seconds']:.0f} s", end="")
     print(f", sabotage: {whole['sabotage']}" if whole["sabotage"] else "")
+    print(f"the old version: {whole['old version']}")
     print(f"{whole['jobs']} jobs, {whole['runs']} attempts begun, ends: {whole['ends']}")
     print(f"{whole['rolled back']} enqueues rolled back, {whole['enqueues without an answer']} without an answer")
     print(f"{whole['faults done']} faults of {whole['kinds of faults']} kinds:")

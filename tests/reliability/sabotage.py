@@ -10,7 +10,7 @@ from django_pgqueue import schema
 if TYPE_CHECKING:
     import psycopg
 
-KINDS = ("fence", "second-look", "retry-floor")
+KINDS = ("fence", "second-look", "retry-floor", "slot")
 
 IN_SQL = {
     # An attempt that was lost may complete.
@@ -25,6 +25,8 @@ IN_SQL = {
         "dequeue_at = coalesce(p_dequeue_at, pgqueue_now())",
         "dequeue_at = m.dequeue_at",
     ),
+    # A time of a schedule that was used is used again when the schedule comes by once more.
+    "slot": ("pgqueue_schedule_fire", "            continue when not found;\n", ""),
 }
 
 

@@ -8,6 +8,7 @@ import django
 
 SECRET_KEY = "storm only"
 USE_TZ = True
+TIME_ZONE = os.environ.get("STORM_TIME_ZONE", "UTC")
 INSTALLED_APPS = ["django_pgqueue", "tests.reliability"]
 if django.VERSION < (6, 0):
     INSTALLED_APPS.append("django_tasks")

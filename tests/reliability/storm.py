@@ -8,13 +8,14 @@ import json
 import os
 import threading
 import time
+import zoneinfo
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.db import DatabaseError, InterfaceError, connection
 
 from django_pgqueue.worker.supervisor import KILL_SECONDS
-from tests.reliability import log, measurements, sabotage, tasks
+from tests.reliability import log, measurements, sabotage, tasks, zones
 from tests.reliability.generator import CHANNELS, Generator
 from tests.reliability.pace import Pace
 from tests.reliability.proxy import Proxy
@@ -75,6 +76,7 @@ class Storm:
         self.kill_recovery: list[float] = []
         self.restart_recovery: list[float] = []
         self.looks: list[float] = []
+        self.clock_changes: list[tuple[str, int]] = []
         self.began = time.monotonic()
         self.over = threading.Event()
         self._tokens = itertools.count(900_000_001)
@@ -109,8 +111,10 @@ class Storm:
             "STORM_PASSWORD": self.server.password,
             "STORM_FOLDER": str(self.folder),
             "STORM_SABOTAGE": self.sabotaged,
+            "PYTHONTZPATH": zones.search_path(self.folder / "zones"),
         }
         os.environ.update(variables)
+        zoneinfo.reset_tzpath(variables["PYTHONTZPATH"].split(":"))
         import django
         from django.core.management import call_command
 
@@ -222,6 +226,7 @@ class Storm:
                 if each
             ],
             "looks": self.looks,
+            "clock_changes": self.clock_changes,
             "left_behind": left,
             "dead_rows": dead,
             "seconds_to_the_end": seconds,
@@ -273,6 +278,7 @@ class Storm:
             "seed": self.seed,
             "sabotage": self.sabotaged or None,
             "server": self.server.version,
+            "old version": self.workers.old.name,
             "seconds": round(time.monotonic() - self.began, 1),
             "jobs asked for": self.jobs,
             "faults": [json.loads(json.dumps(each, default=str)) for each in self.tormentor.done],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.reliability import invariants
+from tests.reliability import invariants, zones
 from tests.reliability.log import Change, Effect, End, Log, Look, Recount, Run, Stop
 
 PAY, NOTE, FLAKY = (f"tests.reliability.tasks.{name}" for name in ("pay", "note", "flaky"))
@@ -71,6 +71,14 @@ def with_end(end: End) -> Log:
     return forged(ends=[*others, end])
 
 
+def over_a_change(season: str, *, minutes: range = range(62), once: int) -> Log:
+    """A change of clocks an hour after 1970 began: slots of a schedule by the minute, and when another was due."""
+    zone = zones.named(season, 3600)
+    slots = [f"{zone} each minute {60_000 * minute}" for minute in minutes] + [f"{zone} once {60_000 * once}"]
+    changes = [Change(seq, 50, 3600.0, "I", seq, 0, slot=slot) for seq, slot in enumerate(slots, 100)]
+    return forged(changes=[*honest().changes, *changes], clock_changes=[(season, 3600)])
+
+
 FORGERIES: dict[str, list[tuple[Log, str]]] = {
     "no_committed_enqueue_is_lost": [
         (forged(acknowledged={101, 104}), "token 104 was acknowledged"),
@@ -116,6 +124,12 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
     "each_slot_is_used_once": [
         (with_changes(Change(3, 12, 1.0, "I", 3, 0, slot="s 1")), "slot s 1 of a schedule was used 2 times")
     ],
+    "no_slot_is_lost_when_clocks_change": [
+        (over_a_change("autumn", minutes=range(60), once=1), "some minutes do not have their slot once"),
+        (over_a_change("spring", minutes=range(0, 62, 61), once=60), "some minutes do not have their slot once"),
+        (over_a_change("autumn", once=61), "what is due once, at 60, was at [3660]"),
+        (over_a_change("spring", once=61), "what is due once, at 3600, was at [3660]"),
+    ],
     "each_message_is_in_one_place": [
         (forged(ends=[*honest().ends, End(1, 2, "failed", True, 14)]), "message 1 has 2 final ends"),
         (forged(remaining=[1]), "message 1 has ended, and is in the queue"),
@@ -149,6 +163,11 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
 
 def test_an_honest_log_violates_nothing() -> None:
     assert {name: found for name, found in invariants.violations(honest()).items() if found} == {}
+
+
+@pytest.mark.parametrize(("season", "once"), [("spring", 60), ("autumn", 1)])
+def test_a_schedule_that_goes_over_a_change_of_clocks_is_honest(season: str, once: int) -> None:
+    assert list(invariants.no_slot_is_lost_when_clocks_change(over_a_change(season, once=once))) == []
 
 
 def test_each_invariant_has_its_forgeries() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,12 +12,16 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zoneinfo import available_timezones
 
 from tests.reliability.launcher import launch
+from tests.reliability.old import OldVersion
 from tests.worker.processes import group
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK_SECONDS, GRACE_SECONDS = 3.0, 3.0
+HOST_ZONE = "Europe/Berlin" if "Europe/Berlin" in available_timezones() else ""
+"""Of the host whose clock can be moved."""
 
 
 @dataclass(slots=True)
@@ -105,6 +108,8 @@ class Workers:
         self.folder = folder
         (folder / "diary").mkdir()
         (folder / "traps").mkdir()
+        (folder / "zones").mkdir()
+        self.zones = folder / "zones"
         self.clock = folder / "faketime"
         self.clock.write_text("+0\n")
         common = ("--lock-seconds", str(LOCK_SECONDS), "--grace-seconds", str(GRACE_SECONDS))
@@ -113,19 +118,19 @@ class Workers:
         clock = faketime(self.clock)
         self.has_faketime = bool(clock)
         behind = {"STORM_PORTS": str(proxy), "STORM_SESSIONS": "any"}
+        moved = {"STORM_ISOLATION": "SERIALIZABLE", "STORM_TIME_ZONE": HOST_ZONE or "UTC"}
+        self.old = OldVersion(folder / "old")
         log = folder / "workers.log"
         self.all = [
             Worker("two processes", ("--processes", "2", "--threads", "3", *main), variables, log),
-            Worker(
-                "strange clock", ("--threads", "3", *main), variables | clock | {"STORM_ISOLATION": "SERIALIZABLE"}, log
-            ),
+            Worker("strange clock", ("--threads", "3", *main), variables | clock | moved, log),
             Worker("behind the proxy", ("--threads", "3", *main), variables | behind, log),
             Worker(
                 "old version",
                 ("--threads", "3", *main),
                 variables | {"STORM_ISOLATION": "REPEATABLE_READ"},
                 log,
-                code=old_version(folder),
+                code=self.old.code,
             ),
             Worker("probe", ("--threads", "1", "--queues", "probe", *common), variables, log),
         ]
@@ -175,13 +180,3 @@ def faketime(clock: Path) -> dict[str, str]:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
     return {}
-
-
-def old_version(folder: Path) -> Path:
-    """A copy of the code that differs a little, as the one that is still running elsewhere during a deployment."""
-    code = folder / "old"
-    for name in ("django_pgqueue", "sql", "tests", "example_project"):
-        shutil.copytree(ROOT / name, code / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules", "spark"))
-    consumer = code / "django_pgqueue" / "worker" / "consumer.py"
-    consumer.write_text(consumer.read_text().replace("RECORD_WITHIN_SECONDS = 0.02", "RECORD_WITHIN_SECONDS = 0.05"))
-    return code
