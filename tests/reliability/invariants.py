@@ -181,7 +181,7 @@ def each_slot_is_used_once(log: Log) -> Iterator[str]:
 
 @invariant
 def no_slot_is_lost_when_clocks_change(log: Log) -> Iterator[str]:
-    """Each minute has its slot; a time of day that does not come is made up for at once, one that comes twice is once."""
+    """Each minute has its slot; a time of day that does not come is made up for, one that comes twice is once."""
     slots: dict[str, list[int]] = defaultdict(list)
     for change in log.changes:
         if change.op == "I" and change.slot is not None:

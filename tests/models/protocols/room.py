@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.models.protocols.checker import replaced
+from tests.models.protocols.waking import State, Waking, at_worker, ready_enqueues, take, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,60 +46,26 @@ class Worker(NamedTuple):
     running: int = 0
 
 
-class Enqueue(NamedTuple):
-    stage: str = "new"  # new, written, ready, taken, rolled back
-    target: int | None = None
-    late: bool = False
-
-
-class State(NamedTuple):
-    workers: tuple[Worker, ...]
-    enqueues: tuple[Enqueue, ...]
-
-
-class Room:
+class Room(Waking):
     def __init__(self, variant: str = "true", *, messages: int = 3) -> None:
-        self.broken = VARIANTS[variant]
-        self.messages = messages
+        super().__init__(VARIANTS[variant], messages)
 
-    def first(self) -> State:
-        return State((Worker(),) * len(SLOTS), (Enqueue(),) * self.messages)
+    def workers(self) -> tuple[Worker, ...]:
+        return (Worker(),) * len(SLOTS)
+
+    def targets(self, state: State) -> list[int | None]:
+        if any(worker.says == "room" or worker.room_too for worker in state.workers):
+            return [None]
+        return [number for number, worker in enumerate(state.workers) if worker.says == "asleep"] or [None]
 
     def wrong(self, state: State) -> str | None:
         busy = any(worker.running > slots for worker, slots in zip(state.workers, SLOTS, strict=True))
         return "more runs than there are slots" if busy else None
 
-    def left(self, state: State) -> str | None:
-        asleep = any(worker.stage == "asleep" for worker in state.workers)
-        lying = any(enqueue.stage == "ready" and not enqueue.late for enqueue in state.enqueues)
-        return "a message is ready, and who could run it sleeps" if asleep and lying else None
-
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        for number, enqueue in enumerate(state.enqueues):
-            yield from self._enqueue(state, number, enqueue)
-        for number, worker in enumerate(state.workers):
-            yield from self._worker(state, number, worker)
-
-    # Transactions that enqueue
-
-    def _enqueue(self, state: State, number: int, enqueue: Enqueue) -> Iterator[tuple[str, State]]:
-        if enqueue.stage == "new":
-            for target in _targets(state):
-                name = "nobody" if target is None else f"worker {target}"
-                written = replaced(state.enqueues, number, Enqueue("written", target))
-                yield f"perhaps transaction {number} writes, for {name}", state._replace(enqueues=written)
-        elif enqueue.stage == "written":
-            ready = replaced(state.enqueues, number, Enqueue("ready", late=enqueue.late))
-            yield f"perhaps transaction {number} commits", _notify(state._replace(enqueues=ready), enqueue.target)
-            back = replaced(state.enqueues, number, Enqueue("rolled back"))
-            yield f"perhaps transaction {number} is rolled back", state._replace(enqueues=back)
-
-    # Workers
-
-    def _worker(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
+    def work(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if worker.running:
             done = worker._replace(running=worker.running - 1)
-            yield f"perhaps worker {number} has done one", _with(state, number, done)
+            yield f"perhaps worker {number} has done one", at_worker(state, number, done)
         match worker.stage:
             case "awake":
                 yield from self._awake(state, number, worker)
@@ -108,7 +74,7 @@ class Room:
             case "stopping":
                 yield from self._stop(state, number, worker)
             case "telling" | "silent":
-                for after in _woken_next(state):
+                for after in self.woken_next(state):
                     stage = "awake" if worker.stage == "telling" else "stopped"
                     yield f"worker {number} wakes the next", _at(after, number, stage)
             case _:
@@ -122,10 +88,10 @@ class Room:
                 yield f"worker {number} is woken", _at(state, number, "second")
             case "woken":
                 room = worker._replace(stage="awake", says="room", room_too=False)
-                yield f"worker {number} signs off, and has room", _said(state, number, room)
+                yield f"worker {number} signs off, and has room", told(state, number, room)
             case "woken full":
                 full = worker._replace(stage="telling", says="nothing", room_too=False)
-                yield f"worker {number} signs off, and is full", _said(state, number, full)
+                yield f"worker {number} signs off, and is full", told(state, number, full)
 
     def _awake(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if worker.running < SLOTS[number]:
@@ -133,13 +99,13 @@ class Room:
             if worker.says != "room":
                 yield (
                     f"perhaps worker {number} says that it has room",
-                    _said(state, number, worker._replace(says="room")),
+                    told(state, number, worker._replace(says="room")),
                 )
-            if not _ready(state):
+            if not ready_enqueues(state):
                 asleep = worker._replace(
                     stage="second", says="asleep", room_too=self.broken == "keeps it asleep" and worker.says == "room"
                 )
-                yield f"perhaps worker {number} falls asleep", _said(state, number, asleep)
+                yield f"perhaps worker {number} falls asleep", told(state, number, asleep)
         yield f"perhaps worker {number} stops", _at(state, number, "stopping")
 
     def _full(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
@@ -147,71 +113,38 @@ class Room:
         if worker.says != "room" or self.broken == "keeps it when full":
             yield f"worker {number} is full", _at(state, number, "awake")
         elif self.broken == "wakes nobody":
-            yield f"worker {number} is full and says so", _said(state, number, silent._replace(stage="awake"))
+            yield f"worker {number} is full and says so", told(state, number, silent._replace(stage="awake"))
         elif self.broken == "wakes first":
-            for after in _woken_next(state):
+            for after in self.woken_next(state):
                 yield (
                     f"worker {number} wakes the next, and says that it is full",
-                    _said(after, number, silent._replace(stage="awake")),
+                    told(after, number, silent._replace(stage="awake")),
                 )
         else:
-            yield f"worker {number} is full and says so", _said(state, number, silent)
+            yield f"worker {number} is full and says so", told(state, number, silent)
 
     def _stop(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if worker.says != "room" or self.broken == "keeps it when stopping":
             yield f"worker {number} has stopped", _at(state, number, "stopped")
             return
         stage = "stopped" if self.broken == "stops in silence" else "silent"
-        yield f"worker {number} says that it stops", _said(state, number, worker._replace(stage=stage, says="nothing"))
+        yield f"worker {number} says that it stops", told(state, number, worker._replace(stage=stage, says="nothing"))
 
     def _look(
         self, state: State, number: int, worker: Worker, *, found: str, full: str, nothing: str
     ) -> Iterator[tuple[str, State]]:
-        room, ready = SLOTS[number] - worker.running, _ready(state)
-        taken = ready[:room]
+        room = SLOTS[number] - worker.running
+        taken = ready_enqueues(state)[:room]
         if not taken:
             if worker.stage != nothing:
                 after = worker._replace(stage=nothing, notified=False)
-                yield f"worker {number} looks: nothing", _with(state, number, after)
+                yield f"worker {number} looks: nothing", at_worker(state, number, after)
             return
-        enqueues = state.enqueues
-        for place in taken:
-            enqueues = replaced(enqueues, place, Enqueue("taken"))
         after = worker._replace(
             stage=full if len(taken) >= room else found, notified=False, running=worker.running + len(taken)
         )
-        yield f"worker {number} looks: messages {taken}", _with(state._replace(enqueues=enqueues), number, after)
-
-
-def _ready(state: State) -> list[int]:
-    return [place for place, enqueue in enumerate(state.enqueues) if enqueue.stage == "ready"]
-
-
-def _targets(state: State) -> list[int | None]:
-    """Whom pgqueue_worker_wake would notify."""
-    if any(worker.says == "room" or worker.room_too for worker in state.workers):
-        return [None]
-    return [number for number, worker in enumerate(state.workers) if worker.says == "asleep"] or [None]
-
-
-def _woken_next(state: State) -> Iterator[State]:
-    for target in _targets(state):
-        yield _notify(state, target)
-
-
-def _notify(state: State, target: int | None) -> State:
-    return state if target is None else _with(state, target, state.workers[target]._replace(notified=True))
+        yield f"worker {number} looks: messages {taken}", at_worker(take(state, taken), number, after)
 
 
 def _at(state: State, number: int, stage: str) -> State:
-    return _with(state, number, state.workers[number]._replace(stage=stage))
-
-
-def _said(state: State, number: int, worker: Worker) -> State:
-    """Committed: who has read what workers say before has read something else."""
-    late = tuple(e._replace(late=True) if e.stage == "written" else e for e in state.enqueues)
-    return _with(state._replace(enqueues=late), number, worker)
-
-
-def _with(state: State, number: int, worker: Worker) -> State:
-    return state._replace(workers=replaced(state.workers, number, worker))
+    return at_worker(state, number, state.workers[number]._replace(stage=stage))

@@ -71,7 +71,7 @@ def change_host(storm: Storm, season: str) -> bool:
 
 
 def make_schedules(storm: Storm, season: str, change_at: int) -> dict[str, int]:
-    """One that is due each minute, and one at a time of day that does not come, or comes twice; and their first times."""
+    """One that is due each minute, one at a time of day that does not come or comes twice, by their first times."""
     zone = zones.named(season, change_at)
     zones.write(storm.workers.zones, zone, season, change_at)
     once = dt.datetime.fromtimestamp(change_at + 60, dt.UTC)  # the minute after the change, by the clock of the winter
