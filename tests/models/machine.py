@@ -440,18 +440,13 @@ class Machine(RuleBasedStateMachine):
     # While attempts run, and their ends
 
     def _token(self, pick: int) -> tuple[int, int, str] | None:
-        """Three times out of four one that is held; otherwise an earlier attempt of one, or any that ever was."""
+        """Three times out of four one that is held; otherwise with a number too low, or any that ever was."""
         held = [m for table in (self.queue.messages.committed.values(),) for m in table if not m.waits]
         held += [m for _, m in self.queue.messages.pending.values() if m is not None and not m.waits]
-        if pick % 4 and held:
+        if pick % 8 and held:
             chosen = held[pick % len(held)]
             assert chosen.worker is not None
-            return chosen.id, chosen.attempt, chosen.worker
-        again = [m for m in held if m.attempt > 1]
-        if pick % 8 and again:
-            chosen = again[pick % len(again)]
-            assert chosen.worker is not None
-            return chosen.id, chosen.attempt - 1, chosen.worker  # by the same worker, which has forgotten nothing
+            return chosen.id, chosen.attempt - (pick % 4 == 0), chosen.worker
         return self.tokens[-1 - pick % len(self.tokens)] if self.tokens else None
 
     def _tokens(self, picks: list[int]) -> tuple[list[tuple[int, int]], str]:

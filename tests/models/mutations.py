@@ -71,7 +71,9 @@ MUTATIONS = {
         "pgqueue_lane_arm", "and greatest(s.dequeue_at, v_now) < coalesce(l.next_at, 9223372036854775807)",
         "and s.dequeue_at <= v_now"
     ),
-    "a delete gives no place back": Mutation("pgqueue_message_lane", "tg_op = 'DELETE' or v_moved", "v_moved"),
+    "a delete gives no place back": Mutation(
+        "pgqueue_message_lane", "and (tg_op = 'DELETE' or v_moved", "and tg_op = 'UPDATE' and (v_moved"
+    ),
     "ends are counted twice": Mutation(
         "pgqueue_lane_arm", "set running = c.running - s.ended", "set running = c.running - 2 * s.ended"
     ),

@@ -2,7 +2,7 @@
 
 The short form is part of every run.  The long form, and a form that can be replayed::
 
-    PGQUEUE_MODEL_EXAMPLES=500 PGQUEUE_MODEL_STEPS=70 python3 tests tests/models/test_queue.py -s
+    PGQUEUE_MODEL_LONG_EXAMPLES=500 python3 tests tests/models/test_queue.py -s
     PGQUEUE_MODEL_SEED=7 python3 tests tests/models/test_queue.py -s
 
     PGQUEUE_MODEL_MUTATIONS=all python3 tests tests/models/test_queue.py -s
@@ -27,8 +27,11 @@ from tests.models.mutations import MUTATIONS, broken, broken_key
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
 
-EXAMPLES = int(os.environ.get("PGQUEUE_MODEL_EXAMPLES", "12"))
-STEPS = int(os.environ.get("PGQUEUE_MODEL_STEPS", "50"))
+LONG_EXAMPLES = int(os.environ.get("PGQUEUE_MODEL_LONG_EXAMPLES", "0"))
+"""So many of 40 steps or more there have to be: one seed after the other, until they are there."""
+EXAMPLES = int(os.environ.get("PGQUEUE_MODEL_EXAMPLES", "100" if LONG_EXAMPLES else "12"))
+"""For each seed."""
+STEPS = int(os.environ.get("PGQUEUE_MODEL_STEPS", "70" if LONG_EXAMPLES else "50"))
 SHRINK = os.environ.get("PGQUEUE_MODEL_SHRINK") != "0"
 SEED = int(os.environ.get("PGQUEUE_MODEL_SEED", "1"))
 
@@ -58,10 +61,15 @@ def run(connect: Connect, settings: settings, number: int, counted: Figures | No
     return Seeded.figures
 
 
-@pytest.mark.timeout(600 + 30 * EXAMPLES)
+@pytest.mark.timeout(600 + 30 * (EXAMPLES + LONG_EXAMPLES))
 def test_the_functions_answer_what_the_reference_says(connect: Connect) -> None:
-    figures = run(connect, settings_for(EXAMPLES, STEPS, shrink=SHRINK), SEED)
-    print(f"\nseed {SEED}: {figures}")
+    figures = Figures()
+    for number in range(SEED, SEED + 1 + LONG_EXAMPLES):
+        run(connect, settings_for(EXAMPLES, STEPS, shrink=SHRINK), number, figures)
+        print(f"\nseeds {SEED} to {number}: {figures}", flush=True)
+        if figures.long_examples >= LONG_EXAMPLES:
+            break
+    assert figures.long_examples >= LONG_EXAMPLES
     assert figures.steps > EXAMPLES
 
 
