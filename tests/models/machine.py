@@ -351,6 +351,19 @@ class Machine(RuleBasedStateMachine):
             lambda fresh: self.queue.schedule_fire(who, fresh, **arguments),
         )
 
+    @precondition(lambda self: self.queue.schedules.committed)
+    @rule(who=someone)
+    def put_schedule_back(self, who: int) -> None:
+        """By hand: its last slot has been used."""
+        self._same(
+            who,
+            lambda session: (
+                session.rows("update pgqueue_schedule set next_at = next_at - 60000 where name = 's'") and None
+            ),
+            lambda _: self.queue.put_schedule_back(who, "s", 60_000),
+            answers=False,
+        )
+
     # Dequeue
 
     @rule(

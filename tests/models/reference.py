@@ -391,11 +391,17 @@ class Queue:
                     )
             except WouldWait:  # somebody is about to take the key: the next time
                 self.restore(session, before)
+                self.schedules.put(session, name, schedule)  # its row stays locked
                 return []
             if created and new is not None:
                 ids.append(new)
         self.schedules.put(session, name, replace(schedule, next_at=next_at))
         return ids
+
+    def put_schedule_back(self, session: int, name: str, ms: int) -> None:
+        schedule = self.schedules.get(session, name)
+        if schedule is not None:
+            self.schedules.put(session, name, replace(schedule, next_at=schedule.next_at - ms))
 
     # Ends
 

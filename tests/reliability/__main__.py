@@ -34,13 +34,16 @@ def run(arguments: "list[str]") -> int:
         help="break a promise on purpose",
     )
     parser.add_argument("--json", type=Path, help="write the report to this file, too")
+    parser.add_argument(
+        "--page", type=Path, help="put the report into this page of the documentation, between its marks"
+    )
     parser.add_argument("--keep", type=Path, help="keep the log in this folder")
     parser.add_argument("--check", type=Path, help="check a log that was kept, and do nothing else")
     options = parser.parse_args(arguments)
     if options.check:
         return check(options.check)
     with tempfile.TemporaryDirectory(prefix="pgqueue-storm-", ignore_cleanup_errors=True) as name:
-        return storm(options, options.keep or Path(name))
+        return storm(arguments, options, options.keep or Path(name))
 
 
 def check(folder: Path) -> int:
@@ -53,7 +56,7 @@ def check(folder: Path) -> int:
     return 1 if report.show_invariants(log.load(folder / "log", folder / "diary")) else 0
 
 
-def storm(options: argparse.Namespace, folder: Path) -> int:
+def storm(arguments: "list[str]", options: argparse.Namespace, folder: Path) -> int:
     """0: all held."""
     import django
 
@@ -64,7 +67,7 @@ def storm(options: argparse.Namespace, folder: Path) -> int:
     os.environ["STORM_FOLDER"] = str(folder)
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.reliability.settings"
     django.setup()
-    from tests.reliability import report
+    from tests.reliability import page, report
     from tests.reliability.storm import Storm
 
     raging = Storm(
@@ -81,7 +84,15 @@ def storm(options: argparse.Namespace, folder: Path) -> int:
     report.show(whole)
     if options.json:
         report.write(options.json, whole)
+    if options.page:
+        page.put(options.page, whole | {"arguments": without_files(arguments)})
     return 1 if whole["violations"] or whole["broken faults"] else 0
+
+
+def without_files(arguments: "list[str]") -> "list[str]":
+    """What somebody else would write to have the same storm."""
+    at = [n for n, word in enumerate(arguments) if word in ("--json", "--page", "--keep")]
+    return [word for n, word in enumerate(arguments) if n not in at and n - 1 not in at]
 
 
 class Progress:

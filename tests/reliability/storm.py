@@ -6,11 +6,13 @@ import contextlib
 import itertools
 import json
 import os
+import platform
 import threading
 import time
 import zoneinfo
 from typing import TYPE_CHECKING, Any
 
+import django
 import psycopg
 from django.db import DatabaseError, InterfaceError, connection
 
@@ -115,12 +117,10 @@ class Storm:
         }
         os.environ.update(variables)
         zoneinfo.reset_tzpath(variables["PYTHONTZPATH"].split(":"))
-        import django
         from django.core.management import call_command
 
         connection.settings_dict.update(PORT=variables["STORM_PORTS"], PASSWORD=self.server.password)
         connection.settings_dict["HOST"] = "127.0.0.1,127.0.0.1"
-        assert django.VERSION
         call_command("migrate", verbosity=0)
         with self.server.connect() as admin:
             admin.execute("set role storm")
@@ -279,6 +279,9 @@ class Storm:
             "sabotage": self.sabotaged or None,
             "server": self.server.version,
             "old version": self.workers.old.name,
+            "versions": f"Python {platform.python_version()} and Django {django.__version__}",
+            "processors": os.cpu_count(),
+            "lock seconds": LOCK_SECONDS,
             "seconds": round(time.monotonic() - self.began, 1),
             "jobs asked for": self.jobs,
             "faults": [json.loads(json.dumps(each, default=str)) for each in self.tormentor.done],

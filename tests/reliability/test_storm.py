@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue import schema
-from tests.reliability import sabotage
+from tests.reliability import page, sabotage
 from tests.reliability.faults import FAULTS
 from tests.reliability.tormentor import plans
 
@@ -32,11 +32,19 @@ def storm(path: Path, *arguments: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_short_storm_violates_nothing(tmp_path: Path) -> None:
-    report = storm(tmp_path / "report.json", "--seed", "1", "--jobs", "1500", "--faults", "24")
+    shown = tmp_path / "page.md"
+    shown.write_text(f"Before\n{page.BEGIN}what was there\n{page.END}After\n")
+    words = ("--seed", "2", "--jobs", "1500", "--faults", "24", "--page", str(shown))
+    report = storm(tmp_path / "report.json", *words)
     assert {name: found for name, found in report["violations"].items() if name not in TIMED} == {}
     assert report["broken faults"] == []
     assert report["jobs"] >= 1500
     assert report["kinds of faults"] >= 20
+    assert "DST change" in report["fault kinds"]
+    text = shown.read_text()
+    assert (text[:7], text[-6:]) == ("Before\n", "After\n")
+    assert f"| faults | {report['faults done']} of {report['kinds of faults']} kinds |" in text
+    assert "what was there" not in text
 
 
 def test_a_seed_stands_for_its_faults() -> None:
