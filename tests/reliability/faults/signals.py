@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from typing import TYPE_CHECKING, Any
 
+from django.db import DatabaseError, InterfaceError, transaction
+
+from tests.reliability import tasks
 from tests.reliability.faults.fault import fault
 from tests.reliability.workers import LOCK_SECONDS
 
@@ -13,6 +17,9 @@ if TYPE_CHECKING:
     import random
 
     from tests.reliability.storm import Storm
+
+
+LONG_JOBS = 12
 
 
 @fault("kill a whole worker", "processes", weight=2)
@@ -44,8 +51,16 @@ def kill_supervisor(storm: Storm, chooser: random.Random) -> dict[str, Any]:
 
 @fault("stand still beyond the lock", "processes", weight=2)
 def stand_still(storm: Storm, chooser: random.Random) -> dict[str, Any]:
-    """SIGSTOP, until others have taken over what it holds; then it goes on as if nothing had been."""
+    """SIGSTOP, until others have taken over what it holds; then it goes on as if nothing had been.
+
+    There is work that takes as long as a lock: who took over still has it when the first one ends it.
+    """
     worker = chooser.choice(storm.workers.main)
+    with contextlib.suppress(DatabaseError, InterfaceError), storm.enqueuing() as remember, transaction.atomic():
+        for _ in range(LONG_JOBS):
+            token = storm.new_token()
+            remember(token, tasks.take.using(priority=10).enqueue(token, LOCK_SECONDS))
+    time.sleep(0.3)
     processes = worker.processes
     for pid in processes:
         worker.send(signal.SIGSTOP, pid)
