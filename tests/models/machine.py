@@ -127,6 +127,8 @@ class Machine(RuleBasedStateMachine):
     sessions: tuple[Session, ...]
     observer: Session
     figures: Figures
+    patience: str
+    """How long a statement may take."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,8 +156,9 @@ class Machine(RuleBasedStateMachine):
         """SQL draws lots (which queue is first): with a seed an example can be run again."""
         for number, session in enumerate(self.sessions):
             session.rows("select setseed(%s)", [(seed + number) / 200])
-            session.rows(TOO_LONG)
+            session.rows(f"{TOO_LONG}; set statement_timeout = '{self.patience}'")
             session.set_clock(NOON)
+        self.observer.rows(f"set statement_timeout = '{self.patience}'")
         self.observer.set_clock(NOON)
         if limited:
             self.observer.call("pgqueue_channel_set", name="x", max_concurrency=1)

@@ -50,22 +50,23 @@ def settings_for(examples: int, steps: int, *, shrink: bool = True) -> settings:
     )
 
 
-def run(connect: Connect, settings: settings, number: int, counted: Figures | None = None) -> Figures:
+def run(connect: Connect, settings: settings, number: int, counted: Figures, patience: str) -> None:
     class Seeded(Machine):
-        figures = counted or Figures()
+        figures = counted
         sessions = tuple(connect() for _ in range(SESSIONS))
         observer = connect()
 
+    Seeded.patience = patience
     machine: Any = seed(number)(Seeded)
     run_state_machine_as_test(machine, settings=settings)
-    return Seeded.figures
 
 
 @pytest.mark.timeout(600 + 30 * (EXAMPLES + LONG_EXAMPLES))
 def test_the_functions_answer_what_the_reference_says(connect: Connect) -> None:
     figures = Figures()
     for number in range(SEED, SEED + 1 + LONG_EXAMPLES):
-        run(connect, settings_for(EXAMPLES, STEPS, shrink=SHRINK), number, figures)
+        # Long, for a machine that stands still for a while is no failure.
+        run(connect, settings_for(EXAMPLES, STEPS, shrink=SHRINK), number, figures, "10min")
         print(f"\nseeds {SEED} to {number}: {figures}", flush=True)
         if figures.long_examples >= LONG_EXAMPLES:
             break
@@ -73,8 +74,8 @@ def test_the_functions_answer_what_the_reference_says(connect: Connect) -> None:
     assert figures.steps > EXAMPLES
 
 
-QUICK = ("priorities upside down", "complete for any worker")
-"""Those that are found by one of the first twenty examples.  All of them: PGQUEUE_MODEL_MUTATIONS=all."""
+QUICK = ("priorities upside down", "complete without the fence")
+"""Some that are found by one of the first thirty examples.  All of them: PGQUEUE_MODEL_MUTATIONS=all."""
 
 
 @pytest.mark.timeout(1800)
@@ -94,7 +95,7 @@ def is_found(connect: Connect, name: str) -> None:
     began = time.monotonic()
     figures = Figures()
     with pytest.raises(Exception) as found:  # noqa: PT011 -- whatever comes of it
-        run(connect, settings_for(400, 60, shrink=False), SEED, figures)
+        run(connect, settings_for(400, 60, shrink=False), SEED, figures, "45s")
     said = str(found.value).splitlines()[0]
     print(f"\n{name}: found by example {figures.examples} after {time.monotonic() - began:.1f} s: {said[:120]}")
     assert "Flaky" not in type(found.value).__name__
