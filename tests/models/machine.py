@@ -357,7 +357,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.queue.schedules.committed)
     @rule(who=someone)
     def put_schedule_back(self, who: int) -> None:
-        """By hand: its last slot has been used."""
+        """By hand, and fired at once: perhaps that slot has been used."""
         self._same(
             who,
             lambda session: (
@@ -366,6 +366,7 @@ class Machine(RuleBasedStateMachine):
             lambda _: self.queue.put_schedule_back(who, "s", 60_000),
             answers=False,
         )
+        self.fire(who, late=False, slots=1, key=None, channel=None)
 
     # Dequeue
 
