@@ -18,7 +18,7 @@ declare
     v_now bigint := pgqueue_now(now());
     v_clock timestamptz := pgqueue_clock(now());
     v_plain bigint;
-    v_others bigint;
+    v_others bigint := 0;
     v_queue text;
     v_messages jsonb;
     v_refused bigint;
@@ -37,9 +37,11 @@ begin
     where s.batch = p_batch and s.token = any (p_tokens) and s.channel is null and s.unique_key is null;
     get diagnostics v_plain = row_count;
 
-    select count(*) into v_others
-    from pgqueue_staged s
-    where s.batch = p_batch and s.token = any (p_tokens) and (s.channel is not null or s.unique_key is not null);
+    if v_plain <> p_rows then
+        select count(*) into v_others
+        from pgqueue_staged s
+        where s.batch = p_batch and s.token = any (p_tokens) and (s.channel is not null or s.unique_key is not null);
+    end if;
     if v_plain + v_others <> p_rows then
         raise exception 'run % has staged % rows, and % are here', p_run_id, p_rows, v_plain + v_others
             using hint = 'The server crashed, or somebody emptied pgqueue_staged. Run it again: nothing was enqueued.';
@@ -52,6 +54,7 @@ begin
               where s.batch = p_batch and s.token = any (p_tokens) and s.unique_key is not null order by 1) as t;
     end if;
     for v_messages in
+        -- Not looked for where there are none: that alone would read all rows again.
         select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
                    'queue', o.queue, 'task', o.task, 'priority', o.priority, 'dequeue_at', o.dequeue_at,
                    'channel', o.channel, 'unique_key', o.unique_key, 'on_conflict', 'keep'))
@@ -60,7 +63,7 @@ begin
         from (select s.*, row_number() over (order by s.unique_key collate "C" nulls first) as place
               from pgqueue_staged s
               where s.batch = p_batch and s.token = any (p_tokens)
-                and (s.channel is not null or s.unique_key is not null)) as o
+                and (s.channel is not null or s.unique_key is not null) and v_others > 0) as o
         group by (o.place - 1) / 5000
         order by min(o.place)
     loop
@@ -74,6 +77,7 @@ begin
     for v_queue in
         select distinct s.queue from pgqueue_staged s
         where s.batch = p_batch and s.token = any (p_tokens) and coalesce(s.dequeue_at, v_now) <= v_now
+            and exists (select from pgqueue_worker w where w.asleep_until is not null)
     loop
         perform pgqueue_worker_wake(v_queue);
     end loop;

@@ -41,29 +41,45 @@ exec "{java}" "$@"
 """
 
 
+REMOTE = frozenset({"SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"})
+"""Set where the session may be one of Spark Connect."""
+
+
 def start(
-    name: str = "django_pgqueue", *, master: str | None = None, configuration: Mapping[str, str] | None = None
+    name: str = "django_pgqueue",
+    *,
+    master: str | None = None,
+    configuration: Mapping[str, str] | None = None,
+    source: bool = True,
 ) -> SparkSession:
     """A session with the data source ``pgqueue``: the one that is running, else a new one.
 
-    ``master`` is ``local[*]`` unless spark-submit says otherwise, whose options go before those of here.
+    ``master`` is ``local[*]`` unless spark-submit says otherwise, whose options go before those of here.  With
+    ``source=False`` the source is not registered yet, which takes two seconds; the pipeline does it when it needs it.
     """
     if importlib.util.find_spec("pyspark") is None:
         message = "PySpark is not installed. Run: pip install 'django-pgqueue[spark]'"
         raise SparkQueueError(message)
     from pyspark.sql import SparkSession  # noqa: PLC0415 -- so that the error above can be given
 
-    from django_pgqueue.spark.source import PgQueueDataSource  # noqa: PLC0415
+    from django_pgqueue.spark.source import registered  # noqa: PLC0415
 
-    if (running := SparkSession.getActiveSession()) is not None:
-        running.dataSource.register(PgQueueDataSource)
-        return running
+    spark = SparkSession.getActiveSession() or _started(name, {**_defaults(master), **(configuration or {})})
+    return registered(spark) if source else spark
+
+
+def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
+    """Said to the context, as far as there is none: a session that is told the same again loads all of SQL for that."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    if SparkContext._active_spark_context is None and not REMOTE & os.environ.keys():  # noqa: SLF001
+        SparkContext.getOrCreate(SparkConf().setAppName(name).setAll(list(configuration.items())))
+        return SparkSession.builder.getOrCreate()
     builder = SparkSession.builder.appName(name)
-    for key, value in {**_defaults(master), **(configuration or {})}.items():
+    for key, value in configuration.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.dataSource.register(PgQueueDataSource)
-    return spark
+    return builder.getOrCreate()
 
 
 def _defaults(master: str | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.spark.snapshot import Snapshot
 
-BYTES_A_TASK = 64 * 2**20
+BYTES_A_TASK = 128 * 2**20
 ROWS_A_TASK = 50_000
 DAY = dt.timedelta(days=1)
 DAYS = """

@@ -11,11 +11,18 @@ from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.options import Options
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from django_pgqueue.spark.reader import PgQueueReader
     from django_pgqueue.spark.stream import PgQueueStreamReader
     from django_pgqueue.spark.writer import PgQueueStreamWriter, PgQueueWriter
+
+
+def registered(spark: SparkSession) -> SparkSession:
+    """The same session, which knows the source ``pgqueue``."""
+    spark.dataSource.register(PgQueueDataSource)
+    return spark
 
 
 class PgQueueDataSource(DataSource):

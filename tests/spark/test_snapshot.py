@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_pgqueue.spark import snapshot
 from django_pgqueue.spark.errors import HistoryReplaced
 from django_pgqueue.spark.snapshot import Snapshot, horizon
 from tests.spark.conftest import finish
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from tests.sql.sessions import Session
 
 
-def seen(session: Session, snapshot: Snapshot) -> list[int]:
-    condition = snapshot.condition().as_string(None)
+def seen(session: Session, moment: Snapshot) -> list[int]:
+    condition = moment.condition().as_string(None)
     return session.column(f"select message_id from pgqueue_attempt where {condition} order by 1")
 
 
@@ -27,11 +28,11 @@ def test_what_had_not_ended_is_not_seen_even_when_it_has(connect: Connect) -> No
     finish(late)
     after_both_began = finish(reader)
     early.rollback()
-    snapshot = Snapshot.taken(reader.connection)
+    taken = Snapshot.taken(reader.connection)
     late.commit()
     finish(reader)
-    assert snapshot.running
-    assert seen(reader, snapshot) == sorted(before + after_both_began)
+    assert taken.running
+    assert seen(reader, taken) == sorted(before + after_both_began)
 
 
 def test_the_horizon_is_the_oldest_transaction_that_has_written_and_runs(connect: Connect) -> None:
@@ -66,7 +67,8 @@ def test_a_row_that_is_moved_to_its_partition_keeps_its_transaction(connect: Con
     assert before[0].tableoid != after[0].tableoid
 
 
-def test_a_history_of_another_server_is_noticed(session: Session) -> None:
+def test_a_history_of_another_server_is_noticed(connect: Connect) -> None:
+    session = connect()
     finish(session, 2)
     session.rows("update pgqueue_attempt set transaction_id = 10 ^ 15")
     with pytest.raises(HistoryReplaced, match="restored from a dump") as caught:
@@ -74,3 +76,14 @@ def test_a_history_of_another_server_is_noticed(session: Session) -> None:
     statement = str(caught.value).partition("that they are old:")[2]
     session.rows(statement)
     assert len(seen(session, Snapshot.taken(session.connection))) == 2
+
+
+def test_planning_a_read_does_not_read_the_history(connect: Connect) -> None:
+    """What nobody could have written yet is looked for in the block range index, with or without statistics."""
+    session = connect()
+    finish(session, 2000)
+    with session.connection.transaction():
+        session.rows(snapshot.BY_INDEX)
+        plan = "\n".join(session.column(f"explain {snapshot.NOT_YET}", [10**15]))
+    assert plan.count("Bitmap Index Scan on pgqueue_attempt") >= 2
+    assert "Seq Scan" not in plan

@@ -19,6 +19,7 @@ from django_pgqueue.spark.pipeline.origin import position_of, writing
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.reader import PgQueueReader
 from django_pgqueue.spark.schema import ATTEMPTS
+from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
     import os
@@ -89,7 +90,7 @@ def gathered(lake: Lake, options: Mapping[str, str], start: int, end: int, run: 
     cut = {**options, "fromTransaction": str(start), "toTransaction": str(end)}
     if isinstance(lake.files, LocalFiles):
         return fill(lake, PgQueueReader(Options.of(cut), ATTEMPTS), run)
-    return stage(lake, lake.spark.read.format("pgqueue").options(**cut).load(), "attempts", run)
+    return stage(lake, registered(lake.spark).read.format("pgqueue").options(**cut).load(), "attempts", run)
 
 
 def verify(origin: Origin, staged: list[Staged], start: int, end: int) -> None:

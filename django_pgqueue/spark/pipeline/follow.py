@@ -13,6 +13,7 @@ from django_pgqueue.spark.lake.writing import clear, stage
 from django_pgqueue.spark.pipeline.export import add, run_name
 from django_pgqueue.spark.pipeline.origin import position_of, writing
 from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
     import os
@@ -84,7 +85,7 @@ class Batches:
 
     def start(self, options: Mapping[str, str], seconds: float | None) -> StreamingQuery:
         own = {"fromTransaction": str(self.start_position)} if self.start_position else {}
-        stream = self.lake.spark.readStream.format("pgqueue").options(**{**options, **own}).load()
+        stream = registered(self.lake.spark).readStream.format("pgqueue").options(**{**options, **own}).load()
         writer = stream.writeStream.foreachBatch(self.add).option(
             "checkpointLocation", self.lake.files.url(self.checkpoint)
         )

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark.lake import LakeError, read_lake
 from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -114,5 +115,6 @@ def messages(chosen: DataFrame) -> DataFrame:
 
 
 def enqueue(rows: DataFrame, run_id: str, options: Mapping[str, str]) -> None:
+    registered(rows.sparkSession)
     parts = rows.repartition(TASKS, "message_id").sortWithinPartitions("message_id").drop("message_id")
     parts.write.format("pgqueue").options(**{**options, "runId": run_id, "tasks": "*"}).mode("append").save()

@@ -19,6 +19,7 @@ from django_pgqueue.spark.pipeline.export import run_name
 from django_pgqueue.spark.pipeline.origin import writing
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.report import errors_by_hour, hours, queues_by_hour
+from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
     import os
@@ -101,7 +102,7 @@ def midnight(day: dt.date) -> dt.datetime:
 
 def waiting_messages(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The messages that have not ended, with the names that attempts have for the same."""
-    messages = spark.read.format("pgqueue").options(**{**options, "table": "messages"}).load()
+    messages = registered(spark).read.format("pgqueue").options(**{**options, "table": "messages"}).load()
     return messages.select(
         "queue", "task", "channel", "created_at", "dequeue_at", F.col("locked_at").alias("started_at")
     )
