@@ -34,11 +34,14 @@ def main(arguments: list[str]) -> int:
     try:
         with shown() as progress:
             progress.step("starting Spark")
-            spark = start(f"qpipeline {asked.step}", master=asked.master)
+            spark = start(f"qpipeline {asked.step}", master=asked.master, source=False)
             command.run(spark, asked, options={}, say=say, progress=progress)
     except SparkQueueError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{command.INTERRUPTED}\n")
+        return command.INTERRUPTED_CODE
     return 0
 
 

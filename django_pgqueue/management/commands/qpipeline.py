@@ -53,10 +53,12 @@ class Command(BaseCommand):
         try:
             with shown(options["stderr"] or sys.stderr) if options["verbosity"] else nullcontext(Quiet()) as progress:
                 progress.step("starting Spark")
-                spark = session.start(f"qpipeline {asked.step}", master=asked.master)
+                spark = session.start(f"qpipeline {asked.step}", master=asked.master, source=False)
                 command.run(spark, asked, options={"urlVariable": VARIABLE}, say=self.stdout.write, progress=progress)
         except SparkQueueError as error:
             raise CommandError(str(error)) from error
+        except KeyboardInterrupt as error:
+            raise CommandError(command.INTERRUPTED, returncode=command.INTERRUPTED_CODE) from error
 
 
 def missing(error: ImportError) -> str:

@@ -3,4 +3,8 @@
 from django_pgqueue.spark.command.arguments import add_arguments
 from django_pgqueue.spark.command.steps import run
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["INTERRUPTED", "INTERRUPTED_CODE", "add_arguments", "run"]
+
+INTERRUPTED = "Interrupted. Nothing is half done: what had not become visible is done anew when you run it again."
+INTERRUPTED_CODE = 130
+"""What shells answer for a program that Ctrl-C has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], say: Say, progress: Progress) -> None:
     """One step.  What goes wrong is a SparkQueueError with a sentence for people."""
+    # Of a connection that breaks when Ctrl-C comes in the middle of a call, it would show all of the stack.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     common = {"options": {**options, **dict(asked.option)}, "progress": progress}
     try:
         STEPS[asked.step](spark, asked, common, say)

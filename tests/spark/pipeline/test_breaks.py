@@ -1,0 +1,202 @@
+"""What breaks off in the middle: by Ctrl-C, or because PostgreSQL goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from psycopg.conninfo import conninfo_to_dict
+from pyspark.errors import PySparkException
+
+from django_pgqueue.spark.errors import SparkQueueError
+from django_pgqueue.spark.lake import Lake
+from django_pgqueue.spark.pipeline import export, follow
+from tests.reliability.proxy import Proxy
+from tests.spark import programs
+from tests.spark.conftest import finish
+from tests.spark.pipeline.conftest import settled
+from tests.spark.pipeline.test_export import ids
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.sql.sessions import Session
+
+pytestmark = [pytest.mark.django_db(transaction=True)]
+ROWS = 3000
+SLOWLY = "pg_sleep(0.02) is not null"
+"""A minute for all rows: what reads them is in the middle for as long as anybody needs."""
+READING = """
+    select count(*) from pg_stat_activity
+    where application_name = 'pgqueue-spark' and state = 'active' and strpos(query, 'pg_' || 'sleep') > 0
+"""
+END_ALL = """
+    select pg_terminate_backend(pid) from pg_stat_activity
+    where application_name = 'pgqueue-spark' and datname = current_database()
+"""
+
+
+@pytest.fixture
+def history(queue: Session) -> Iterator[Session]:
+    finish(queue, ROWS)
+    settled(queue)
+    yield queue
+    queue.rows(END_ALL)  # a server that writes to nobody notices late
+
+
+class Away:
+    """The way to PostgreSQL, and its end."""
+
+    def __init__(self, conninfo: str, folder: Path) -> None:
+        at: dict[str, Any] = conninfo_to_dict(conninfo)
+        if at["host"] not in {"127.0.0.1", "localhost"}:
+            pytest.skip("the proxy reaches servers of this machine only")
+        self.proxy = Proxy(int(at.get("port") or 5432))
+        secret = folder / "pgpass"
+        secret.write_text(f"*:*:*:*:{at['password']}\n")
+        secret.chmod(0o600)
+        self.options = {
+            "url": f"postgresql://{at['user']}@127.0.0.1:{self.proxy.port}/{at['dbname']}?passfile={secret}"
+        }
+
+    def go(self) -> None:
+        self.proxy.refuses = True
+        self.proxy.cut()
+
+
+@pytest.fixture
+def away(conninfo: str, tmp_path: Path) -> Away:
+    return Away(conninfo, tmp_path)
+
+
+@contextmanager
+def in_the_middle(session: Session, happen: Callable[[], object]) -> Iterator[None]:
+    """Something happens as soon as the rows are being read."""
+
+    def wait() -> None:
+        wait_until(lambda: session.one(READING), "somebody reads", 100)
+        happen()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def test_a_server_that_goes_away_while_it_is_read_is_an_error_in_words(
+    spark: SparkSession, history: Session, away: Away
+) -> None:
+    frame = spark.read.format("pgqueue").options(**away.options, where=SLOWLY).load()
+    with (
+        in_the_middle(history, away.go),
+        pytest.raises(PySparkException, match=r"PostgreSQL (could|can) not be re") as e,
+    ):
+        frame.collect()
+    assert "passfile" not in str(e.value)
+
+
+def test_a_server_that_goes_away_during_an_export_leaves_the_lake_as_it_was(
+    spark: SparkSession, history: Session, away: Away, lake: Path, options: dict[str, str]
+) -> None:
+    export(spark, lake, options=options)
+    before, version = ids(spark, lake), Lake.open(spark, lake).manifest().version
+    finish(history, ROWS)
+    settled(history)
+    slowly = {**away.options, "where": SLOWLY}
+    with in_the_middle(history, away.go), pytest.raises(SparkQueueError, match=r"PostgreSQL (could|can) not be re"):
+        export(spark, lake, options=slowly)
+    assert Lake.open(spark, lake).manifest().version == version
+    assert ids(spark, lake) == before
+    history.rows(END_ALL)
+    assert export(spark, lake, options=options).rows == ROWS
+    assert ids(spark, lake) == [attempt.id for attempt in history.history()]
+
+
+def test_a_server_that_goes_away_while_it_is_followed_is_an_error_and_nothing_is_lost(
+    spark: SparkSession, history: Session, away: Away, lake: Path, options: dict[str, str]
+) -> None:
+    slowly = {**away.options, "where": SLOWLY}
+    with in_the_middle(history, away.go), pytest.raises(Exception, match=r"PostgreSQL (could|can) not be re"):
+        follow(spark, lake, options=slowly, once=True)
+    assert Lake.open(spark, lake).manifest().files("attempts") == []
+    history.rows(END_ALL)
+    follow(spark, lake, options=options, once=True)
+    assert ids(spark, lake) == [attempt.id for attempt in history.history()]
+
+
+def test_ctrl_c_during_an_export_is_said_and_leaves_the_lake_as_it_was(
+    spark: SparkSession, history: Session, lake: Path, options: dict[str, str]
+) -> None:
+    words = ("export", "--lake", str(lake), "--option", f"where={SLOWLY}")
+    interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
+    with in_the_middle(history, interrupt), pytest.raises(CommandError, match="Interrupted") as caught:
+        call_command("qpipeline", *words, verbosity=0)
+    assert caught.value.returncode == 130
+    assert Lake.open(spark, lake).versions() == [0]
+    history.rows(END_ALL)
+    assert export(spark, lake, options=options).rows == ROWS
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_terminal_ends_an_export(spark: SparkSession, history: Session, lake: Path, url: str) -> None:
+    process = pipeline("export", lake, url, "--option", f"where={SLOWLY}")
+    wait_until(lambda: history.one(READING), "it reads", 100)
+    code, _, errors = interrupted(process)
+    assert code == 130
+    assert "Interrupted. Nothing is half done" in errors
+    assert "__main__.py" not in errors, "a traceback of ours"
+    assert Lake.open(spark, lake).versions() == [0]
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_terminal_ends_a_follow(
+    spark: SparkSession, history: Session, lake: Path, url: str, options: dict[str, str]
+) -> None:
+    process = pipeline("follow", lake, url, "--seconds", "0.2")
+    opened = Lake.open_or_make(spark, lake)
+    wait_until(lambda: opened.manifest().files("attempts"), "the first batch is there", 100)
+    finish(history, ROWS)
+    code, said, errors = interrupted(process)
+    assert code == 0
+    assert f"added {ROWS:,} attempts" in said or f"added {2 * ROWS:,} attempts" in said
+    assert "__main__.py" not in errors, "a traceback of ours"
+    seen = ids(spark, lake)
+    assert len(seen) in {ROWS, 2 * ROWS}
+    settled(history)
+    follow(spark, lake, options=options, once=True)
+    assert ids(spark, lake) == [attempt.id for attempt in history.history()]
+
+
+def pipeline(step: str, lake: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "django_pgqueue.spark", step, "--lake", str(lake), "--master", "local[1]"]
+    return subprocess.Popen(
+        [*words, *arguments],
+        env={**os.environ, **programs.ENVIRONMENT, "DATABASE_URL": url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """As a terminal does it: the whole group gets the signal."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        said, errors = process.communicate(timeout=60)
+    finally:
+        programs.kill(process)
+    return process.returncode, said, errors
