@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline, session as sessions_of_spark
-from django_pgqueue.spark.lake import read_lake
+from django_pgqueue.spark.lake import LakeConflict, read_lake
 from tests.docs.pages import ROOT
 from tests.spark.quick import QUICK_CLUSTER
 
@@ -24,17 +24,23 @@ ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK
 """Of drivers, and of the daemons of a cluster."""
 
 
-def start(program: str, master: str, *arguments: object, url: str, **environment: str) -> subprocess.Popen[str]:
-    """In a process group of its own, so that the driver and its JVM can be killed together."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.programs", program, master, *map(str, arguments)],
-        env={**os.environ, **ENVIRONMENT, "DATABASE_URL": url, **environment},
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def start(
+    program: str, master: str, *arguments: object, url: str, log: Path | None = None, **environment: str
+) -> subprocess.Popen[str]:
+    """In a process group of its own, so that the driver and its JVM can be killed together.
+
+    With ``log`` standard error is added to a file: who is tormented has more to say than a pipe holds.
+    """
+    with log.open("a") if log is not None else nullcontext(subprocess.PIPE) as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.programs", program, master, *map(str, arguments)],
+            env={**os.environ, **ENVIRONMENT, "DATABASE_URL": url, **environment},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -51,8 +57,26 @@ def answer(process: subprocess.Popen[str], seconds: float = 600) -> Any:
     except subprocess.TimeoutExpired:
         kill(process)
         raise
-    assert process.returncode == 0, errors[-3000:]
+    assert process.returncode == 0, (errors or "see the log")[-3000:]
     return json.loads(printed.strip().splitlines()[-1])
+
+
+def executors(*ancestors: int) -> list[int]:
+    """The processes that run tasks for these processes, on this machine."""
+    parents, found = {}, []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"CoarseGrainedExecutorBackend" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return sorted(executor for executor in found if set(ancestors) & lineage(executor, parents))
+
+
+def lineage(process: int, parents: dict[int, int]) -> set[int]:
+    line = set()
+    while process := parents.get(process, 0):
+        line.add(process)
+    return line
 
 
 def calls(spark: SparkSession, rows: int, partitions: int) -> DataFrame:
@@ -88,11 +112,16 @@ def keep_up(spark: SparkSession, folder: str) -> dict[str, Any]:
     """Exports and follows in turns until there is a file "enough", and once more."""
     lake, enough, turns = f"{folder}/jobs", Path(folder, "enough"), 0
     print("ready", flush=True)
-    while not enough.exists():
-        pipeline.export(spark, lake)
-        pipeline.follow(spark, lake, once=True)
+    last = False
+    while not last:
+        last = enough.exists()
+        try:
+            pipeline.export(spark, lake)
+            pipeline.follow(spark, lake, once=True)
+        except LakeConflict:  # the lock of one that was killed, whose session the server has not missed yet
+            last = False
+            continue
         turns += 1
-    pipeline.export(spark, lake)
     return {"ids": ids(spark, lake), "turns": turns}
 
 
@@ -119,6 +148,37 @@ def enqueue(spark: SparkSession, run_id: str, rows: str, partitions: str) -> dic
     frame = calls(spark, int(rows), int(partitions))
     frame.write.format("pgqueue").options(tasks=SEND, runId=run_id).mode("append").save()
     return {}
+
+
+def enqueue_on(spark: SparkSession, first: str, rows: str, enough: str) -> dict[str, Any]:
+    """Run after run from the first on, until there is a file ``enough``, with tasks that fail and tasks that dawdle."""
+
+    def unlucky(taken: Any) -> Any:
+        import random
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        fate = random.random() if context is not None and context.attemptNumber() < 3 else 1.0
+        if fate < 0.1:
+            time.sleep(2)  # long enough for Spark to begin the same elsewhere
+        for number, row in enumerate(taken):
+            if number > 100 and 0.1 <= fate < 0.25:
+                message = "injected"
+                raise RuntimeError(message)
+            yield row
+
+    number = int(first)
+    print("ready", flush=True)
+    while not Path(enough).exists():
+        frame = spark.range(int(rows), numPartitions=6).selectExpr(
+            f"'{SEND}' as task", f"to_json(array({number}, id)) as args"
+        )
+        frame = spark.createDataFrame(frame.rdd.mapPartitions(unlucky), frame.schema)
+        frame.write.format("pgqueue").options(tasks=SEND, runId=f"run {number}").mode("append").save()
+        number += 1
+    return {"runs": number}
 
 
 def speculate(spark: SparkSession, rows: str) -> dict[str, Any]:
@@ -154,9 +214,9 @@ SPECULATION = {
 
 
 def main(program: str, master: str, *arguments: str) -> None:
-    programs = (round_trip, follow, enqueue, keep_up, speculate)
+    programs = (round_trip, follow, enqueue, keep_up, enqueue_on, speculate)
     run: Any = {function.__name__: function for function in programs}[program]
-    configuration = QUICK_CLUSTER | (SPECULATION if program == "speculate" else {})
+    configuration = QUICK_CLUSTER | (SPECULATION if program in {"speculate", "enqueue_on"} else {})
     spark = sessions_of_spark.start(program, master=master, configuration=configuration)
     answered = run(spark, *arguments)
     print(json.dumps(answered), flush=True)

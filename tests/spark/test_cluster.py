@@ -57,6 +57,11 @@ def test_a_standalone_cluster_with_two_workers(queue: Session, url: str, tmp_pat
         assert "exported 7 attempts" in submitted(
             url, "export", tmp_path / "jobs", "--master", master, "--conf", f"spark.eventLog.dir={tmp_path}"
         )
+    # Logs of the master, of the workers and of the executors, events with plans, and the lake.
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "stderr" for path in written), "the executors' logs are there"
+    password = str(urlsplit(url).password).encode()
+    assert [path for path in written if password in path.read_bytes()] == []
 
 
 def test_spark_submit_runs_the_pipeline_with_what_it_was_told(queue: Session, url: str, tmp_path: Path) -> None:

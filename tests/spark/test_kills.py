@@ -1,6 +1,7 @@
-"""Drivers are killed at any point, and started again: nothing is lost and nothing comes twice.
+"""Drivers and executors are killed at any point: nothing is lost and nothing comes twice.
 
-The suite has a few kills; PGQUEUE_SPARK_KILLS says how many of each kind otherwise (20 for a night).
+The suite has a few kills; PGQUEUE_SPARK_KILLS says how many of each test otherwise (20 for a night), and PGQUEUE_SEED
+where the chances come from.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.spark import programs
 from tests.spark.conftest import finish, numbers
+from tests.spark.test_cluster import standalone
+from tests.spark.torment import Torment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from tests.sql.sessions import Session
 
 KILLS = int(os.environ.get("PGQUEUE_SPARK_KILLS", "1"))
+SEED = int(os.environ.get("PGQUEUE_SEED", "6"))
 ROWS = 60_000
 
 
@@ -41,7 +46,7 @@ def killed(process: subprocess.Popen[str], after: float) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 60 * KILLS)
 def test_a_run_whose_driver_is_killed_is_enqueued_once_when_it_is_run_again(queue: Session, url: str) -> None:
-    chance = random.Random(6)
+    chance = random.Random(SEED)
     for number in range(KILLS):
         process = programs.start("enqueue", "local[2]", f"run {number}", ROWS, 3, url=url)
         killed(process, chance.uniform(1, 8))
@@ -59,7 +64,7 @@ def test_a_run_whose_driver_is_killed_is_enqueued_once_when_it_is_run_again(queu
 def test_a_stream_whose_driver_is_killed_goes_on_where_it_was(
     spark: SparkSession, queue: Session, url: str, tmp_path: Path
 ) -> None:
-    chance = random.Random(7)
+    chance = random.Random(SEED)
     for _ in range(KILLS):
         for _ in range(10):
             finish(queue, 300)
@@ -67,3 +72,41 @@ def test_a_stream_whose_driver_is_killed_goes_on_where_it_was(
     programs.answer(programs.start("follow", "local[2]", tmp_path, url=url))
     expected = queue.column("select message_id from pgqueue_attempt order by 1")
     assert numbers(spark.read.parquet(str(tmp_path / "lake"))) == expected
+
+
+RUNS = """
+    select content -> 'args' ->> 0 as run, count(*) as rows, count(distinct content) as different
+    from pgqueue_message group by 1
+"""
+ROWS_OF_A_RUN = 12_000
+
+
+@pytest.mark.skipif(KILLS < 2, reason="takes minutes: set PGQUEUE_SPARK_KILLS")
+@pytest.mark.timeout(300 + 60 * KILLS)
+def test_each_row_is_one_message_whatever_fails_dawdles_or_is_killed(queue: Session, url: str, tmp_path: Path) -> None:
+    """On a cluster of two hosts: tasks fail, tasks run twice by speculation, executors and drivers are killed."""
+    begun, enough = time.monotonic(), tmp_path / "enough"
+
+    def start() -> subprocess.Popen[str]:
+        # The last run that was enqueued is tried again, too.
+        first = max(0, queue.one("select count(*) from pgqueue_ledger") - 1)
+        arguments = (master, first, ROWS_OF_A_RUN, enough)
+        return programs.start("enqueue_on", *arguments, url=url, log=tmp_path / "log")
+
+    with standalone(url, tmp_path, "127.0.0.1", "127.0.0.2") as master:
+        done = lambda: queue.one("select count(*) from pgqueue_ledger")  # noqa: E731
+        torment = Torment(start, lambda _: programs.executors(os.getpid()), done, random.Random(SEED))
+        try:
+            for number in range(KILLS):
+                kind = torment.kill()
+                runs = queue.rows(RUNS)
+                print(f"kill {number + 1}, of {kind}: {len(runs)} runs are enqueued")
+                assert {(run.rows, run.different) for run in runs} <= {(ROWS_OF_A_RUN, ROWS_OF_A_RUN)}
+            enough.touch()
+            last = programs.answer(torment.driver)["runs"]
+        finally:
+            torment.end()
+    print(f"{dict(torment.killed)}, {last} runs, seed {SEED}, {time.monotonic() - begun:.0f} s")
+    found = {int(run.run): (run.rows, run.different) for run in queue.rows(RUNS)}
+    assert found == dict.fromkeys(range(last), (ROWS_OF_A_RUN, ROWS_OF_A_RUN))
+    assert queue.one("select count(*) from pgqueue_ledger") == last

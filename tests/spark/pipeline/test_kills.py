@@ -1,6 +1,7 @@
-"""kill -9 of the driver with all its processes, at any moment, while eight writers write the history.
+"""kill -9 of drivers with all their processes, and of executors, at any moment, while eight writers write the history.
 
-The suite kills once.  PGQUEUE_KILLS=20 kills so often, exports and follows in turns; it takes some minutes.
+The suite kills one driver.  PGQUEUE_KILLS=20 kills so often, exports and follows in turns, and as often in a cluster of
+two executors; it takes some minutes.  PGQUEUE_SEED is where the chances come from.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_pgqueue.spark.lake import LakeConflict, NotALake, read_lake
+from django_pgqueue.spark.lake import Lake, LakeConflict, NotALake, read_lake
 from django_pgqueue.spark.pipeline import export
+from tests.spark import programs
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
 from tests.spark.pipeline.writers import Writers
+from tests.spark.torment import Torment
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from tests.sql.conftest import Connect
 
 KILLS = int(os.environ.get("PGQUEUE_KILLS", "1"))
+SEED = os.environ.get("PGQUEUE_SEED", "1")
 LINES, LONGEST_SECONDS = 8, 0.7
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.timeout(300 + 120 * KILLS)]
 
@@ -37,7 +41,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.
 def test_whatever_is_killed_the_lake_has_each_committed_attempt_once(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, conninfo: str
 ) -> None:
-    session, chance = connect(), random.Random(os.environ.get("PGQUEUE_SEED", "1"))
+    session, chance = connect(), random.Random(SEED)
+    begun = time.monotonic()
     with Writers(conninfo):
         for kill in range(KILLS):
             said = kill_one(("follow", "export")[kill % 2], lake, chance)
@@ -46,7 +51,37 @@ def test_whatever_is_killed_the_lake_has_each_committed_attempt_once(
             assert len(seen) == len(set(seen)), "a row twice"
     settled(session)
     wait_until(lambda: exported(spark, lake, options), "the lock of the last one is free", 60)
-    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+    history = [attempt.id for attempt in session.history()]
+    print(f"{KILLS} kills of drivers, {len(history)} attempts, seed {SEED}, {time.monotonic() - begun:.0f} s")
+    assert ids(spark, lake) == history
+
+
+@pytest.mark.skipif(KILLS < 2, reason="takes minutes: set PGQUEUE_KILLS")
+def test_whoever_is_killed_in_a_cluster_the_lake_has_each_committed_attempt_once(
+    spark: SparkSession, connect: Connect, conninfo: str, url: str, tmp_path: Path
+) -> None:
+    session, begun, lake = connect(), time.monotonic(), tmp_path / "jobs"
+    torment = Torment(
+        lambda: programs.start("keep_up", "local-cluster[2,1,1024]", tmp_path, url=url, log=tmp_path / "log"),
+        lambda driver: programs.executors(driver.pid),
+        lambda: len(list(lake.glob("_pgqueue/manifests/*.json"))),
+        random.Random(SEED),
+    )
+    try:
+        with Writers(conninfo):
+            for kill in range(KILLS):
+                kind = torment.kill()
+                seen = visible(spark, lake)
+                print(f"kill {kill + 1}, of {kind}: {len(seen)} attempts in the lake")
+                assert len(seen) == len(set(seen)), "a row twice"
+        settled(session)
+        (tmp_path / "enough").touch()
+        answer = programs.answer(torment.driver)
+    finally:
+        torment.end()
+    history = [attempt.id for attempt in session.history()]
+    print(f"{dict(torment.killed)}, {len(history)} attempts, seed {SEED}, {time.monotonic() - begun:.0f} s")
+    assert answer["ids"] == ids(spark, lake) == history
 
 
 def kill_one(step: str, lake: Path, chance: random.Random) -> list[str]:
@@ -71,10 +106,14 @@ def kill_one(step: str, lake: Path, chance: random.Random) -> list[str]:
 
 
 def visible(spark: SparkSession, lake: Path) -> list[int]:
+    """All of every file that the manifest names, or an error about a torn one."""
     try:
-        return [row["id"] for row in read_lake(spark, lake).select("id").collect()]
+        found = [row["id"] for row in read_lake(spark, lake).collect()]
+        manifest = Lake.open(spark, lake).manifest()
     except NotALake:  # killed before there was one
         return []
+    assert len(found) <= sum(file.rows for file in manifest.files("attempts")), "more than the manifest knows"
+    return found
 
 
 def exported(spark: SparkSession, lake: Path, options: dict[str, str]) -> bool:
