@@ -75,9 +75,10 @@ from django_pgqueue.functions.schedule import (
     schedule_run,
     schedules,
 )
-from django_pgqueue.functions.worker import worker_gone, worker_seen, worker_wake, worker_wake_next
+from django_pgqueue.functions.worker import Company, worker_gone, worker_seen, worker_wake, worker_wake_next
 
 __all__ = [
+    "Company",
     "Connection",
     "Created",
     "Error",

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_pgqueue.functions.connection import Connection
+
+
+class Company(NamedTuple):
+    """Whom a worker is among, itself included."""
+
+    workers: int
+    with_room: int
+    """Those that are awake, serve the same queues and say that they have room."""
+
+
+SEEN = """
+with setting as materialized (select set_config('synchronous_commit', 'off', true))
+select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s), o.workers, o.with_room
+from setting cross join (
+    select count(*) as workers, count(*) filter (where
+        w.has_room and w.asleep_until is null and w.tasks = %s
+        and w.queues is not distinct from %s::text[] and w.exclude_queues = %s::text[]
+        and w.seen_at > pgqueue_clock() - interval '10 seconds') as with_room
+    from pgqueue_worker w where w.id <> %s
+) as o
+"""
 
 
 def worker_seen(
@@ -22,30 +43,16 @@ def worker_seen(
     asleep_ms: int | None,
     tasks: bool = True,
     has_room: bool = False,
-) -> int:
-    """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk.
-
-    Answers how many workers are registered, this one included.
-    """
+) -> Company:
+    """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk."""
+    served = (None if queues is None else list(queues), list(exclude_queues))
     with connection.cursor() as cursor:
         cursor.execute(
-            "with setting as materialized (select set_config('synchronous_commit', 'off', true)) "
-            "select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s), "
-            "(select count(*) from pgqueue_worker w where w.id <> %s) from setting",
-            (
-                worker,
-                None if queues is None else list(queues),
-                list(exclude_queues),
-                hostname,
-                pid,
-                slots,
-                asleep_ms,
-                tasks,
-                has_room,
-                worker,
-            ),
+            SEEN,
+            (worker, *served, hostname, pid, slots, asleep_ms, tasks, has_room, tasks, *served, worker),
         )
-        return 1 + int(cursor.fetchone()[1])
+        _, others, with_room = cursor.fetchone()
+        return Company(1 + others, int(has_room) + with_room)
 
 
 def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:

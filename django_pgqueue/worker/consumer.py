@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +19,7 @@ from django_pgqueue.worker.floors import Floors
 from django_pgqueue.worker.holdings import Holdings
 from django_pgqueue.worker.idleness import Idleness
 from django_pgqueue.worker.maintenance import Maintenance
-from django_pgqueue.worker.pace import Pace
+from django_pgqueue.worker.pace import SHORT_SECONDS, Pace
 from django_pgqueue.worker.presence import Presence
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED, Recycling
@@ -28,6 +29,8 @@ from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.waker import Waker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.outcome import Ended
@@ -160,7 +163,7 @@ class Consumer:
         if self.stop_by is not None:
             return
         if room == 0:
-            self._tell_of_room(has_room=False)
+            self._tell_that_full()
             return
         if time.monotonic() < self.idleness.next_look:
             return
@@ -171,21 +174,32 @@ class Consumer:
         self._tell_what_was_found(claimed, full=len(claimed) >= room)
 
     def _tell_what_was_found(self, claimed: list[Received], *, full: bool) -> None:
-        if claimed and self.idleness.asleep:
-            self.idleness.woke_up()
-            self._be_seen(asleep=False, has_room=not full)
-            if full:
-                self._wake_next()
-        elif not self.idleness.asleep:
+        if not self.idleness.asleep:
             self._tell_of_room(has_room=not full)
-            if self.idleness.wants_to_sleep:
+            if self.idleness.wants_to_sleep or self._is_not_needed():
                 self._fall_asleep()
+        elif claimed and self.idleness.polled and self._others_have_room():
+            self.idleness.sleeps_on(now=time.monotonic())
+        elif claimed:
+            self._wake_up(has_room=not full or self.pace.may_be_short)
+
+    def _others_have_room(self) -> bool:
+        self._be_seen(asleep=True)
+        return self.idleness.company.with_room > 0
+
+    def _is_not_needed(self) -> bool:
+        """Where several are awake and have room, one of them is enough: what comes is shared among fewer, and taken in
+        larger batches.
+        """
+        if not self.presence.has_room or not self.presence.has_news_of_others():
+            return False
+        return random.random() > 1 / max(1, self.idleness.company.with_room)  # noqa: S311 -- spreads load
 
     def _look(self, room: int) -> tuple[list[Received], bool]:
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.  Who
         # has been woken asks for work alone: somebody waits for it.
-        polls = self.idleness.asleep and not self.idleness.hurries
         self.idleness.looks()
+        polls = self.idleness.polled
         with self.connection.transaction() if polls else nullcontext():
             # A burst that is over must not leave what only waited for its last jobs.
             if polls or (self.settings.burst and self.ended_ids):
@@ -230,6 +244,21 @@ class Consumer:
         self._be_seen(asleep=True)
         self.idleness.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
 
+    def _wake_up(self, *, has_room: bool) -> None:
+        self.idleness.woke_up()
+        self._be_seen(asleep=False, has_room=has_room)
+        if not has_room:
+            self._wake_next()
+
+    def _tell_that_full(self) -> None:
+        if not self.idleness.asleep:
+            self._tell_of_room(has_room=False)
+        elif self._is_full_for_long():  # and whoever notifies it would wait for it
+            self._wake_up(has_room=False)
+
+    def _is_full_for_long(self) -> bool:
+        return not self.pace.may_be_short or time.monotonic() >= self.last_progress + SHORT_SECONDS
+
     def _wake_next(self) -> None:
         """There may be more than this process can do: the next sleeper is ours to wake.  For any queue, because who
         enqueued while we had room woke nobody.
@@ -240,8 +269,8 @@ class Consumer:
         """While we have room and look all the time, who enqueues wakes nobody else.  Without notifications we do not
         look all the time.
         """
-        has_room = has_room and self.settings.listen
-        if self.presence.news_of_room(has_room=has_room, now=time.monotonic()):
+        has_room, now = has_room and self.settings.listen, time.monotonic()
+        if self.presence.news_of_room(has_room=has_room, now=now, at_once=self._is_full_for_long()):
             self._be_seen(asleep=False, has_room=has_room)
             if not has_room:
                 self._wake_next()
@@ -254,7 +283,7 @@ class Consumer:
             self._be_seen(asleep=self.idleness.asleep, has_room=self.presence.has_room)
 
     def _be_seen(self, *, asleep: bool, has_room: bool = False) -> None:
-        self.idleness.workers = self.presence.be_seen(self.connection, asleep=asleep, has_room=has_room)
+        self.idleness.company = self.presence.be_seen(self.connection, asleep=asleep, has_room=has_room)
 
     def _sleep_until_due(self) -> None:
         next_at, now_ms = functions.message_next_at(
@@ -362,11 +391,16 @@ class Consumer:
             due += [self.scheduler.next_look, *([self.next_settling] if self.ended_ids else [])]
             if self.pace.room(self._unfinished() - len(self.slots.done)):
                 due.append(self.idleness.next_look)
+        return min(*due, *self._attention_is_due()) - now
+
+    def _attention_is_due(self) -> Iterator[float]:
+        """When what is held has to be looked at."""
         if self.held:
-            due += [self.held.next_heartbeat, self.held.next_attention]
+            yield from (self.held.next_heartbeat, self.held.next_attention)
         if self.slots.waiting():
-            due.append(self.last_progress + STALLED_SECONDS)
-        return min(due) - now
+            yield self.last_progress + STALLED_SECONDS
+        if self.presence.says_room_by_mistake or (self.idleness.asleep and not self.pace.room(self._unfinished())):
+            yield self.last_progress + SHORT_SECONDS
 
     def _notified(self) -> None:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from django_pgqueue.functions import Company
+
 AWAKE_SECONDS, QUIET_AWAKE_SECONDS = 0.5, 0.01
 """How long a worker that finds nothing goes on looking before it sleeps: while somebody sleeps, each enqueue costs a
 notification, and those stand in one line for the whole database cluster."""
@@ -13,6 +15,8 @@ who is woken begins sooner than who looks from time to time."""
 SHORTEST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.002, 0.008
 POLL_SECONDS = 1.0
 """A sleeper looks this often even if nobody wakes it: the notification is a hint, looking is the truth."""
+POLL_BESIDE_OTHERS_SECONDS = 4.0
+"""The same while somebody who is awake has room: he looks all the time."""
 SHORTEST_DUE_SECONDS = 0.01
 
 
@@ -23,9 +27,10 @@ class Idleness:
         self.wants_to_sleep = False
         self.hurries = False
         """Somebody is waiting: woken, and has not looked yet."""
+        self.polled = False
+        """The last look was a sleeper's that nobody had woken."""
         self.next_look = 0.0
-        self.workers = 1
-        """How many there are, this one included."""
+        self.company = Company(workers=1, with_room=1)
         self._dry_since: float | None = None
         self._found_at: float | None = None
         self._gap_seconds = 1.0
@@ -33,6 +38,7 @@ class Idleness:
 
     def looks(self) -> None:
         """A look begins: who is woken from now on is woken for something that it may not see any more."""
+        self.polled = self.asleep and not self.hurries
         self.hurries = False
 
     def looked(self, *, found: int, wanted: int, now: float) -> None:
@@ -53,12 +59,23 @@ class Idleness:
         if self.hurries:
             self.next_look = now
         elif (self.asleep and not found) or dry_seconds > AWAKE_SECONDS:
-            self.next_look = now + POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads load, keeps no secret
+            self.next_look = now + self._poll_seconds()
         else:
-            self.next_look = now + min(LONGEST_LOOK_SECONDS, max(SHORTEST_LOOK_SECONDS, dry_seconds / 8))
+            pause_seconds = min(LONGEST_LOOK_SECONDS, max(SHORTEST_LOOK_SECONDS, dry_seconds / 8))
+            # Together they look as often as one of them would.
+            self.next_look = now + pause_seconds * max(1, self.company.with_room)
+
+    def sleeps_on(self, *, now: float) -> None:
+        """It has found something, and others are there for what comes next."""
+        self.next_look = now + self._poll_seconds()
+
+    def _poll_seconds(self) -> float:
+        others_look = self.asleep and self.company.with_room > 0
+        seconds = POLL_BESIDE_OTHERS_SECONDS if others_look else POLL_SECONDS
+        return seconds * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads load, keeps no secret
 
     def _is_quiet(self) -> bool:
-        return self.workers < FEW_A_SECOND * self._gap_seconds
+        return self.company.workers < FEW_A_SECOND * self._gap_seconds
 
     def fell_asleep(self) -> None:
         """Registered as a sleeper, where notifications are listened to: looks once more at once."""

@@ -14,6 +14,8 @@ AHEAD_SECONDS = 0.05
 MOST_HELD = 1500
 MOST_CLAIMED = 500
 SAMPLES = 16
+SHORT_SECONDS = 0.005
+"""Slots that run jobs so short are free again before anybody else could be woken."""
 
 
 class Pace:
@@ -22,15 +24,23 @@ class Pace:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
+        self.is_known = False
 
     def learn(self, ended: Sequence[Ended]) -> None:
         samples = ended[:: max(1, len(ended) // SAMPLES)]
         seconds = sum((end.finished_at - end.started_at).total_seconds() for end in samples) / len(samples)
-        self.job_seconds += (seconds - self.job_seconds) * (0.5 if seconds < self.job_seconds else 0.9)
+        slowly = self.is_known and seconds < self.job_seconds
+        self.job_seconds += (seconds - self.job_seconds) * (0.5 if slowly else 0.9)
+        self.is_known = True
 
     def stalled(self) -> None:
         """Jobs take longer than they did: hold one for each slot again."""
         self.job_seconds = max(self.job_seconds, AHEAD_SECONDS)
+
+    @property
+    def may_be_short(self) -> bool:
+        """Whether the slots may well be free again in a moment."""
+        return not self.is_known or self.job_seconds < SHORT_SECONDS
 
     @property
     def most_held(self) -> int:

@@ -15,8 +15,14 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.settings import WorkerSettings
 
 SEEN_EVERY_SECONDS = 4.0
+SEEN_WITH_ROOM_SECONDS = 0.5
+"""Who is awake and has room looks around so often for others that have, to share the looking with them."""
 ROOM_AFTER_SECONDS = 0.2
 """Who has had room for so long says so: what changes more often is not worth a row."""
+
+
+FULL_AFTER_SECONDS = 0.05
+"""Who runs short jobs says so only when it has been full for so long: until then a few of them wake nobody else."""
 
 
 class Presence:
@@ -29,19 +35,31 @@ class Presence:
         self.has_room = False
         """What the row says: who enqueues wakes nobody where somebody who is awake has room."""
         self._room_since: float | None = None
+        self._full_since: float | None = None
+        self._has_news_of_others = False
 
-    def news_of_room(self, *, has_room: bool, now: float) -> bool:
-        """Whether the row has to change."""
+    def has_news_of_others(self) -> bool:
+        """Whether it has looked around since it was last asked."""
+        news, self._has_news_of_others = self._has_news_of_others, False
+        return news
+
+    def news_of_room(self, *, has_room: bool, now: float, at_once: bool = True) -> bool:
+        """Whether the row has to change.  ``at_once``: who is full will be so for some time."""
         if not has_room:
             self._room_since = None
-            return self.has_room
+            self._full_since = now if self._full_since is None else self._full_since
+            return self.has_room and (at_once or now - self._full_since >= FULL_AFTER_SECONDS)
+        self._full_since = None
         self._room_since = now if self._room_since is None else self._room_since
         return not self.has_room and now - self._room_since >= ROOM_AFTER_SECONDS
 
-    def be_seen(self, connection: Connection, *, asleep: bool, has_room: bool = False) -> int:
-        """Answers how many workers there are."""
-        self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
-        workers = functions.worker_seen(
+    @property
+    def says_room_by_mistake(self) -> bool:
+        return self.has_room and self._full_since is not None
+
+    def be_seen(self, connection: Connection, *, asleep: bool, has_room: bool = False) -> functions.Company:
+        self.next_seen = time.monotonic() + (SEEN_WITH_ROOM_SECONDS if has_room else SEEN_EVERY_SECONDS)
+        company = functions.worker_seen(
             connection,
             worker=self.id,
             queues=self.settings.queues,
@@ -52,8 +70,9 @@ class Presence:
             asleep_ms=int(2.5 * SEEN_EVERY_SECONDS * 1000) if asleep else None,
             has_room=has_room,
         )
+        self._has_news_of_others = self.has_room and has_room
         self.has_room = has_room
-        return workers
+        return company
 
     def leave(self, connection: Connection) -> None:
         functions.worker_gone(connection, self.id)

@@ -238,7 +238,7 @@ class Pump:
 
     def _be_seen(self, *, asleep: bool) -> None:
         self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
-        self.idleness.workers = functions.worker_seen(
+        self.idleness.company = functions.worker_seen(
             self.connection,
             worker=self.id,
             queues=[self.queue],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from django_pgqueue.functions import Company
 from django_pgqueue.worker.idleness import (
     AWAKE_SECONDS,
     LONGEST_LOOK_SECONDS,
@@ -60,7 +61,7 @@ def test_where_there_is_much_to_do_for_all_together_he_stays_awake(
     idleness: Idleness, a_second: int, workers: int
 ) -> None:
     """While somebody sleeps each enqueue notifies."""
-    idleness.workers = workers
+    idleness.company = Company(workers=workers, with_room=1)
     now = found_something(idleness, a_second=a_second)
     looked_in_vain(idleness, now, now + 0.9 * AWAKE_SECONDS)
     assert not idleness.wants_to_sleep
