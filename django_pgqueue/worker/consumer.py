@@ -159,7 +159,8 @@ class Consumer:
     # Claiming
 
     def _claim_if_due(self) -> None:
-        room = self.pace.room(self._unfinished())
+        unfinished = self._unfinished()
+        room = min(self.pace.room(unfinished), self.recycling.room(self.jobs + unfinished))
         if self.stop_by is not None:
             return
         if room == 0:
@@ -276,9 +277,8 @@ class Consumer:
                 self._wake_next()
 
     def _be_seen_if_due(self) -> None:
-        if self.stop_by is not None and self.presence.has_room:
-            self._be_seen(asleep=False)
-            self._wake_next()
+        if self.stop_by is not None and (self.presence.has_room or self.idleness.asleep):
+            self._wake_up(has_room=False)
         elif time.monotonic() >= self.presence.next_seen:
             self._be_seen(asleep=self.idleness.asleep, has_room=self.presence.has_room)
 

@@ -30,7 +30,7 @@ class Idleness:
         self.polled = False
         """The last look was a sleeper's that nobody had woken."""
         self.next_look = 0.0
-        self.company = Company(workers=1, with_room=1)
+        self.company = Company(workers=1, with_room=0)
         self._dry_since: float | None = None
         self._found_at: float | None = None
         self._gap_seconds = 1.0

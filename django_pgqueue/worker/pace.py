@@ -30,7 +30,7 @@ class Pace:
         samples = ended[:: max(1, len(ended) // SAMPLES)]
         seconds = sum((end.finished_at - end.started_at).total_seconds() for end in samples) / len(samples)
         slowly = self.is_known and seconds < self.job_seconds
-        self.job_seconds += (seconds - self.job_seconds) * (0.5 if slowly else 0.9)
+        self.job_seconds += (seconds - self.job_seconds) * (0.5 if slowly else 0.9 if self.is_known else 0.95)
         self.is_known = True
 
     def stalled(self) -> None:

@@ -35,6 +35,10 @@ class Recycling:
             if used_mb > self.max_memory_mb:
                 self.reason = f"{used_mb} MB of memory in use"
 
+    def room(self, jobs: int) -> int:
+        """How many more it may take that has done, or holds, so many."""
+        return sys.maxsize if self.max_jobs is None else max(0, self.max_jobs - jobs)
+
     def timed_out(self, message_id: int) -> None:
         """A thread can not be stopped, so the process has to go."""
         self.reason = f"the task of message {message_id} went on after its timeout"

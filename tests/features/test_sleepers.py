@@ -71,6 +71,20 @@ def test_one_that_is_awake_and_has_room_does_it_alone(
     assert len(asleep()) == 2
 
 
+def test_of_several_that_have_room_one_stays_awake(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idleness.Idleness, "_is_quiet", lambda _: False)
+    monkeypatch.setattr(idleness, "AWAKE_SECONDS", 60.0)
+    for _ in range(3):
+        consume()
+    wait_until(lambda: Worker.objects.filter(has_room=True).exists(), "one has room")
+
+    def one_is_enough() -> bool:
+        ended(tasks.which_session.enqueue())
+        return len(asleep()) == 2 and Worker.objects.filter(has_room=True).count() == 1
+
+    wait_until(one_is_enough, "the others sleep, although there is always something to do")
+
+
 def test_who_is_full_wakes_the_next_and_says_so(consume: Consume, diary: Diary, stays_awake: None) -> None:
     """Three jobs for two slots of the first: the third begins at the second."""
     for _ in range(2):

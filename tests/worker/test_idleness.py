@@ -8,6 +8,7 @@ from django_pgqueue.functions import Company
 from django_pgqueue.worker.idleness import (
     AWAKE_SECONDS,
     LONGEST_LOOK_SECONDS,
+    POLL_BESIDE_OTHERS_SECONDS,
     POLL_SECONDS,
     QUIET_AWAKE_SECONDS,
     SHORTEST_DUE_SECONDS,
@@ -100,6 +101,23 @@ def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_h
     assert idleness.asleep
     assert not idleness.wants_to_sleep
     assert idleness.next_look <= 10.1 + AWAKE_SECONDS
+
+
+def test_a_sleeper_polls_seldom_while_somebody_awake_has_room(idleness: Idleness) -> None:
+    idleness.company = Company(workers=3, with_room=1)
+    idleness.fell_asleep()
+    looked_in_vain(idleness, 11.0)
+    assert idleness.polled
+    assert 11.0 + 0.8 * POLL_BESIDE_OTHERS_SECONDS <= idleness.next_look <= 11.0 + 1.2 * POLL_BESIDE_OTHERS_SECONDS
+    idleness.sleeps_on(now=20.0)
+    assert 20.0 + 0.8 * POLL_BESIDE_OTHERS_SECONDS <= idleness.next_look <= 20.0 + 1.2 * POLL_BESIDE_OTHERS_SECONDS
+
+
+@pytest.mark.parametrize(("with_room", "times"), [(0, 1), (1, 1), (3, 3)])
+def test_those_who_have_room_share_the_looking(idleness: Idleness, with_room: int, times: int) -> None:
+    idleness.company = Company(workers=8, with_room=with_room)
+    looked_in_vain(idleness, 10.0)
+    assert idleness.next_look == pytest.approx(10.0 + times * SHORTEST_LOOK_SECONDS)
 
 
 def test_a_sleeper_polls(idleness: Idleness) -> None:

@@ -73,3 +73,16 @@ def test_a_sample_of_many_is_enough(count: int) -> None:
 
 def test_more_that_is_unfinished_than_it_would_hold_is_no_room() -> None:
     assert Pace(2).room(100) == 0
+
+
+def test_jobs_may_be_short_until_they_turn_out_not_to_be() -> None:
+    assert Pace(4).may_be_short
+    assert learned(0.0001).may_be_short
+    assert not learned(1.0).may_be_short
+    stalled = learned(*[0.0001] * 5)
+    stalled.stalled()
+    assert not stalled.may_be_short
+
+
+def test_the_first_jobs_say_most() -> None:
+    assert learned(0.0001).most_held > 20

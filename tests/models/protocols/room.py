@@ -5,8 +5,12 @@ by itself is the matter of ``sleepers.py``.  What stands for what:
 
 ====================  =============================================================================================
 looks                 Consumer._look, as often as it likes while slots are free; full: it took as many as it could
-says so               Consumer._tell_of_room: pgqueue_worker_seen(p_has_room), committed; perhaps long after it has room
-full                  Consumer._tell_what_was_found: what was said is taken back, committed; then the next is woken
+says so               Consumer._tell_of_room: pgqueue_worker_seen(p_has_room), committed; perhaps long after it has
+                      room, and by one that was woken perhaps while it has none: its jobs may be short
+full                  Consumer._tell_that_full: what was said is taken back, committed, unless there is room again by
+                      then; then the next is woken
+polls                 Consumer._tell_what_was_found: a sleeper that found something sleeps on where others have room
+falls asleep          Consumer._is_not_needed: as others have room
 stops                 Consumer._be_seen_if_due, and nothing is looked for any more; then the next is woken
 writes                pgqueue_message_create: the row, and pgqueue_worker_wake, which wakes nobody where somebody has
                       said that he has room
@@ -31,6 +35,7 @@ VARIANTS = {
     "who is full takes it back and wakes nobody": "wakes nobody",
     "who is full wakes the next before he takes it back": "wakes first",
     "who falls asleep goes on saying that he has room": "keeps it asleep",
+    "who sleeps and is full sleeps on": "sleeps on when full",
     "who stops goes on saying that he has room": "keeps it when stopping",
     "who stops takes it back and wakes nobody": "stops in silence",
 }
@@ -84,14 +89,27 @@ class Room(Waking):
         match worker.stage:
             case "second":
                 yield from self._look(state, number, worker, found="woken", full="woken full", nothing="asleep")
-            case "asleep" if worker.notified:
-                yield f"worker {number} is woken", _at(state, number, "second")
+            case "asleep" if worker.running >= SLOTS[number] and self.broken != "sleeps on when full":
+                full = worker._replace(stage="telling", says="nothing", room_too=False)
+                yield f"worker {number} signs off, because it is full", told(state, number, full)
+            case "asleep":
+                yield from self._sleep(state, number, worker)
             case "woken":
                 room = worker._replace(stage="awake", says="room", room_too=False)
                 yield f"worker {number} signs off, and has room", told(state, number, room)
             case "woken full":
                 full = worker._replace(stage="telling", says="nothing", room_too=False)
                 yield f"worker {number} signs off, and is full", told(state, number, full)
+                hopes = worker._replace(stage="full", says="room", room_too=False)
+                yield f"worker {number} signs off, and hopes for room", told(state, number, hopes)
+
+    def _sleep(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
+        if worker.notified:
+            yield f"worker {number} is woken", _at(state, number, "second")
+        if _others_have_room(state, number):
+            for step, after in self._look(state, number, worker, found="asleep", full="asleep", nothing="asleep"):
+                yield f"perhaps {step}, and sleeps on", after
+        yield f"perhaps worker {number} stops", _at(state, number, "stopping")
 
     def _awake(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if worker.running < SLOTS[number]:
@@ -101,7 +119,7 @@ class Room(Waking):
                     f"perhaps worker {number} says that it has room",
                     told(state, number, worker._replace(says="room")),
                 )
-            if not ready_enqueues(state):
+            if not ready_enqueues(state) or _others_have_room(state, number):
                 asleep = worker._replace(
                     stage="second", says="asleep", room_too=self.broken == "keeps it asleep" and worker.says == "room"
                 )
@@ -109,6 +127,8 @@ class Room(Waking):
         yield f"perhaps worker {number} stops", _at(state, number, "stopping")
 
     def _full(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
+        if worker.running < SLOTS[number]:
+            yield f"worker {number} has room again", _at(state, number, "awake")
         silent = worker._replace(stage="telling", says="nothing")
         if worker.says != "room" or self.broken == "keeps it when full":
             yield f"worker {number} is full", _at(state, number, "awake")
@@ -124,7 +144,7 @@ class Room(Waking):
             yield f"worker {number} is full and says so", told(state, number, silent)
 
     def _stop(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
-        if worker.says != "room" or self.broken == "keeps it when stopping":
+        if worker.says == "nothing" or self.broken == "keeps it when stopping":
             yield f"worker {number} has stopped", _at(state, number, "stopped")
             return
         stage = "stopped" if self.broken == "stops in silence" else "silent"
@@ -148,3 +168,7 @@ class Room(Waking):
 
 def _at(state: State, number: int, stage: str) -> State:
     return at_worker(state, number, state.workers[number]._replace(stage=stage))
+
+
+def _others_have_room(state: State, number: int) -> bool:
+    return any(worker.says == "room" for other, worker in enumerate(state.workers) if other != number)

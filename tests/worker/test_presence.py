@@ -1,0 +1,43 @@
+"""Presence: what a worker says of its room, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.worker.presence import FULL_AFTER_SECONDS, ROOM_AFTER_SECONDS, Presence
+from django_pgqueue.worker.settings import WorkerSettings
+
+
+@pytest.fixture
+def presence() -> Presence:
+    presence = Presence(WorkerSettings())
+    presence.has_room = True
+    return presence
+
+
+def test_who_has_had_room_for_a_while_says_so(presence: Presence) -> None:
+    presence.has_room = False
+    assert not presence.news_of_room(has_room=True, now=10.0)
+    assert presence.news_of_room(has_room=True, now=10.01 + ROOM_AFTER_SECONDS)
+
+
+def test_who_is_full_for_long_says_so_at_once(presence: Presence) -> None:
+    assert presence.news_of_room(has_room=False, now=10.0)
+
+
+def test_who_is_full_of_short_jobs_waits_a_moment(presence: Presence) -> None:
+    assert not presence.news_of_room(has_room=False, now=10.0, at_once=False)
+    assert presence.says_room_by_mistake
+    assert presence.news_of_room(has_room=False, now=10.02 + FULL_AFTER_SECONDS, at_once=False)
+
+
+def test_room_in_between_begins_anew(presence: Presence) -> None:
+    presence.news_of_room(has_room=False, now=10.0, at_once=False)
+    assert not presence.news_of_room(has_room=True, now=10.01)
+    assert not presence.says_room_by_mistake
+    assert not presence.news_of_room(has_room=False, now=10.0 + FULL_AFTER_SECONDS, at_once=False)
+
+
+def test_who_has_said_nothing_has_nothing_to_take_back(presence: Presence) -> None:
+    presence.has_room = False
+    assert not presence.news_of_room(has_room=False, now=10.0)
