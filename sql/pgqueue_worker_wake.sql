@@ -5,7 +5,7 @@ as $$
 -- Wakes one sleeping consumer that serves p_queue, if there is one: with p_tasks a worker, without a consumer of raw
 -- messages, and where p_tasks is null one of each.  The notification is delivered when the caller's transaction commits.
 -- Nobody is woken where one that is awake has room: it looks every few milliseconds, and wakes the next when it has
--- taken as much as it could.  One that has not been seen for ten seconds may be dead, and does not count; until then
+-- taken as much as it could.  One that has not been seen for two seconds may be dead, and does not count; until then
 -- the sleepers, who look every second by themselves, find what it does not.
 -- Reads pgqueue_worker without a row lock and writes nothing, so enqueues never wait for each other here.  While the
 -- workers are busy nobody sleeps and nobody is notified: a notification costs every commit of the whole database cluster
@@ -22,7 +22,7 @@ begin
     v_now := pgqueue_now();
     for v_tasks, v_sleeper, v_awake in
         select w.tasks, min(w.id) filter (where w.asleep_until > v_now),
-               bool_or(w.asleep_until is null and w.has_room and pgqueue_to_epoch(w.seen_at) > v_now - 10000)
+               bool_or(w.asleep_until is null and w.has_room and pgqueue_to_epoch(w.seen_at) > v_now - 2000)
         from pgqueue_worker w
         where (p_tasks is null or w.tasks = p_tasks)
           and (w.queues is null or p_queue = any (w.queues))

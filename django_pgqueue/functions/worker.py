@@ -25,7 +25,7 @@ from setting cross join (
     select count(*) as workers, count(*) filter (where
         w.has_room and w.asleep_until is null and w.tasks = %s
         and w.queues is not distinct from %s::text[] and w.exclude_queues = %s::text[]
-        and w.seen_at > pgqueue_clock() - interval '10 seconds') as with_room
+        and w.seen_at > pgqueue_clock() - interval '2 seconds') as with_room
     from pgqueue_worker w where w.id <> %s
 ) as o
 """

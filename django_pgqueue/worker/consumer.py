@@ -168,6 +168,10 @@ class Consumer:
             return
         if time.monotonic() < self.idleness.next_look:
             return
+        # Who knows of others that have room asks whether they are still there, which costs less than to look.
+        if self.idleness.is_poll and self.idleness.company.with_room and self._others_have_room():
+            self.idleness.sleeps_on(now=time.monotonic())
+            return
         claimed, everywhere = self._look(room)
         self.drained = self.settings.burst and everywhere and not claimed
         if claimed:

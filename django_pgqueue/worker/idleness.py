@@ -15,8 +15,6 @@ who is woken begins sooner than who looks from time to time."""
 SHORTEST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.002, 0.008
 POLL_SECONDS = 1.0
 """A sleeper looks this often even if nobody wakes it: the notification is a hint, looking is the truth."""
-POLL_BESIDE_OTHERS_SECONDS = 4.0
-"""The same while somebody who is awake has room: he looks all the time."""
 SHORTEST_DUE_SECONDS = 0.01
 
 
@@ -38,8 +36,13 @@ class Idleness:
 
     def looks(self) -> None:
         """A look begins: who is woken from now on is woken for something that it may not see any more."""
-        self.polled = self.asleep and not self.hurries
+        self.polled = self.is_poll
         self.hurries = False
+
+    @property
+    def is_poll(self) -> bool:
+        """Whether the next look is a sleeper's that nobody has woken."""
+        return self.asleep and not self.hurries
 
     def looked(self, *, found: int, wanted: int, now: float) -> None:
         """Takes note of a look: less than wanted means that there is no more for now."""
@@ -59,20 +62,15 @@ class Idleness:
         if self.hurries:
             self.next_look = now
         elif (self.asleep and not found) or dry_seconds > AWAKE_SECONDS:
-            self.next_look = now + self._poll_seconds()
+            self.next_look = now + _poll_seconds()
         else:
             pause_seconds = min(LONGEST_LOOK_SECONDS, max(SHORTEST_LOOK_SECONDS, dry_seconds / 8))
             # Together they look as often as one of them would.
             self.next_look = now + pause_seconds * max(1, self.company.with_room)
 
     def sleeps_on(self, *, now: float) -> None:
-        """It has found something, and others are there for what comes next."""
-        self.next_look = now + self._poll_seconds()
-
-    def _poll_seconds(self) -> float:
-        others_look = self.asleep and self.company.with_room > 0
-        seconds = POLL_BESIDE_OTHERS_SECONDS if others_look else POLL_SECONDS
-        return seconds * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads load, keeps no secret
+        """Others are there for what comes."""
+        self.next_look = now + _poll_seconds()
 
     def _is_quiet(self) -> bool:
         return self.company.workers < FEW_A_SECOND * self._gap_seconds
@@ -95,3 +93,7 @@ class Idleness:
 
     def pause(self, seconds: float, *, now: float) -> None:
         self.next_look = max(self.next_look, now + seconds)
+
+
+def _poll_seconds() -> float:
+    return POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads load, keeps no secret

@@ -186,6 +186,6 @@ class TestWhereSomebodyIsAwake:
     ) -> None:
         see(producer, "a", has_room=True)
         see(producer, "b", asleep_ms=MINUTE)
-        producer.rows("update pgqueue_worker set seen_at = seen_at - interval '11 s' where id = 'a'")
+        producer.rows("update pgqueue_worker set seen_at = seen_at - interval '3 s' where id = 'a'")
         producer.create()
         assert listener.heard(producer) == [("pgqueue_b", "default")]

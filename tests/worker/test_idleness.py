@@ -8,7 +8,6 @@ from django_pgqueue.functions import Company
 from django_pgqueue.worker.idleness import (
     AWAKE_SECONDS,
     LONGEST_LOOK_SECONDS,
-    POLL_BESIDE_OTHERS_SECONDS,
     POLL_SECONDS,
     QUIET_AWAKE_SECONDS,
     SHORTEST_DUE_SECONDS,
@@ -103,14 +102,12 @@ def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_h
     assert idleness.next_look <= 10.1 + AWAKE_SECONDS
 
 
-def test_a_sleeper_polls_seldom_while_somebody_awake_has_room(idleness: Idleness) -> None:
-    idleness.company = Company(workers=3, with_room=1)
+def test_who_sleeps_on_polls_later(idleness: Idleness) -> None:
     idleness.fell_asleep()
     looked_in_vain(idleness, 11.0)
     assert idleness.polled
-    assert 11.0 + 0.8 * POLL_BESIDE_OTHERS_SECONDS <= idleness.next_look <= 11.0 + 1.2 * POLL_BESIDE_OTHERS_SECONDS
     idleness.sleeps_on(now=20.0)
-    assert 20.0 + 0.8 * POLL_BESIDE_OTHERS_SECONDS <= idleness.next_look <= 20.0 + 1.2 * POLL_BESIDE_OTHERS_SECONDS
+    assert 20.0 + 0.8 * POLL_SECONDS <= idleness.next_look <= 20.0 + 1.2 * POLL_SECONDS
 
 
 @pytest.mark.parametrize(("with_room", "times"), [(0, 1), (1, 1), (3, 3)])
