@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 BEGIN, END = "<!-- storm -->\n", "<!-- end storm -->\n"
@@ -25,11 +25,12 @@ def put(page: Path, whole: dict[str, Any]) -> None:
 def lines(whole: dict[str, Any]) -> Iterator[str]:
     yield f"`python3 tests/reliability {shlex.join(whole['arguments'])}`, on {whole['server']}, {whole['versions']},"
     yield f"with a lock of {whole['lock seconds']:g} seconds, on {whole['processors']} processors, in {minutes(whole)}."
+    yield ""
     yield f"The older worker was {whole['old version']}."
     yield ""
     yield from table("what", "figure", figures(whole))
     yield ""
-    yield from table("what was looked for, offline", "violations", whole["invariants"].items())
+    yield from table("what was looked for, offline", "violations", named(whole["invariants"].items()))
     yield ""
     yield from table("fault", "times", sorted(whole["fault kinds"].items()))
     for name, reason in whole["skipped"].items():
@@ -64,7 +65,13 @@ def table(first: str, second: str, rows: Any) -> Iterator[str]:
     yield f"| {first} | {second} |"
     yield "|---|---|"
     for name, value in rows:
-        yield f"| {name.replace('_', ' ')} | {value} |"
+        yield f"| {name} | {value} |"
+
+
+def named(rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Functions, by what they look for."""
+    for name, value in rows:
+        yield name.replace("_", " "), value
 
 
 def by_count(counts: dict[str, int]) -> list[tuple[str, int]]:
