@@ -193,7 +193,7 @@ def _key(key: Any, where: str) -> str:
 
 
 @contextmanager
-def unshown(hide: bool = True) -> Iterator[None]:  # noqa: FBT -- nothing else could be meant
+def unshown(hide: bool = True) -> Iterator[None]:
     """Errors that are raised inside do not quote values: they are sensitive."""
     before = _hides.set(hide)
     try:

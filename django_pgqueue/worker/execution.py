@@ -172,17 +172,16 @@ class Execution:
         self.task = registry.find(self.message.task or "")
         try:
             args, self.kwargs = results.called(self.message)
-            self.args = args
-            if self.message.headers is not None:
-                _ = self.result  # what they say may be nonsense, too
+            if self.message.headers is not None:  # what they say may be nonsense, too
+                self._result = self._made_result(args)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            self.args = None
             said = "what it is" if content.hides() else self.message.content[:80]
             message = (
                 f"The content of message {self.message.id} is not the call of a task: it must be "
                 f'{{"args": [...], "kwargs": {{...}}}}, not {said}.'
             )
             raise InvalidContent(message) from error
+        self.args = args
 
     @property
     def result(self) -> Any:
@@ -190,16 +189,19 @@ class Execution:
         is not the call of a task.
         """
         if self._result is None and self.args is not None:
-            self._result = results.running(
-                self.message,
-                self.task,
-                call=(self.args, self.kwargs),
-                backend=self.backend,
-                started_at=self.started_at,
-                earlier=self._earlier,
-                errors=self.errors,
-            )
+            self._result = self._made_result(self.args)
         return self._result
+
+    def _made_result(self, args: list[Any]) -> Any:
+        return results.running(
+            self.message,
+            self.task,
+            call=(args, self.kwargs),
+            backend=self.backend,
+            started_at=self.started_at,
+            earlier=self._earlier,
+            errors=self.errors,
+        )
 
     def _earlier(self) -> list[Attempt]:
         if self.earlier is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -41,11 +42,16 @@ def by_processes(bench: Bench) -> None:
 
 
 def by_kind(bench: Bench) -> None:
-    """Sync on one thread, async on the event loop, and both beside the raw loop."""
+    """Sync on one thread, async on the event loop, and tasks whose signals are received, beside the raw loop."""
     database.empty()
     limits.raw(bench, bench.sizes.jobs)
     add(bench, "sync tasks, 1 x 1", tasks.noop, threads=1, limit=limits.RAW)
     add(bench, "async tasks, 1 x 4", tasks.async_noop, limit=limits.RAW)
+    os.environ[tasks.RECEIVERS] = "1"
+    try:
+        add(bench, "sync tasks whose signals are received, 1 x 4", tasks.noop, limit=limits.RAW)
+    finally:
+        del os.environ[tasks.RECEIVERS]
 
 
 def add(bench: Bench, name: str, task: Any, *, limit: str | None = None, **how: Any) -> workers.Drained:

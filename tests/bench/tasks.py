@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
+from typing import Any
 
 from django.db import connection
 
+from django_pgqueue.compat import task_finished, task_started
 from django_pgqueue.tasks import task
 from tests.bench.tally import tally
 
 TALLY = tally()
+RECEIVERS = "PGQUEUE_BENCH_RECEIVERS"
+"""In the environment of a worker: somebody receives the signals of its jobs."""
+
+
+def receive(sender: Any, task_result: Any, **_: Any) -> None:
+    """Takes a signal, and does nothing with it."""
+
+
+if RECEIVERS in os.environ:
+    task_started.connect(receive)
+    task_finished.connect(receive)
 
 
 @task
