@@ -107,6 +107,7 @@ def measured(count: int, tally: Tally, process: subprocess.Popen[bytes]) -> Drai
         connection.execute(WAKE_ALL)
         begun = time.monotonic_ns()
         times = watch(tally, count, begun, process)
+        wait_for(lambda: database.value(ENDED) - before >= count, "the ends to be recorded")  # which costs, too
         meter.stop()
         process.send_signal(signal.SIGTERM)
         process.wait(60)

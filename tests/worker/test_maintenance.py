@@ -117,7 +117,8 @@ def test_bloat_is_told_once_and_again_when_it_comes_back(
             "insert into pgqueue_message (dequeue_at, content) select i, '{}' from generate_series(1, 2000) i"
         )
         worker.execute("delete from pgqueue_message")
-        wait_until(lambda: "dead-rows" in {one.kind for one in bloat.found(worker)}, "the counters are told")
+        dead = ("dead-rows", "pgqueue_message")
+        wait_until(lambda: dead in {(one.kind, one.name) for one in bloat.found(worker)}, "the counters are told")
 
     deleted()
     assert [looked(), looked()] == [1, 1]
