@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.test import Client, override_settings
 
 from django_pgqueue.models import Attempt
+from django_pgqueue.spark.source import registered
 from django_pgqueue.spark.tasks import declared
 from tests.example.conftest import mailers
 from tests.example.test_browser import chromium, page, place_an_order, shop, worker
@@ -61,8 +62,11 @@ def test_what_the_shop_has_done_is_seen_in_insights(
 def test_rows_of_a_dataframe_become_jobs_and_each_runs_once(
     spark: SparkSession, start: Start, session: Session, rows: str
 ) -> None:
-    frame = spark.range(JOBS, numPartitions=2).selectExpr(
-        f"'{write_row.module_path}' as task", "to_json(array(cast(id as string))) as args"
+    # Other tests of a run begin sessions of their own in the same JVM, and leave it without the source.
+    frame = (
+        registered(spark)
+        .range(JOBS, numPartitions=2)
+        .selectExpr(f"'{write_row.module_path}' as task", "to_json(array(cast(id as string))) as args")
     )
     frame.write.format("pgqueue").option("tasks", declared(write_row)).mode("append").save()
     start("--threads", "4")
