@@ -36,8 +36,8 @@ class PgQueueBackend(BaseTaskBackend):
 
         TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": ["default", "mail"]}}
 
-    Django makes one for each thread, often before the apps are ready: it holds settings, and what it
-    has seen to be valid.
+    Django makes one for each thread, often before the apps are ready: it holds settings, and what it has seen to be
+    valid.
     """
 
     task_class = PgQueueTask

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from django_pgqueue.fields import EPOCH
 from django_pgqueue.functions.channel import refusal
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ class Created:
     created_at: dt.datetime
 
 
-EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 # cast(), because Django writes numbers into the statement: -9223372036854775808::bigint is minus a number too large.
 PLACES = {
     "queue": "p_queue => %s",

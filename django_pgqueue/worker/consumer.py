@@ -404,7 +404,7 @@ class Consumer:
         if self.slots.waiting():
             yield self.last_progress + STALLED_SECONDS
         if self.presence.says_room_by_mistake or (self.idleness.asleep and not self.pace.room(self._unfinished())):
-            yield self.last_progress + SHORT_SECONDS
+            yield max(self.last_progress + SHORT_SECONDS, self.session.reconnect_at)  # after an error it leaves time
 
     def _notified(self) -> None:
         try:

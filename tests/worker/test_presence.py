@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
+from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.pace import SHORT_SECONDS
 from django_pgqueue.worker.presence import FULL_AFTER_SECONDS, ROOM_AFTER_SECONDS, Presence
 from django_pgqueue.worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from django_pgqueue.worker.slots import Slots
 
 
 @pytest.fixture
@@ -41,3 +49,15 @@ def test_room_in_between_begins_anew(presence: Presence) -> None:
 def test_who_has_said_nothing_has_nothing_to_take_back(presence: Presence) -> None:
     presence.has_room = False
     assert not presence.news_of_room(has_room=False, now=10.0)
+
+
+def test_who_may_be_full_is_not_hurried_after_an_error() -> None:
+    consumer = Consumer(WorkerSettings())
+    consumer.slots = cast("Slots", SimpleNamespace(waiting=lambda: 0))
+    consumer.last_progress = 10.0
+    consumer.presence.has_room = True
+    consumer.presence.news_of_room(has_room=False, now=10.0, at_once=False)
+    assert [*consumer._attention_is_due()] == [10.0 + SHORT_SECONDS]
+    consumer.session.reconnect_at = 15.0
+    assert [*consumer._attention_is_due()] == [15.0], "the database is left alone until then"
+    consumer.waker.close()
