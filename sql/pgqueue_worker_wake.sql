@@ -16,13 +16,19 @@ declare
     v_sleeper text;
     v_awake boolean;
 begin
-    if not exists (select from pgqueue_worker w where w.asleep_until is not null) then
+    -- The usual case of a busy queue is answered by one statement: this runs at every enqueue.
+    if p_tasks is not null and exists (
+        select from pgqueue_worker w
+        where w.has_room and w.asleep_until is null and w.tasks = p_tasks
+          and (w.queues is null or p_queue = any (w.queues)) and p_queue <> all (w.exclude_queues)
+          and w.seen_at > pgqueue_clock() - interval '2 seconds'
+    ) or not exists (select from pgqueue_worker w where w.asleep_until is not null) then
         return;
     end if;
     v_now := pgqueue_now();
     for v_tasks, v_sleeper, v_awake in
         select w.tasks, min(w.id) filter (where w.asleep_until > v_now),
-               bool_or(w.asleep_until is null and w.has_room and pgqueue_to_epoch(w.seen_at) > v_now - 2000)
+               bool_or(w.asleep_until is null and w.has_room and w.seen_at > pgqueue_clock() - interval '2 seconds')
         from pgqueue_worker w
         where (p_tasks is null or w.tasks = p_tasks)
           and (w.queues is null or p_queue = any (w.queues))
