@@ -19,7 +19,7 @@ from django_pgqueue.context import Deferral, PgQueueContext
 from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as RetryAsked, TaskCancelled, TaskTimeout
 from django_pgqueue.functions import Error
 from django_pgqueue.later import is_known, know
-from django_pgqueue.worker.cleaning import roll_back_what_is_open
+from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.outcome import (
     Abandoned,
     Cancelled,
@@ -404,11 +404,11 @@ class Execution:
             self._send(task_finished)
 
     def _send(self, signal: Signal) -> None:
-        if not signals.is_heard(signal, logging.ERROR if self._has_failed() else logging.INFO):
-            return
-        signals.send(signal, self.result, backend=self.backend)
         if signals.has_receivers(signal):
+            signals.send(signal, self.result, backend=self.backend)
             self._clean_up_after_receivers(signal)
+        elif signals.is_logged(logging.ERROR if self._has_failed() else logging.INFO):
+            signals.send(signal, self.result, backend=self.backend)
 
     def _has_failed(self) -> bool:
         return self._result is not None and self._result.status == TaskResultStatus.FAILED
@@ -424,7 +424,8 @@ class Execution:
 
     def _clean_up_after_receivers(self, signal: Signal) -> None:
         """What a receiver began and did not end, the task would write into, and lose."""
-        roll_back_what_is_open(self.message, f"A receiver of {signals.NAMES[signal]}")
+        if has_connected():
+            roll_back_what_is_open(self.message, f"A receiver of {signals.NAMES[signal]}")
 
 
 def _normal(value: Any) -> Any:

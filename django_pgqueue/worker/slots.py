@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_pgqueue import registry, traces
+from django_pgqueue import registry, signals, traces
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, has_connected, leave_connections_clean
 from django_pgqueue.worker.coroutines import Coroutines
@@ -102,6 +102,7 @@ class Slots:
             self.waker.wake()
 
     def _start_threads(self) -> None:
+        signals.cache_receivers()
         for number in range(1, self.count + 1):
             thread = threading.Thread(target=self._work, name=f"slot-{number}", daemon=True)
             self._threads.append(thread)
