@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 RECORD_WITHIN_SECONDS = 0.02
-MOST_RECORDED = 500
+MOST_RECORDED = 1000
 LONGEST_WAIT_SECONDS = 1.0
 STALLED_SECONDS = 0.5
 """When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 AHEAD_SECONDS = 0.05
 """Claim what can start within this time."""
-MOST_HELD = 1500
-MOST_CLAIMED = 500
+MOST_HELD = 3000
+MOST_CLAIMED = 1000
 SAMPLES = 16
 SHORT_SECONDS = 0.005
 """Slots that run jobs so short are free again before anybody else could be woken."""
