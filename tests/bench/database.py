@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -12,7 +13,7 @@ from django.db import ProgrammingError, connection as django_connection
 from django_pgqueue.worker.connection import connect as worker_connect
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import psycopg
 
@@ -60,6 +61,11 @@ def value(sql: str, params: Sequence[Any] | None = None) -> Any:
         return row and row[0]
 
 
+def leave() -> None:
+    """Ends this process's session, which would otherwise tell only some seconds later how many transactions it had."""
+    django_connection.close()
+
+
 def empty() -> None:
     execute(f"truncate {TABLES}, bench_row, bench_plain, bench_plain_done")
 
@@ -78,6 +84,25 @@ def settle() -> None:
 def checkpoint() -> None:
     with suppress(ProgrammingError):  # somebody else's server, which is not ours to flush
         execute("checkpoint")
+
+
+@contextmanager
+def without_autovacuum() -> Iterator[None]:
+    """Its transactions are counted as everybody's are.  On somebody else's server it goes on."""
+    try:
+        execute("alter system set autovacuum = off")
+    except ProgrammingError:
+        yield
+        return
+    try:
+        execute("select pg_reload_conf()")
+        working = "select count(*) from pg_stat_activity where backend_type = 'autovacuum worker'"
+        while value(working):
+            time.sleep(0.1)
+        yield
+    finally:
+        execute("alter system reset autovacuum")
+        execute("select pg_reload_conf()")
 
 
 def renew() -> None:

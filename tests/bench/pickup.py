@@ -46,10 +46,10 @@ def add(bench: Bench, name: str, milliseconds: list[float]) -> None:
 def idle(bench: Bench) -> None:
     """Transactions of a worker that has nothing to do."""
     database.empty()
-    database.execute("vacuum analyze")  # or autovacuum, whose transactions count as well, would do it meanwhile
-    with workers.workers() as process:
+    with database.without_autovacuum(), workers.workers() as process:
         asleep = "select count(*) from pgqueue_worker where asleep_until is not null"
         workers.wait_for(lambda: database.value(asleep) >= 1, "the worker to sleep")
+        database.leave()
         time.sleep(5)  # until the server has counted what it took to get here
         with database.connect() as connection:
             meter = Meter(connection, process.pid)
