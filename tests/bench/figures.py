@@ -88,8 +88,8 @@ class Figures:
         limit = self._figures.get((figure.workload, figure.limit or ""))
         if limit is None:
             return None
-        pairs = list(zip(figure.values, limit.values, strict=False))
-        return statistics.median(value / bound for value, bound in pairs if bound) if pairs else None
+        shares = [value / bound for value, bound in zip(figure.values, limit.values, strict=False) if bound]
+        return statistics.median(shares) if shares else None
 
     def show(self, console: Console, about: dict[str, Any]) -> None:
         console.print(" · ".join(f"{key} {value}" for key, value in about.items()))
