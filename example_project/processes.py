@@ -18,6 +18,7 @@ from typing import Self
 GRACE_SECONDS = 20
 COLOURS = {"web": "36", "worker": "33", "shop": "32"}
 PR_SET_PDEATHSIG = 1
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(Exception):
@@ -30,7 +31,7 @@ class Stopped(Exception):
 
 def take_signals(handler: Callable[[int, FrameType | None], object]) -> None:
     """One way to end for Ctrl-C, for a service manager and for a closed terminal."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOPPING:
         signal.signal(number, handler)
 
 
@@ -82,10 +83,14 @@ class Processes:
         self.stop()
 
     def watch(self, process: Process) -> None:
+        # A new thread is as deaf as the one that starts it. A signal that came while all stood still (Ctrl-Z) would go
+        # to any of them, and only the main thread, which waits without an end, can be woken by it.
+        heard = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         for target in (self.pass_output, self.await_end):
             thread = threading.Thread(target=target, args=[process], daemon=True)
             thread.start()
             process.threads.append(thread)
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
 
     def pass_output(self, process: Process) -> None:
         for line in process.popen.stdout or ():

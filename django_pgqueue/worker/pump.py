@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
 import threading
 import time
@@ -112,6 +113,8 @@ class Pump:
     # The thread
 
     def _run(self) -> None:
+        # Ctrl-C is for the main thread, which may wait for a message: taken here, it would not wake it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         last: BaseException | None = None
         try:
             while not self.stopping:

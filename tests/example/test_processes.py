@@ -12,7 +12,7 @@ import pytest
 
 from example_project import processes
 from example_project.processes import Command, Processes, Stopped
-from tests.example.waiting import wait_until
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 20
@@ -129,3 +129,26 @@ with Processes(child) as children:
         child = int(demo.stdout.readline())
         demo.kill()
     wait_until(lambda: not is_alive(child), "the child is gone")
+
+
+def test_a_signal_that_came_while_all_stood_still_is_heard() -> None:
+    """As after Ctrl-Z: the kernel gives it to any thread that does not refuse it."""
+    code = f"""
+import signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+from example_project.processes import Command, Processes, take_signals
+take_signals(signal.default_int_handler)
+child = Command(name="web", words=[sys.executable, "-c", "import time; time.sleep(60)"], stop=signal.SIGTERM)
+with Processes(child, child) as children:
+    print("open", flush=True)
+    children.wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline() == b"open\n"
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
+            demo.send_signal(number)
+        try:
+            assert demo.wait(SECONDS) == -signal.SIGINT  # as after any KeyboardInterrupt
+        finally:
+            demo.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import signal
 import subprocess
 import sys
 import threading
@@ -272,6 +273,25 @@ def test_a_process_that_ends_while_it_listens_gives_back_what_it_holds(environme
     program = CONSUMER.replace("    print", "    raise SystemExit  # ") + "\n"
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=SECONDS)
     assert (held(), Message.objects.get().attempt) == (0, 0)
+
+
+def test_ctrl_c_that_came_while_the_process_stood_still_is_heard(environment: dict[str, str]) -> None:
+    """As after Ctrl-Z: it goes to any thread that does not refuse it, and only the main thread can be woken by it."""
+    MAIL.send("x")
+    # A shell that starts the tests in the background has SIGINT ignored, and a child would inherit that.
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{hears}\n{CONSUMER}"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stdout.readline()
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGCONT):
+            consumer.send_signal(number)
+        try:
+            assert consumer.wait(SECONDS) == -signal.SIGINT
+        finally:
+            consumer.kill()
+    assert held() == 0
 
 
 def test_long_work_keeps_its_lock(ears: Any) -> None:
