@@ -248,8 +248,8 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
     """
     return [
         checks.Warning(
-            f"The database {database!r} has no tables of the queue.",
-            hint=f"Run manage.py migrate --database {database}.",
+            f"The database {database!r} has no tables of the queue yet.",
+            hint=f"They are made by manage.py migrate --database {database}.",
             id="pgqueue.W003",
         )
         for database in sorted(_databases() & set(databases or ()))

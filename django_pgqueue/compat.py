@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import django
+from django.core.exceptions import ImproperlyConfigured
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
@@ -35,6 +36,15 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
         AnyTask, AnyTaskResult = Task, TaskResult
     TASKS_LOGGER = "django.tasks"
 else:
+    try:
+        import django_tasks  # noqa: F401
+    except ModuleNotFoundError as error:
+        # An installer brings it to Python 3.11 alone: elsewhere it would rather bring a newer Django.
+        _message = (
+            f"Django {django.get_version()} needs the backport django-tasks: pip install 'django-pgqueue[django52]', "
+            "and 'django_tasks' in INSTALLED_APPS."
+        )
+        raise ImproperlyConfigured(_message) from error
     from django_tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.backends.dummy import DummyBackend

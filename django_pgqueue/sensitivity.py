@@ -140,3 +140,20 @@ def hides_message(path: str | None, options: Options) -> bool:
         return bool(options.sensitive) or (path is not None and hides(registry.find(path), options))
     except UnknownTask:
         return True
+
+
+def hides_error(path: str | None, options: Options) -> bool:
+    """Whether a log may not say what the error of an attempt says.
+
+    A task that is not there did not run: its error says that, and of the message nothing but the task's name.
+    """
+    return not (path is not None and is_unknown(path)) and hides_message(path, options)
+
+
+def is_unknown(path: str) -> bool:
+    """Whether there is no task at a path in this code (any more)."""
+    try:
+        registry.find(path)
+    except UnknownTask:
+        return True
+    return False

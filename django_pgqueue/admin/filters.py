@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.models import Count, Q
 from django.http import QueryDict
-from rangefilter.filters import DateTimeRangeFilter, NumericRangeFilter
 
 from django_pgqueue import functions
 from django_pgqueue.admin import database, expressions
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from django.contrib.admin.views.main import ChangeList
     from django.db.models import Field, Model, QuerySet
     from django.http import HttpRequest
+
+try:
+    from rangefilter.filters import DateTimeRangeFilter, NumericRangeFilter
+except ModuleNotFoundError as error:
+    _message = (
+        "The admin of django_pgqueue needs the package django-admin-rangefilter: pip install django-admin-rangefilter. "
+        "It needs no entry in INSTALLED_APPS."
+    )
+    raise ImproperlyConfigured(_message) from error
 
 LOOKED_THROUGH = 10_000
 """So many of the newest rows are asked for names to choose from."""

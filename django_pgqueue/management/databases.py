@@ -32,5 +32,6 @@ def with_its_queue(alias: str) -> Iterator[None]:
     except ProgrammingError as error:
         if not isinstance(error.__cause__, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedFunction):
             raise
-        message = f"The queue is missing in the database {alias!r}: run manage.py migrate. ({error})"
+        missing = error.__cause__.diag.message_primary
+        message = f"The queue is missing in the database {alias!r}: run manage.py migrate. ({missing})"
         raise CommandError(message) from error

@@ -22,7 +22,7 @@ def log_end(end: Ended, settings: Options) -> None:
     is_well = isinstance(end.outcome, (Succeeded, Committed))
     if is_well and not logger.isEnabledFor(logging.INFO):
         return
-    hidden = not is_well and sensitivity.hides_message(end.message.task, settings)
+    hidden = not is_well and sensitivity.hides_error(end.message.task, settings)
     about = {"pgqueue": Facts(end, hidden=hidden)}
     message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
     match end.outcome:

@@ -54,7 +54,7 @@ class TracedExecution(Execution):
             if isinstance(end.outcome, (Retry, Deferred)):
                 self.span.set_attribute("pgqueue.again_in_seconds", end.outcome.wait_seconds)
             if isinstance(end.outcome, (Retry, Failed, Abandoned)):
-                hidden = sensitivity.hides_message(self.message.task, self.backend.settings)
+                hidden = sensitivity.hides_error(self.message.task, self.backend.settings)
                 consumer.record_error(self.span, end.outcome.error, hidden=hidden)
             self.span.end()
         return end if self.span is None else replace(end, trace_id=f"{self.span.get_span_context().trace_id:032x}")

@@ -211,6 +211,42 @@ def test_an_app_that_was_forgotten_is_an_error(tmp_path: Path) -> None:
     assert "run manage.py migrate" in said
 
 
+def without(tmp_path: Path, package: str) -> None:
+    """What comes first on the path is found first: an import of the package fails as if it were not installed."""
+    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('No module named {package}', name='{package}')")
+
+
+def test_an_admin_without_its_range_filters_says_what_to_install(tmp_path: Path) -> None:
+    without(tmp_path, "rangefilter")
+    apps = [f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")]
+    said = check_of_a_project(tmp_path, apps=[*apps, "django_pgqueue"], engine="postgresql")
+    assert said.splitlines()[-1].startswith("django.core.exceptions.ImproperlyConfigured: ")
+    assert "pip install django-admin-rangefilter" in said
+
+
+def test_without_an_admin_nobody_needs_range_filters(tmp_path: Path) -> None:
+    without(tmp_path, "rangefilter")
+    said = check_of_a_project(tmp_path, apps=["django_pgqueue"], engine="postgresql")
+    assert "System check identified no issues" in said
+
+
+@pytest.mark.skipif(PACKAGE != "django_tasks", reason="Django has the tasks API itself")
+def test_django_52_without_the_backport_says_what_to_install(tmp_path: Path) -> None:
+    without(tmp_path, "django_tasks")
+    (tmp_path / "plain_settings.py").write_text("INSTALLED_APPS = ['django_pgqueue']")
+    ended = subprocess.run(
+        [sys.executable, "-m", "django", "check", "--settings", "plain_settings"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.stderr.splitlines()[-1].startswith("django.core.exceptions.ImproperlyConfigured: Django 5.2")
+    assert "django-pgqueue[django52]" in ended.stderr
+
+
 def test_django_asks_the_backend(settings: Settings) -> None:
     settings.TASKS = {"default": {"BACKEND": OURS}}
     assert list(task_backends["default"].check()) == []

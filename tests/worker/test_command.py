@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TYPE_CHECKING
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTaskResult
+    from django_pgqueue.worker.settings import WorkerSettings
     from tests.worker.conftest import Session, Start
     from tests.worker.diary import Diary
 
@@ -117,12 +119,53 @@ def test_a_bad_value_is_told(flags: list[str], message: str, monkeypatch: pytest
         call_command("qworker", *flags)
 
 
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[WorkerSettings]:
+    """What a worker is started with, that neither works nor logs."""
+    served: list[WorkerSettings] = []
+    monkeypatch.setattr(qworker, "log_to_terminal", lambda *_: None)
+    monkeypatch.setattr(qworker, "look_for_the_queue", lambda _: None)
+    monkeypatch.setattr(qworker, "run", served.append)
+    return served
+
+
+@pytest.mark.parametrize(
+    ("flags", "doubted"),
+    [
+        (["--queues", "mail,mial"], "mial"),
+        (["--exclude-queues", "rapports,default"], "rapports"),
+        (["--queues", "mail,default"], ""),
+        (["--queues", "mial", "-v", "0"], ""),
+        ([], ""),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_queue_that_no_task_can_be_in_is_doubted_and_served(
+    flags: list[str], doubted: str, settings: Any, served: list[WorkerSettings]
+) -> None:
+    settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default", "mail"]}}
+    said = StringIO()
+    call_command("qworker", *flags, stderr=said)
+    assert said.getvalue() == (
+        f"No task of this project can be in {doubted}: see QUEUES in TASKS.\n" if doubted else ""
+    )
+    assert len(served) == 1
+
+
+def test_where_any_name_is_allowed_none_is_doubted(settings: Any, served: list[WorkerSettings]) -> None:
+    assert settings.TASKS["default"]["QUEUES"] == []
+    said = StringIO()
+    call_command("qworker", "--queues", "mial", stderr=said)
+    assert (said.getvalue(), len(served)) == ("", 1)
+
+
 @pytest.mark.parametrize("flags", [[], ["--burst"]], ids=["served", "burst"])
 def test_missing_migrations_are_told(start: Start, empty_database: str, flags: list[str]) -> None:
     worker = start(*flags, ready=False, PGQUEUE_TEST_DATABASE=empty_database)
     assert worker.ends() == 1
     assert worker.output.startswith("CommandError: ")
     assert "run manage.py migrate" in worker.output
+    assert "HINT" not in worker.output  # PostgreSQL's would lead astray
     assert "Traceback" not in worker.output
 
 

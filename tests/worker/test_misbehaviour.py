@@ -99,6 +99,17 @@ def test_a_malformed_message_fails_with_its_reason(start: Start, session: Sessio
     lives_on(worker)
 
 
+def test_the_log_says_what_is_wrong_with_a_task_that_is_not_there_and_quotes_nothing(
+    start: Start, session: Session
+) -> None:
+    insert(session, task="tests.worker.tasks.nobody", content='{"args": ["4711-4711"], "kwargs": {}}')
+    worker = start("--burst", ready=False)
+    assert worker.ends() == 0
+    said = "UnknownTask: 'tests.worker.tasks.nobody' is not a task: tests.worker.tasks has no 'nobody'."
+    assert said in worker.output
+    assert "4711" not in worker.output
+
+
 CURIOUS: dict[str, dict[str, Any]] = {
     "long ago": {"dequeue_at": -(2**63)},
     "negative attempt": {"attempt": -5},

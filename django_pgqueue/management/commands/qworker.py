@@ -92,6 +92,8 @@ class Command(BaseCommand):
         settings = self._settings(options)
         reload = self._reload(options)
         log_to_terminal(options, ours()[settings.backend].settings)
+        if options["verbosity"] > 0:
+            self._doubt_queues(settings)
         try:
             registry.autodiscover()
             if options["dry_run"] is not None:
@@ -104,7 +106,8 @@ class Command(BaseCommand):
                 look_for_the_queue(settings)
                 code = ReloadedSupervisor(settings).run() if reload else run(settings)
         except psycopg.errors.UndefinedFunction as error:
-            message = f"The queue's functions are missing in the database: run manage.py migrate. ({error})"
+            missing = error.diag.message_primary
+            message = f"The queue's functions are missing in the database: run manage.py migrate. ({missing})"
             raise CommandError(message) from error
         except psycopg.OperationalError as error:
             message = f"The database can not be reached: {error}"
@@ -141,6 +144,18 @@ class Command(BaseCommand):
             max_memory_mb=options["max_memory"],
             **watched(options),
         )
+
+    def _doubt_queues(self, settings: WorkerSettings) -> None:
+        """A name with a slip of the finger would be served for ever, and nobody would wonder.  It may be another
+        project's, so it is served all the same.
+        """
+        backends = ours()
+        database = backends[settings.backend].settings.database
+        named = [backend.queues for backend in backends.values() if backend.settings.database == database]
+        unknown = {*(settings.queues or ()), *settings.exclude_queues}.difference(*named)
+        if unknown and all(named):
+            words = ", ".join(sorted(unknown))
+            self.stderr.write(self.style.WARNING(f"No task of this project can be in {words}: see QUEUES in TASKS."))
 
     def _explain(self, settings: WorkerSettings, limit: int) -> None:
         for line in explain(settings, database=ours()[settings.backend].settings.database, limit=limit):

@@ -54,8 +54,8 @@ def test_missing_tables_are_told_where_the_database_may_be_asked(empty: str, set
     settings.TASKS = in_database(empty)
     [found] = check_tables([empty, "default", "jobs"])
     assert found == checks.Warning(
-        "The database 'empty' has no tables of the queue.",
-        hint="Run manage.py migrate --database empty.",
+        "The database 'empty' has no tables of the queue yet.",
+        hint="They are made by manage.py migrate --database empty.",
         id="pgqueue.W003",
     )
     assert check_tables(None) == check_tables(["default"]) == []
