@@ -89,7 +89,7 @@ class Attempt(models.Model):
         verbose_name = "finished attempt"
 
     def __str__(self) -> str:
-        return f"{self.message_id} attempt {self.attempt} {self.status}"
+        return f"message {self.message_id}, attempt {self.attempt}: {self.status}"
 
 
 class Worker(models.Model):

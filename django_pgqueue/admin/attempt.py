@@ -120,7 +120,7 @@ def status(attempt: Attempt) -> SafeString:
 
 @admin.display(description="attempt")
 def number(attempt: Attempt) -> str:
-    return f"{attempt.attempt} of {display.NOTHING if attempt.max_attempts is None else attempt.max_attempts}"
+    return display.attempt(attempt.attempt, attempt.max_attempts)
 
 
 @admin.display(description="due at")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import django
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.paginator import InvalidPage
 
 from django_pgqueue.admin import database
@@ -26,6 +26,7 @@ class CappedChangeList(ChangeList):
     pages_are_a_list = django.VERSION >= (6, 0)
     notes: list[str]
     paginator: CappedPaginator
+    has_order_of_its_own: bool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -33,6 +34,7 @@ class CappedChangeList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         self.notes = []
+        self.has_order_of_its_own = self.model_admin.get_ordering(request) != self.model_admin.ordering
         return super().get_queryset(request, exclude_parameters)
 
     def get_filters_params(self, params: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -44,6 +46,11 @@ class CappedChangeList(ChangeList):
     def url_for_result(self, result: Any) -> str:
         name = f"{self.opts.model_name}_change"
         return database.url(name, quote(getattr(result, self.pk_attname)))
+
+    def get_ordering_field_columns(self) -> dict[int, Literal["asc", "desc"]]:
+        """Django marks the admin's ``ordering``, also where ``get_ordering`` answers another one."""
+        unmarked = self.has_order_of_its_own and ORDER_VAR not in self.params
+        return {} if unmarked else super().get_ordering_field_columns()
 
     def get_results(self, request: HttpRequest) -> None:
         paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)

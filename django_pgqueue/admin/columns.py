@@ -58,7 +58,7 @@ class Columns:
 
     @admin.display(description="attempt")
     def attempts(self, message: Message) -> str:
-        return f"{message.attempt} of {display.NOTHING if message.max_attempts is None else message.max_attempts}"
+        return display.attempt(message.attempt, message.max_attempts)
 
     @admin.display(description="worker")
     def worker(self, message: Message) -> SafeString | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from django.utils import timezone
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOTHING",
+    "attempt",
     "block",
     "hidden",
+    "json",
     "label",
     "line",
     "moment",
@@ -31,6 +34,9 @@ __all__ = [
     "span",
     "task",
 ]
+
+# In a text of JSON the end of a line is never written as one, so this is between the values.
+EMPTY = re.compile(r"([\[{])\n *([\]}])")
 
 
 def label(word: str, tone: str) -> SafeString:
@@ -65,6 +71,11 @@ def task(name: str | None) -> SafeString | str:
     )
 
 
+def attempt(number: int, most: int | None) -> str:
+    """Its number, and how many there may be where an error is not the end of the message at once."""
+    return str(number) if most is None else f"{number} of {most}"
+
+
 def moment(value: dt.datetime | None) -> SafeString | str:
     """A time to the second, in the current time zone; one outside of the calendar as the number that it is."""
     if value is None:
@@ -96,6 +107,12 @@ def shortened(text: str | None, length: int = SHORT_LENGTH) -> SafeString | str:
 def sentence(text: SafeString | str) -> SafeString | str:
     """Words that need room to be read."""
     return text if text == NOTHING else format_html('<span class="pgqueue-wide">{}</span>', text)
+
+
+def json(pretty: str | None) -> SafeString | str:
+    """JSON as PostgreSQL sets it, but for what is empty, which needs no line of its own."""
+    # Not in one that will be cut off: the rest of it would make up for what this takes away.
+    return block(pretty if pretty is None or len(pretty) > PRETTY_LENGTH else EMPTY.sub(r"\1\2", pretty))
 
 
 def block(text: str | None) -> SafeString | str:

@@ -193,6 +193,3 @@ class InsightsAdmin(ReadOnlyAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
         return InsightsChangeList
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        return False

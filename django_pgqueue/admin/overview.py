@@ -146,9 +146,6 @@ class OverviewAdmin(ReadOnlyAdmin):
             path("act/", view(self.act_view), name="pgqueue_overview_act"),
         ]
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        return False
-
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """What can not be had in time is told, and asked for again by the page."""
         if request.method not in {"GET", "HEAD"}:

@@ -17,7 +17,7 @@ from django_pgqueue.models import QueueState
 from django_pgqueue.overview.moment import Moment
 
 if TYPE_CHECKING:
-    from django.db.models import QuerySet
+    from django.db.models import Model, QuerySet
     from django.http import HttpRequest
     from django.utils.safestring import SafeString
 
@@ -74,6 +74,10 @@ class QueueAdmin(ReadOnlyAdmin):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """For the actions; a row of its own has nothing to edit."""
+        return obj is None and admin.ModelAdmin.has_change_permission(self, request)
 
     def get_fieldsets(self, request: HttpRequest, obj: QueueState | None = None) -> Any:  # noqa: ARG002
         return [(None, {"fields": ["name"] if obj is None else ["name", state, paused_at, paused_by]})]

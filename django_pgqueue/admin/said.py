@@ -58,7 +58,7 @@ class Said:
         if not self.sees:
             return display.hidden()
         text = self.texts.get(column)
-        return display.quiet(f"{HIDDEN} {self.hides.why}") if text == HIDDEN else display.block(text)
+        return display.quiet(f"{HIDDEN} {self.hides.why}") if text == HIDDEN else display.json(text)
 
     def short(self, text: str | None) -> SafeString | str:
         """A text beside them that may be made of what is sensitive, such as a unique key."""

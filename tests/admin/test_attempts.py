@@ -108,7 +108,7 @@ def test_the_page_of_an_attempt_shows_its_end(root: Visitor, clock: Clock) -> No
     traceback = shown["traceback"].one("pre").raw_text
     assert traceback.startswith("Traceback (most recent call last):\n")
     assert 'sys.modules["<b>missing</b>"]' in traceback
-    assert shown["content"].text == '{ "args": [ "<i>" ], "kwargs": { } }'
+    assert shown["content"].text == '{ "args": [ "<i>" ], "kwargs": {} }'
     assert shown["headers"].text == '{ "trace": 1 }'
     assert shown["result"].text == "-"
 

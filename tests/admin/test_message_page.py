@@ -44,7 +44,7 @@ def test_it_shows_everything_about_a_message_that_waits(root: Visitor, clock: Cl
         "progress": "-",
         "last error": "-",
         "finished attempts": "none",
-        "content": '{ "args": [ 1, { "deep": "<b>é</b>" } ], "kwargs": { } }',
+        "content": '{ "args": [ 1, { "deep": "<b>é</b>" } ], "kwargs": {} }',
         "headers": '{ "trace": "abc" }',
         "state": "-",
         "unique key": "-",
@@ -56,6 +56,12 @@ def test_it_shows_everything_about_a_message_that_waits(root: Visitor, clock: Cl
 def test_json_is_set_in_lines(root: Visitor, db: None) -> None:
     content = fields(root, send('{"args": [1]}'))["content"].one("pre")
     assert content.raw_text == '{\n    "args": [\n        1\n    ]\n}'
+
+
+def test_what_is_empty_in_json_stands_in_one_line(root: Visitor, db: None) -> None:
+    pk = send('{"args": [], "kwargs": {"not \\n": "[\\n]"}}')
+    content = root.open(f"{MESSAGES}{pk}/change/").root.one("pre")
+    assert content.raw_text == '{\n    "args": [],\n    "kwargs": {\n        "not \\n": "[\\n]"\n    }\n}'
 
 
 def test_a_message_that_runs_says_who_holds_it_until_when(root: Visitor, clock: Clock) -> None:

@@ -78,6 +78,16 @@ def test_nobody_adds_or_deletes(root: Visitor, pages: dict[str, list[str]], mode
     assert "delete_selected" not in root.open(LISTS[model]).actions
 
 
+def test_the_index_says_change_only_where_something_can_be_changed(root: Visitor, db: None) -> None:
+    index = root.open("/admin/pgqueue/").root
+
+    def linked(kind: str) -> set[str]:
+        return {link.attributes["href"].split("/")[3] for link in index.all("a", class_=kind)}
+
+    assert linked("viewlink") == {"attempt", "exchange", "overview", "reporthour", "worker"}
+    assert linked("changelink") == {"binding", "channel", "message", "queuestate", "schedule"}
+
+
 @pytest.mark.parametrize("model", ["attempt", "worker"])
 def test_nobody_edits_what_the_workers_write(root: Visitor, pages: dict[str, list[str]], model: str) -> None:
     assert root.client.post(pages[model][1], {}).status_code == 403

@@ -177,7 +177,7 @@ def test_a_declared_schedule_is_shown_and_not_edited(root: Visitor, code: Callab
         "name": "nightly",
         "declared": "in code",
         "task": "make reports.tasks",
-        "content": '{ "args": [ ], "kwargs": { } }',
+        "content": '{ "args": [], "kwargs": {} }',
         "queue": "default",
         "priority": "0",
         "max attempts": "-",
