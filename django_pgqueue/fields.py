@@ -153,16 +153,18 @@ class EpochField(models.Field):  # type: ignore[type-arg]
         return super().formfield(**{"form_class": EpochFormField, **kwargs})
 
 
-class _RoundedUp:
+def first_not_before(limit: Any, prepared: Any) -> Any:
     """Between two milliseconds, the numbers that are not before a time begin with the next one."""
+    moment = EpochField().to_python(limit) if isinstance(limit, str) else limit
+    return to_epoch_ms(moment, up=True) if isinstance(moment, dt.datetime) else prepared
 
+
+class _RoundedUp:
     rhs: Any
     lhs: Any
 
     def get_prep_lookup(self) -> Any:
-        if isinstance(self.rhs, dt.datetime):
-            return to_epoch_ms(self.rhs, up=True)
-        return super().get_prep_lookup()  # type: ignore[misc]
+        return first_not_before(self.rhs, super().get_prep_lookup())  # type: ignore[misc]
 
 
 @EpochField.register_lookup
@@ -179,8 +181,7 @@ class EpochLessThan(_RoundedUp, lookups.LessThan):
 class EpochRange(lookups.Range):
     def get_prep_lookup(self) -> Any:
         first, last = super().get_prep_lookup()
-        start = self.rhs[0] if isinstance(self.rhs, list | tuple) else None
-        return (to_epoch_ms(start, up=True) if isinstance(start, dt.datetime) else first), last
+        return first_not_before(self.rhs[0] if isinstance(self.rhs, list | tuple) else None, first), last
 
 
 class NamesField(models.Field):  # type: ignore[type-arg]

@@ -107,6 +107,10 @@ class TestInTheDatabase:
         assert Message.objects.filter(dequeue_at__gt=limit).exists() == (value > limit)
         assert Message.objects.filter(dequeue_at__gte=limit).exists() == (value >= limit)
         assert Message.objects.filter(dequeue_at__range=(limit, limit)).exists() == (value == limit)
+        text = limit.isoformat()
+        assert Message.objects.filter(dequeue_at__lt=text).exists() == (value < limit)
+        assert Message.objects.filter(dequeue_at__gte=text).exists() == (value >= limit)
+        assert Message.objects.filter(dequeue_at__range=(text, text)).exists() == (value == limit)
 
     def test_null_is_none(self) -> None:
         put(0)
