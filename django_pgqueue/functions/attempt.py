@@ -187,9 +187,7 @@ def message_fail(
     finished_at: dt.datetime | None = None,
 ) -> bool:
     """Gives a message up.  False: the attempt was lost."""
-    with connection.cursor() as cursor:
-        cursor.execute(FAIL, (message.id, message.attempt, message.worker, error.as_json(), started_at, finished_at))
-        return bool(cursor.fetchone()[0])
+    return _given_up(connection, FAIL, message, error, started_at, finished_at)
 
 
 CANCEL = "select pgqueue_message_cancel(%s::bigint, %s::integer, %s, %s::jsonb, %s::timestamptz, %s::timestamptz)"
@@ -204,8 +202,14 @@ def message_cancelled(
     finished_at: dt.datetime | None = None,
 ) -> bool:
     """Ends an attempt that was asked to stop.  False: the attempt was lost."""
+    return _given_up(connection, CANCEL, message, error, started_at, finished_at)
+
+
+def _given_up(
+    connection: Connection, statement: str, message: Received, error: Error, *times: dt.datetime | None
+) -> bool:
     with connection.cursor() as cursor:
-        cursor.execute(CANCEL, (message.id, message.attempt, message.worker, error.as_json(), started_at, finished_at))
+        cursor.execute(statement, (message.id, message.attempt, message.worker, error.as_json(), *times))
         return bool(cursor.fetchone()[0])
 
 

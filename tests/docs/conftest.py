@@ -8,30 +8,21 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import django
 import psycopg
 import pytest
 from django.db import connections
-from django.test import override_settings
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from example_project.embedded_postgres.binaries import Binaries
 from example_project.embedded_postgres.errors import EmbeddedPostgresError
 from tests.docs.pages import ROOT
+from tests.example.conftest import mailers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-@pytest.fixture(autouse=True)
-def mailers() -> Iterator[None]:
-    """Django 6.1 warns, which is an error here, when something is mailed by the default of the time before MAILERS."""
-    if django.VERSION < (6, 1):
-        yield
-        return
-    with override_settings(MAILERS={"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}):
-        yield
+__all__ = ["mailers", "psql"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,3 +159,18 @@ def test_every_model_has_a_table_on_the_page() -> None:
     models: list[type[Model]] = list(apps.get_app_config("pgqueue").get_models())
     for model in models:
         assert f"\n## {model._meta.db_table}\n" in text_of("tables")
+
+
+# What the walk sets in bold besides buttons: links and pages of the admin.
+LINKED = {"Orders", "Job queue → Finished attempts", "Exchanges → shop", "Workers", "Insights"}
+
+
+def test_the_walk_calls_buttons_as_the_shop_does() -> None:
+    templates = (ROOT / "example_project" / "shop" / "templates" / "shop").glob("*.html")
+    markup = "\n".join(template.read_text(encoding="utf-8") for template in templates)
+    buttons = [text.strip() for text in re.findall(r"<button[^>]*>([^<]*)</button>", markup)]
+    bold = set(re.findall(r"\*\*([^*]+)\*\*", text_of("walk")))
+    assert bold >= LINKED
+    for name in bold - LINKED:
+        ending = name.removeprefix("… ")
+        assert any(ending in button if ending != name else name == button for button in buttons), name

@@ -23,7 +23,7 @@ import psycopg
 import pytest
 
 from example_project.environment import Environment
-from tests.example.waiting import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
