@@ -52,6 +52,10 @@ class EpochDateTime(dt.datetime):
         """Whether the datetime is the time, and not only the end of the calendar that is nearest to it."""
         return EARLIEST_MS <= self.epoch_ms <= LATEST_MS
 
+    def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:
+        """The number, where ISO 8601 has no word for it: what is written as JSON must not come back as another time."""
+        return super().isoformat(sep, timespec) if self.is_exact else str(self.epoch_ms)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Copies (of a model instance, through a cache) are made from this: a datetime would leave the number behind.
         return super().__reduce_ex__(protocol) if self.given_ms is None else (type(self).from_ms, (self.given_ms,))

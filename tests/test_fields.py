@@ -122,11 +122,12 @@ class TestInTheDatabase:
         Message.objects.update(dequeue_at=F("dequeue_at"))
         assert numbers(Message.objects.filter(dequeue_at__gte=F("dequeue_at"))) == [7]
 
-    @given(any_ms)
+    @pytest.mark.parametrize("form", ["json", "jsonl", "xml"])
+    @given(ms=any_ms)
     @with_database
-    def test_what_is_dumped_as_xml_can_be_loaded(self, ms: int) -> None:
+    def test_what_is_dumped_can_be_loaded(self, form: str, ms: int) -> None:
         [pk] = put(ms)
-        [loaded] = serializers.deserialize("xml", serializers.serialize("xml", Message.objects.all()))
+        [loaded] = serializers.deserialize(form, serializers.serialize(form, Message.objects.all()))
         loaded.save()
         assert numbers([Message.objects.get(pk=pk)]) == [ms]
 
