@@ -18,7 +18,6 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
-    "rangefilter",
     "django_pgqueue",
     "example_project.shop",
 ]
