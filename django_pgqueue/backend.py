@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 from django.apps import apps
 from django.db import connections
 
-from django_pgqueue import channels, content, functions, registry, schedule, sensitivity, signals, traces, unique
+from django_pgqueue import (
+    channels,
+    content,
+    functions,
+    registry,
+    schedule,
+    sensitivity,
+    signals,
+    traces,
+    unique,
+    validation,
+)
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -23,7 +34,7 @@ from django_pgqueue.compat import (
 )
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import DuplicateMessage, UnknownTask
-from django_pgqueue.tasks import PgQueueTask, validate_extras
+from django_pgqueue.tasks import PgQueueTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,7 +151,7 @@ class PgQueueBackend(BaseTaskBackend):
     def validate_task(self, task: AnyTask) -> None:
         _validate_types(task)
         super().validate_task(task)
-        validate_extras(task)
+        validation.validate(task)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:  # noqa: ARG002
         """What Django asks of every backend.  With the app installed, checks.py looks at the rest."""

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field, fields, replace
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from django.utils.module_loading import import_string
 
-from django_pgqueue import channels, dependencies, retry, sensitivity, unique
-from django_pgqueue.compat import (
-    DEFAULT_TASK_BACKEND_ALIAS,
-    AnyTask,
-    GenericTask,
-    InvalidTask,
-    Task,
-    task_backends,
-)
-from django_pgqueue.recurrence import Recurrence, check_call
+from django_pgqueue import dependencies, retry, validation
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, GenericTask, Task, task_backends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from django_pgqueue.compat import AnyTaskResult
+    from django_pgqueue.recurrence import Recurrence
 
 __all__ = ["PgQueueTask", "task"]
 
@@ -77,7 +69,7 @@ class PgQueueTask(GenericTask[P, R]):
     def __post_init__(self) -> None:
         # super() without arguments does not find its class in a slotted dataclass.
         Task.__post_init__(self)
-        validate_extras(self)  # backends other than ours know nothing of them
+        validation.validate(self)  # backends other than ours know nothing of them
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as a path and values, so that results can be cached.  What is callable, or a schedule, is found again
@@ -201,92 +193,6 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
         return _class_for(backend)(func=func, backend=backend, **DEFAULTS | options)
 
     return declare if function is None else declare(function)
-
-
-def validate_extras(task: AnyTask) -> None:
-    """Looks at what Django's ``validate_task`` does not know.  Plain tasks have none of it."""
-    max_attempts, backoff = getattr(task, "max_attempts", None), getattr(task, "backoff", None)
-    delay = getattr(task, "delay", None)
-    if not retry.is_max_attempts(max_attempts):
-        message = (
-            f"max_attempts must be a whole number from 1 to {retry.MOST_ATTEMPTS:,}, or None for no retries, "
-            f"not {max_attempts!r}."
-        )
-        raise InvalidTask(message)
-    if backoff is not None and not callable(backoff):
-        message = (
-            f"backoff must be a callable (exception, task_result) -> seconds or None, not {backoff!r}. "
-            "For fixed waits: backoff=lambda exception, result: 30."
-        )
-        raise InvalidTask(message)
-    _validate_exceptions(task)
-    unique.validate(task)
-    channels.validate(task)
-    dependencies.validate(task)
-    sensitivity.validate(task)
-    _validate_schedule(task)
-    _validate_timeout(task)
-    atomic = getattr(task, "atomic", False)
-    if type(atomic) is not bool:
-        message = f"atomic must be True or False, not {atomic!r}."
-        raise InvalidTask(message)
-    if atomic and iscoroutinefunction(task.func):
-        message = (
-            f"{task.module_path} is async and atomic, but Django's transactions do not work in async code. "
-            "Make the function synchronous, or leave atomic out and call a function with its own atomic()."
-        )
-        raise InvalidTask(message)
-    if delay is not None and not isinstance(delay, dt.timedelta):
-        message = f"delay must be a timedelta, not {delay!r}."
-        raise InvalidTask(message)
-    if delay is not None and not task.get_backend().supports_defer:
-        message = "Backend does not support run_after."
-        raise InvalidTask(message)
-
-
-def _validate_timeout(task: AnyTask) -> None:
-    timeout = getattr(task, "timeout", None)
-    if timeout is None:
-        return
-    seconds = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
-    if type(seconds) not in (int, float) or not 0 < seconds < float("inf"):
-        message = f"timeout must be a number of seconds above 0, a timedelta, or None, not {timeout!r}."
-        raise InvalidTask(message)
-
-
-def _validate_schedule(task: AnyTask) -> None:
-    declared = getattr(task, "schedule", None)
-    several = declared if isinstance(declared, tuple) else (declared,)
-    if declared is not None and not all(isinstance(one, Recurrence) for one in several):
-        message = f"schedule must be cron(...) or every(...) of django_pgqueue.recurrence, not {declared!r}."
-        raise InvalidTask(message)
-    names = [one.name for one in several if one is not None and one.name is not None]
-    if len(set(names)) < len(names):
-        message = f"{task.module_path} has two schedules of the same name: {', '.join(names)}."
-        raise InvalidTask(message)
-    for one in several:
-        if one is not None:
-            check_call(task.func, one.args, one.kwargs, takes_context=task.takes_context)
-
-
-def _validate_exceptions(task: AnyTask) -> None:
-    retry_on = getattr(task, "retry_on", None)
-    for name, kinds in (("retry_on", retry_on or ()), ("no_retry_on", getattr(task, "no_retry_on", ()))):
-        if not (
-            isinstance(kinds, tuple)
-            and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
-        ):
-            message = f"{name} must be a tuple of exception classes, such as (OSError,), not {kinds!r}."
-            raise InvalidTask(message)
-    if retry_on is not None and _attempts_of(task) is None:
-        message = "retry_on without max_attempts never retries: say how often, for example max_attempts=5."
-        raise InvalidTask(message)
-
-
-def _attempts_of(task: AnyTask) -> int | None:
-    """What the task says, or the MAX_ATTEMPTS of its backend."""
-    said: int | None = getattr(task, "max_attempts", None)
-    return getattr(getattr(task.get_backend(), "settings", None), "max_attempts", None) if said is None else said
 
 
 def _class_for(backend: str) -> Any:
