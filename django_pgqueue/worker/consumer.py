@@ -42,6 +42,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 RECORD_WITHIN_SECONDS = 0.02
 MOST_RECORDED = 1000
 LONGEST_WAIT_SECONDS = 1.0
+LET_BEGIN_SECONDS = 50e-6
+"""A slot that has just been given a job gets the interpreter at once: it would wait until this thread waits."""
 STALLED_SECONDS = 0.5
 """When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""
 SETTLE_EVERY_SECONDS = 0.2
@@ -242,6 +244,8 @@ class Consumer:
         new = self.held.add(claimed, now=self.last_progress)
         self.slots.refill_below = self.pace.refill_below
         self.slots.run(new)
+        if len(new) <= self.settings.threads:
+            time.sleep(LET_BEGIN_SECONDS)
 
     # Sleeping and waking
 
