@@ -283,7 +283,8 @@ class TestJson:
         result = documented.double_dictionary.enqueue((1, 2, 3))
         assert result.args == [[1, 2, 3]]
         assert run(result).status == Status.FAILED
-        assert "TypeError: unhashable type: 'list'" in result.errors[0].traceback
+        assert result.errors[0].exception_class is TypeError
+        assert "unhashable type: 'list'" in result.errors[0].traceback
 
     def test_return_values_make_it_too(self) -> None:
         assert run(documented.give_back.enqueue([1, 2], word={"a": None})).return_value == [
