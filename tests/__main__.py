@@ -1,6 +1,7 @@
 """Run the tests: python3 tests [--no-spark] [anything that pytest takes]
 
 Makes the environment on first use; no PostgreSQL has to be installed. --no-spark leaves out what needs PySpark.
+PGQUEUE_POSTGRES_BIN=/usr/lib/postgresql/16/bin runs them on a server of those programs, not of the wheel.
 Any Python 3 must be able to read this file.
 """
 

@@ -200,7 +200,7 @@ def emptied(another: Another, monkeypatch: pytest.MonkeyPatch) -> psycopg.Connec
         "insert into pgqueue_message (dequeue_at, queue, content) select i, 'q', '{}' from generate_series(1, 20000) i"
     )
     session.execute("delete from pgqueue_message where dequeue_at < 20000")
-    session.close()  # what it counted is told when it ends; while it is idle it may keep that, on PostgreSQL 14 for ever
+    session.close()  # tells what it counted: an idle session keeps that for a while, on PostgreSQL 14 for ever
     return another()
 
 
