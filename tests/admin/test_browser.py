@@ -150,6 +150,17 @@ def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: sho
 
 
 @pytest.mark.usefixtures("queue")
+def test_the_buttons_stand_below_the_one_of_django(page: shop.Page) -> None:
+    """Whose place is another one from Django 6.1 on."""
+    page.driver.set_window_size(*WIDE)
+    page.open(f"{MESSAGES}{Message.objects.get(task='shop.tasks.book_courier').pk}/change/")
+    page.shows("Run now")
+    place = "return document.querySelector(arguments[0]).getBoundingClientRect()"
+    django_s, ours = (page.driver.execute_script(place, what) for what in (".object-tools a", ".pgqueue-buttons"))
+    assert ours["top"] >= django_s["bottom"]
+
+
+@pytest.mark.usefixtures("queue")
 def test_a_range_of_days_is_chosen_in_the_filter_and_cleared_again(page: shop.Page) -> None:
     page.open(f"{MESSAGES}?queue=default")
     before = rows(page)
