@@ -152,12 +152,27 @@ def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: sho
 @pytest.mark.usefixtures("queue")
 def test_the_buttons_stand_below_the_one_of_django(page: shop.Page) -> None:
     """Whose place is another one from Django 6.1 on."""
-    page.driver.set_window_size(*WIDE)
+    page.driver.set_window_size(WIDE, 1000)
     page.open(f"{MESSAGES}{Message.objects.get(task='shop.tasks.book_courier').pk}/change/")
-    page.shows("Run now")
+    page.shows("Postpone…")
     place = "return document.querySelector(arguments[0]).getBoundingClientRect()"
     django_s, ours = (page.driver.execute_script(place, what) for what in (".object-tools a", ".pgqueue-buttons"))
     assert ours["top"] >= django_s["bottom"]
+
+
+@pytest.mark.usefixtures("queue")
+def test_the_way_back_looks_the_same_on_pages_of_ours_and_of_django(page: shop.Page) -> None:
+    looks = set()
+    for url in (MESSAGES, OVERVIEW, f"{ATTEMPTS}errors/", f"{ATTEMPTS}again/"):
+        page.open(url)
+        page.find(".breadcrumbs a")
+        colours = """
+            const look = what => getComputedStyle(document.querySelector(what));
+            const [all, link] = [look(".breadcrumbs"), look(".breadcrumbs a")];
+            return [all.backgroundColor, all.color, all.padding, link.color].join(" ");
+        """
+        looks.add(page.driver.execute_script(colours))
+    assert len(looks) == 1, looks
 
 
 @pytest.mark.usefixtures("queue")
