@@ -12,6 +12,8 @@ class Entry:
     packages: tuple[str, ...] = ()
     redis: bool = False
     """Its jobs are in Redis instead of PostgreSQL."""
+    python: tuple[int, int] = (3, 11)
+    """The oldest that it runs on, with a Django that has tasks where it needs one."""
 
     @property
     def distribution(self) -> str:
@@ -26,11 +28,11 @@ PEERS = {
         OURS,
         Entry("PgQueuer", "pgqueuer", ("pgqueuer[asyncpg]",)),
         Entry("Procrastinate", "procrastinate", ("procrastinate", DRIVER)),
-        Entry("Oban for Python", "oban", ("oban", DRIVER)),
+        Entry("Oban for Python", "oban", ("oban", DRIVER), python=(3, 12)),
         Entry("chancy", "chancy", ("chancy[cli]", DRIVER)),
-        Entry("django-tasks-db", "django_tasks_db", ("django-tasks-db", DRIVER)),
-        Entry("django-ox", "django_ox", ("django-ox", DRIVER)),
-        Entry("dj-queue", "dj_queue", ("dj-queue", DRIVER)),
+        Entry("django-tasks-db", "django_tasks_db", ("django-tasks-db", DRIVER), python=(3, 12)),
+        Entry("django-ox", "django_ox", ("django-ox", DRIVER), python=(3, 12)),
+        Entry("dj-queue", "dj_queue", ("dj-queue", DRIVER), python=(3, 12)),
         Entry("awa", "awa", ("awa-pg",)),
         Entry("Celery", "celery", ("celery[redis]",), redis=True),
         Entry("Dramatiq", "dramatiq", ("dramatiq[redis]",), redis=True),

@@ -42,6 +42,9 @@ class Environment:
     def prepare(self) -> None:
         if not self.entry.packages or self._installed():
             return
+        if sys.version_info[:2] < self.entry.python:
+            message = "needs Python {}.{}, and this is {}.{}.".format(*self.entry.python, *sys.version_info[:2])
+            raise Unavailable(message)
         shutil.rmtree(self.folder, ignore_errors=True)
         uv = shutil.which("uv")
         self._install(

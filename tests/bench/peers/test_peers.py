@@ -36,6 +36,12 @@ def test_a_peer_that_does_not_install_says_why(tmp_path: Path, monkeypatch: pyte
         peer.prepare()
 
 
+def test_a_peer_that_needs_a_newer_python_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PGQUEUE_BENCH_PEERS", str(tmp_path))
+    with pytest.raises(Unavailable, match=r"needs Python 4\.0, and this is 3\."):
+        Environment(replace(OURS, packages=("future",), python=(4, 0))).prepare()
+
+
 def test_a_peer_sees_nothing_of_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.bench.settings")
     assert "DJANGO_SETTINGS_MODULE" not in Environment(PEERS["celery"]).process_environment
