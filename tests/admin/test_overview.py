@@ -148,6 +148,7 @@ def test_a_queue_without_a_worker_and_a_paused_one_say_so(root: Visitor) -> None
 
 
 def test_workers_are_awake_asleep_or_silent(root: Visitor, clock: Clock) -> None:
+    sql("delete from pgqueue_worker")  # who was killed in another test has not signed off
     sign_in("gone <b>")
     clock.advance(dt.timedelta(minutes=10))
     sign_in("awake", slots=3)
@@ -187,7 +188,7 @@ def test_the_next_schedules_are_listed_for_those_who_may_see_them(
 @pytest.mark.django_db(transaction=True)  # within a transaction PostgreSQL shows the sessions as they were before
 def test_a_pinned_snapshot_is_a_warning(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "OLD", dt.timedelta(seconds=-1))
-    assert root.open(OVERVIEW).root.all("ul", class_="pgqueue-warnings") == []
+    assert "a long report" not in root.open(OVERVIEW).root.text
     settings = connection.settings_dict
     with psycopg.connect(
         dbname=settings["NAME"], host=settings["HOST"], port=settings["PORT"], user=settings["USER"],
@@ -195,8 +196,9 @@ def test_a_pinned_snapshot_is_a_warning(root: Visitor, monkeypatch: pytest.Monke
     ) as other:  # fmt: skip
         other.execute("begin isolation level repeatable read")
         [[pid]] = other.execute("select pg_backend_pid() from pg_class limit 1").fetchall()
-        [warning] = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
-        assert f"session {pid} (a long report, user " in warning.text
+        warnings = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
+        # Another session may be in a transaction for a moment, too.
+        assert len([item for item in warnings if f"session {pid} (a long report, user " in item.text]) == 1
 
 
 @pytest.mark.django_db(transaction=True)
