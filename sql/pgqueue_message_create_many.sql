@@ -9,6 +9,7 @@ as $$
 -- after an error".  Objects may also have "unique_key", "on_conflict" and "until_started", as in
 -- pgqueue_message_create_unique: these are enqueued one by one, in the order of their keys, so that two calls with the
 -- same keys never deadlock.  Where one transaction makes several such calls: see pgqueue_message_lock_keys.
+-- A key that is none of these is an error, and nothing is enqueued: "prio" would otherwise be lost without a word.
 -- The id of a message that its channel refuses (pgqueue_channel_room) is null.
 -- Writes pgqueue_message; wakes one sleeping worker for each queue that got a ready message.
 declare
@@ -20,7 +21,21 @@ declare
     v_rooms jsonb;  -- of channels that may be full: name, how many more
     v_kept integer[];  -- the positions of those that are not refused, where one may be
     v_messages jsonb := p_messages;
+    v_keys constant text[] := array[
+        'content', 'queue', 'task', 'priority', 'dequeue_at', 'channel', 'headers', 'max_attempts',
+        'unique_key', 'on_conflict', 'until_started'];
 begin
+    select m.position, m.item into v_item
+    from jsonb_array_elements(p_messages) with ordinality as m (item, position)
+    where case jsonb_typeof(m.item) when 'object' then m.item - v_keys <> '{}' else true end
+    limit 1;
+    if found then
+        raise exception 'message % of the array is not an object of keys that messages have: %',
+            v_item.position,
+            case jsonb_typeof(v_item.item) when 'object' then (v_item.item - v_keys)::text else v_item.item::text end
+            using errcode = 'invalid_parameter_value', hint = 'The keys are ' || array_to_string(v_keys, ', ') || '.';
+    end if;
+
     if jsonb_path_exists(p_messages, '$[*].unique_key ? (@ != null)') then
         perform pgqueue_message_lock_keys(t.task)
         from (select distinct m.item ->> 'task' as task from jsonb_array_elements(p_messages) as m (item) order by 1) as t;

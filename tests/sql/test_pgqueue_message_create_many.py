@@ -65,7 +65,8 @@ def test_null_for_what_has_a_default_is_the_default(session: Session) -> None:
         ([{"content": 1}, {"content": 2, "priority": 101}], psycopg.errors.CheckViolation),
         ([{"content": 1}, {"content": 2, "priority": "high"}], psycopg.errors.InvalidTextRepresentation),
         ([{"content": 1}, {"content": 2, "queue": ""}], psycopg.errors.CheckViolation),
-        ([{"content": 1}, 2], psycopg.errors.NotNullViolation),
+        ([{"content": 1}, 2], psycopg.errors.InvalidParameterValue),
+        ([{"content": 1}, {"content": 2, "prio": 5}], psycopg.errors.InvalidParameterValue),
     ],
 )
 def test_one_bad_message_refuses_all(connect: Connect, messages: Any, error: type[psycopg.Error]) -> None:
@@ -73,6 +74,15 @@ def test_one_bad_message_refuses_all(connect: Connect, messages: Any, error: typ
     with pytest.raises(error):
         session.ids("pgqueue_message_create_many", messages=messages)
     assert session.messages() == []
+
+
+def test_what_no_message_has_is_named(session: Session) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
+        session.ids("pgqueue_message_create_many", messages=[{"content": 1}, {"content": 2, "prio": 5, "delay": 1}])
+    assert caught.value.diag.message_primary == (
+        'message 2 of the array is not an object of keys that messages have: {"prio": 5, "delay": 1}'
+    )
+    assert "The keys are content, queue, task, priority, dequeue_at, " in str(caught.value.diag.message_hint)
 
 
 def test_one_sleeper_is_woken_for_each_queue_that_got_something_to_do(connect: Connect) -> None:
