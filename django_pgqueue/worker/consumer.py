@@ -245,7 +245,7 @@ class Consumer:
         self.slots.refill_below = self.pace.refill_below
         self.slots.run(new)
         if len(new) <= self.settings.threads:
-            time.sleep(LET_BEGIN_SECONDS)
+            self.waker.pause(LET_BEGIN_SECONDS)
 
     # Sleeping and waking
 
