@@ -182,10 +182,14 @@ def check_of_a_project(tmp_path: Path, *, apps: list[str], engine: str) -> str:
     (tmp_path / "their_app" / "models.py").write_text(
         f"from {PACKAGE} import task\n@task(priority=3)\ndef post(): ...\n"
     )
+    return said_by_check(tmp_path, "their_settings")
+
+
+def said_by_check(folder: Path, settings: str) -> str:
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "django", "check", "--settings", "their_settings"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": ""},
+        [sys.executable, "-W", "error", "-m", "django", "check", "--settings", settings],
+        cwd=folder,
+        env={"PYTHONPATH": f"{folder}:{ROOT}", "PATH": ""},
         capture_output=True,
         text=True,
         check=False,
@@ -234,17 +238,9 @@ def test_without_an_admin_nobody_needs_range_filters(tmp_path: Path) -> None:
 def test_django_52_without_the_backport_says_what_to_install(tmp_path: Path) -> None:
     without(tmp_path, "django_tasks")
     (tmp_path / "plain_settings.py").write_text("INSTALLED_APPS = ['django_pgqueue']")
-    ended = subprocess.run(
-        [sys.executable, "-m", "django", "check", "--settings", "plain_settings"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert ended.stderr.splitlines()[-1].startswith("django.core.exceptions.ImproperlyConfigured: Django 5.2")
-    assert "django-pgqueue[django52]" in ended.stderr
+    said = said_by_check(tmp_path, "plain_settings")
+    assert said.splitlines()[-1].startswith("django.core.exceptions.ImproperlyConfigured: Django 5.2")
+    assert "django-pgqueue[django52]" in said
 
 
 def test_django_asks_the_backend(settings: Settings) -> None:
