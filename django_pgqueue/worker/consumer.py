@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.backend import PgQueueBackend
-    from django_pgqueue.functions import Received
+    from django_pgqueue.functions import Floor, Received
     from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.watching.watch import Watch
@@ -120,6 +120,8 @@ class Consumer:
             if self.stop_by is not None and not self.stopping:
                 self._begin_to_stop()
             self._reconnect_if_needed()
+            if self.idleness.hurries and not self.held and not self.session.is_closed:
+                self._claim_if_due()  # somebody waits for it, and nothing is held that all the rest is for
             self._time_out()
             if not self.session.is_closed:
                 self._collect()
@@ -176,8 +178,6 @@ class Consumer:
             return
         claimed, everywhere = self._look(room)
         self.drained = self.settings.burst and everywhere and not claimed
-        if claimed:
-            self._begin(claimed)
         self._tell_what_was_found(claimed, full=len(claimed) >= room)
 
     def _tell_what_was_found(self, claimed: list[Received], *, full: bool) -> None:
@@ -203,6 +203,7 @@ class Consumer:
         return random.random() > 1 / max(1, self.idleness.company.with_room)  # noqa: S311 -- spreads load
 
     def _look(self, room: int) -> tuple[list[Received], bool]:
+        """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.  Who
         # has been woken asks for work alone: somebody waits for it.
         self.idleness.looks()
@@ -211,18 +212,25 @@ class Consumer:
             # A burst that is over must not leave what only waited for its last jobs.
             if polls or (self.settings.burst and self.ended_ids):
                 self._settle()
-            claimed, everywhere = self._claim(room)
-            self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
+            began = time.monotonic()
+            floors = self.floors.choose(began)
+            claimed = self._claim(room, floors)
+            now = time.monotonic()
+            if claimed and not polls:
+                self._begin(claimed)
+            self.idleness.looked(found=len(claimed), wanted=room, now=now)
             if self.idleness.asleep and not claimed:
                 self._sleep_until_due()
-        return claimed, everywhere
+        if claimed and polls:  # nothing begins before its claim is committed
+            self._begin(claimed)
+        self.floors.learn(claimed, seconds=now - began, full=floors is None, now=now)
+        if self.watch is not None:
+            self.watch.claimed(len(claimed), seconds=now - began)
+        return claimed, floors is None
 
-    def _claim(self, room: int) -> tuple[list[Received], bool]:
-        """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
-        began = time.monotonic()
-        floors = self.floors.choose(began)
-        claimed = functions.message_dequeue(
-            self.connection,
+    def _claim(self, room: int, floors: list[Floor] | None) -> list[Received]:
+        return functions.message_dequeue(
+            self.session.statements,
             queues=self.settings.queues,
             exclude_queues=self.settings.exclude_queues,
             limit=room,
@@ -232,11 +240,6 @@ class Consumer:
             floors=floors,
             flush=False,
         )
-        now = time.monotonic()
-        self.floors.learn(claimed, seconds=now - began, full=floors is None, now=now)
-        if self.watch is not None:
-            self.watch.claimed(len(claimed), seconds=now - began)
-        return claimed, floors is None
 
     def _begin(self, claimed: list[Received]) -> None:
         self.last_progress = time.monotonic()

@@ -6,7 +6,7 @@ import random
 
 from django_pgqueue.functions import Company
 
-AWAKE_SECONDS, QUIET_AWAKE_SECONDS = 0.5, 0.01
+AWAKE_SECONDS, QUIET_AWAKE_SECONDS = 0.5, 0.001
 """How long a worker that finds nothing goes on looking before it sleeps: while somebody sleeps, each enqueue costs a
 notification, and those stand in one line for the whole database cluster."""
 FEW_A_SECOND = 100

@@ -7,11 +7,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.worker.connection import connect, is_of_no_use, listen
+from django_pgqueue.worker.statements import Statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import psycopg
+
+    from django_pgqueue.functions.connection import Connection
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -29,6 +32,8 @@ class Session:
         self.listen = listen
         self.notified = notified
         self.connection: psycopg.Connection[Any]
+        self.statements: Connection
+        """The same connection, for what somebody waits for."""
         self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
 
     @property
@@ -41,6 +46,8 @@ class Session:
         if self.listen:
             listen(connection, self.consumer)
         self.connection = connection
+        # A pooler may give the next transaction a server session that knows nothing of what was prepared.
+        self.statements = Statements(connection) if self.listen else connection
         return connection
 
     def reopen_if_due(self) -> bool:
