@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 
 def registered(spark: SparkSession) -> SparkSession:
-    """The same session, which knows the source ``pgqueue``."""
+    """The same session, which knows the source ``pgqueue`` and is the active one of this thread."""
     spark.dataSource.register(PgQueueDataSource)
+    # What a DataFrame writes is looked up in the active session, whichever made the DataFrame (SparkClassNotFound).
+    spark.createDataFrame([], "nothing int")
     return spark
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.backend import PgQueueBackend
-    from django_pgqueue.functions import Floor, Received
+    from django_pgqueue.functions import Connection, Floor, Received
     from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.watching.watch import Watch
@@ -87,11 +87,15 @@ class Consumer:
     def connection(self) -> psycopg.Connection[Any]:
         return self.session.connection
 
+    @property
+    def statements(self) -> Connection:
+        return self.session.statements
+
     def run(self) -> int:
         """Works until told to stop, or until nothing is ready in a burst.  Answers the exit code."""
         registry.autodiscover()
         self.session.open()
-        self.clock = DatabaseClock(functions.now(self.connection))
+        self.clock = DatabaseClock(functions.now(self.statements))
         self.slots = Slots(self.settings.threads, backend=self.backend, clock=self.clock, waker=self.waker)
         logger.info("started worker=%s slots=%s queues=%s", self.id, self.settings.threads, self.settings.served)
         while not self._finished():
@@ -127,7 +131,7 @@ class Consumer:
                 self._collect()
                 self._record_if_due()
                 self._give_back_if_stopping_or_stalled()
-                self.held.heartbeat_if_due(self.connection, now=time.monotonic())
+                self.held.heartbeat_if_due(self.statements, now=time.monotonic())
                 self._attend_if_due()
                 self._recycle_if_due()
                 self._be_seen_if_due()
@@ -230,7 +234,7 @@ class Consumer:
 
     def _claim(self, room: int, floors: list[Floor] | None) -> list[Received]:
         return functions.message_dequeue(
-            self.session.statements,
+            self.statements,
             queues=self.settings.queues,
             exclude_queues=self.settings.exclude_queues,
             limit=room,
@@ -275,7 +279,7 @@ class Consumer:
         """There may be more than this process can do: the next sleeper is ours to wake.  For any queue, because who
         enqueued while we had room woke nobody.
         """
-        functions.worker_wake_next(self.connection, self.settings.queues)
+        functions.worker_wake_next(self.statements, self.settings.queues)
 
     def _tell_of_room(self, *, has_room: bool) -> None:
         """While we have room and look all the time, who enqueues wakes nobody else.  Without notifications we do not
@@ -294,11 +298,11 @@ class Consumer:
             self._be_seen(asleep=self.idleness.asleep, has_room=self.presence.has_room)
 
     def _be_seen(self, *, asleep: bool, has_room: bool = False) -> None:
-        self.idleness.company = self.presence.be_seen(self.connection, asleep=asleep, has_room=has_room)
+        self.idleness.company = self.presence.be_seen(self.statements, asleep=asleep, has_room=has_room)
 
     def _sleep_until_due(self) -> None:
         next_at, now_ms = functions.message_next_at(
-            self.connection, queues=self.settings.queues, exclude_queues=self.settings.exclude_queues, tasks=True
+            self.statements, queues=self.settings.queues, exclude_queues=self.settings.exclude_queues, tasks=True
         )
         if next_at is not None:
             self.idleness.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
@@ -323,7 +327,7 @@ class Consumer:
         self._record()
 
     def _record(self) -> None:
-        otherwise = record(self.connection, self.ended, worker=self.id, announce=self.slots.announce)
+        otherwise = record(self.statements, self.ended, worker=self.id, announce=self.slots.announce)
         if self.watch is not None:
             self.watch.recorded(self.ended, otherwise)
         self.ended_ids += [end.message.id for end in self.ended]
@@ -350,15 +354,15 @@ class Consumer:
         """Passes on what running tasks say, and asks whether they shall stop."""
         now = time.monotonic()
         if self.held.needs_attention(now=now):
-            self.slots.reports.write(self.connection)
-            asked = self.held.asked_to_stop(self.connection, now=now)
+            self.slots.reports.write(self.statements)
+            asked = self.held.asked_to_stop(self.statements, now=now)
             if new := asked - self.slots.reports.cancelled:
                 self.slots.cancel(new)
 
     # What every worker does for all
 
     def _schedule_if_due(self) -> None:
-        if self.stop_by is None and self.scheduler.look_if_due(self.connection):
+        if self.stop_by is None and self.scheduler.look_if_due(self.statements):
             self.idleness.notified()
 
     def _settle_if_due(self) -> None:
@@ -374,7 +378,7 @@ class Consumer:
     def _settle(self) -> int:
         """Who ended a message says so, for those that wait for it: they need not wait until they are looked at."""
         ended_ids, self.ended_ids = self.ended_ids, []
-        return functions.message_settle(self.connection, ended_ids=ended_ids)
+        return functions.message_settle(self.statements, ended_ids=ended_ids)
 
     # Waiting
 
@@ -442,7 +446,7 @@ class Consumer:
             self.pace.stalled()
             self.unstarted += self.slots.take_unstarted()
         if self.unstarted:
-            functions.message_release(self.connection, self.unstarted, worker=self.id)
+            functions.message_release(self.statements, self.unstarted, worker=self.id)
             for message in self.unstarted:
                 self._forget(message)
             self.unstarted = []
@@ -464,9 +468,9 @@ class Consumer:
             self._collect()
             if self.ended:
                 self._record()
-            self.held.abandon(self.connection)
+            self.held.abandon(self.statements)
             self._settle()
-            self.presence.leave(self.connection)
+            self.presence.leave(self.statements)
             self.connection.close()
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)

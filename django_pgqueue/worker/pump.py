@@ -23,7 +23,7 @@ from django_pgqueue.worker.waker import Waker
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_pgqueue.functions import Received
+    from django_pgqueue.functions import Connection, Received
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -65,6 +65,10 @@ class Pump:
     @property
     def connection(self) -> psycopg.Connection[Any]:
         return self.session.connection
+
+    @property
+    def statements(self) -> Connection:
+        return self.session.statements
 
     # What the consumer calls
 
@@ -155,7 +159,7 @@ class Pump:
         self.idleness.looks()
         with self.connection.transaction() if polls else nullcontext():
             claimed = functions.message_dequeue(
-                self.connection, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
+                self.statements, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
             )
             self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
             if self.idleness.asleep and not claimed:
@@ -185,10 +189,10 @@ class Pump:
         self.idleness.woke_up()
         self._be_seen(asleep=False)
         if full:  # there may be more than this consumer can take: the next sleeper is ours to wake
-            functions.worker_wake(self.connection, self.queue, tasks=False)
+            functions.worker_wake(self.statements, self.queue, tasks=False)
 
     def _sleep_until_due(self) -> None:
-        next_at, now_ms = functions.message_next_at(self.connection, queues=[self.queue])
+        next_at, now_ms = functions.message_next_at(self.statements, queues=[self.queue])
         if next_at is not None:
             self.idleness.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
 
@@ -217,10 +221,10 @@ class Pump:
             )  # fmt: skip
 
     def _heartbeat(self, messages: Sequence[Received]) -> set[int]:
-        return functions.message_heartbeat(self.connection, messages, worker=self.id, lock_ms=self.lock_ms)
+        return functions.message_heartbeat(self.statements, messages, worker=self.id, lock_ms=self.lock_ms)
 
     def _release(self, messages: Sequence[Received]) -> set[int]:
-        return functions.message_release(self.connection, messages, worker=self.id)
+        return functions.message_release(self.statements, messages, worker=self.id)
 
     def _without_waiting(
         self, messages: Sequence[Received], call: Callable[[Sequence[Received]], set[int]]
@@ -242,7 +246,7 @@ class Pump:
     def _be_seen(self, *, asleep: bool) -> None:
         self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
         self.idleness.company = functions.worker_seen(
-            self.connection,
+            self.statements,
             worker=self.id,
             queues=[self.queue],
             exclude_queues=(),
@@ -297,8 +301,8 @@ class Pump:
         try:
             if held:
                 self._without_waiting(held, self._release)
-                functions.worker_wake(self.connection, self.queue, tasks=False)
-            functions.worker_gone(self.connection, self.id)
+                functions.worker_wake(self.statements, self.queue, tasks=False)
+            functions.worker_gone(self.statements, self.id)
             self.connection.close()
         except psycopg.Error as error:  # the locks of what was held run out
             logger.warning("database error listener=%s while leaving: %s", self.id, error)

@@ -33,7 +33,7 @@ class Session:
         self.notified = notified
         self.connection: psycopg.Connection[Any]
         self.statements: Connection
-        """The same connection, for what somebody waits for."""
+        """The same connection, for the queue's functions."""
         self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
 
     @property
@@ -41,7 +41,7 @@ class Session:
         return self.connection.closed
 
     def open(self) -> psycopg.Connection[Any]:
-        connection = connect(self.database, prepare=self.listen)
+        connection = connect(self.database, prepare=False)  # or psycopg would throw away what Statements has prepared
         connection.add_notify_handler(lambda _: self.notified())
         if self.listen:
             listen(connection, self.consumer)

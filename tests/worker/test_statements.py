@@ -1,0 +1,139 @@
+"""The statements that a job waits for: psycopg's values and errors, without its cursors."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from django_pgqueue import functions
+from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.session import Session
+from django_pgqueue.worker.statements import Statements, numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NOW = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def connection() -> Iterator[psycopg.Connection[Any]]:
+    with connect("default", prepare=False) as connection:
+        yield connection
+
+
+@pytest.fixture
+def statements(connection: psycopg.Connection[Any]) -> Statements:
+    return Statements(connection)
+
+
+def fetched(statements: Statements, sql: str, *params: Any) -> list[tuple[Any, ...]]:
+    with statements.cursor() as cursor:
+        cursor.execute(sql, params)
+        return cursor.fetchall()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("integer", 1),
+        ("integer", None),
+        ("bigint", 2**40),
+        ("text", 'it\'s 100 % "text" — ☃'),
+        ("text", None),
+        ("boolean", True),
+        ("double precision", 0.1),
+        ("timestamptz", NOW),
+        ("text[]", ["a", "b,c", 'd"']),
+        ("text[]", []),
+        ("integer[]", [1, 2, 70000]),
+        ("bigint[]", [2**40, -(2**62)]),
+    ],
+)
+def test_values_go_there_and_back(statements: Statements, kind: str, value: Any) -> None:
+    assert fetched(statements, f"select %s::{kind}", value) == [(value,)]
+
+
+def test_one_statement_takes_numbers_of_every_size(statements: Statements) -> None:
+    numbers = [1, 2**20, 2**40, -1, 1]
+    assert [fetched(statements, "select %s", number) for number in numbers] == [[(number,)] for number in numbers]
+
+
+def test_a_statement_is_prepared_once(statements: Statements, connection: psycopg.Connection[Any]) -> None:
+    for number in range(5):
+        assert fetched(statements, "select %s::bigint + 1", number) == [(number + 1,)]
+    prepared = "select count(*) from pg_prepared_statements where statement like 'select $1::bigint + 1'"
+    assert connection.execute(prepared).fetchone() == (1,)
+
+
+def test_no_rows_and_nothing_to_fetch(statements: Statements) -> None:
+    assert fetched(statements, "select 1 where false") == []
+    with statements.cursor() as cursor:
+        cursor.execute("select 1 where false")
+        assert cursor.fetchone() is None
+        cursor.execute("set application_name = 'me'")
+        assert cursor.fetchall() == []
+
+
+def test_percents_and_places() -> None:
+    assert numbered("select %s, '%%s', %s, 5 %% 2, %s") == "select $1, '%s', $2, 5 % 2, $3"
+
+
+def test_an_error_of_the_statement_is_psycopgs_and_the_next_one_runs(statements: Statements) -> None:
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        fetched(statements, "select 1 / %s::integer", 0)
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        fetched(statements, "select * from nowhere where id = %s", 1)
+    assert fetched(statements, "select 1 / %s::integer", 1) == [(1,)]
+
+
+def test_a_connection_that_is_gone_is_trouble(statements: Statements, connection: psycopg.Connection[Any]) -> None:
+    with connect("default", prepare=False) as other:
+        other.execute("select pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+    with pytest.raises(psycopg.OperationalError):
+        fetched(statements, "select 1")
+    assert connection.broken
+    with pytest.raises(psycopg.OperationalError):
+        fetched(statements, "select 1")
+
+
+def test_a_notification_that_comes_with_an_answer_is_heard() -> None:
+    heard: list[str] = []
+    session = Session("default", consumer="me", listen=True, notified=lambda: heard.append("!"))
+    session.open()
+    with session.connection:
+        assert isinstance(session.statements, Statements)
+        with session.statements.cursor() as cursor:
+            cursor.execute("select pg_notify('pgqueue_me', %s)", ("default",))
+        session.take_notifications()
+        assert heard == ["!"]
+
+
+def test_behind_a_pooler_nothing_is_prepared() -> None:
+    session = Session("default", consumer="me", listen=False, notified=lambda: None)
+    session.open()
+    with session.connection:
+        assert session.statements is session.connection
+        for _ in range(7):
+            functions.message_dequeue(session.statements, worker="me", tasks=True)
+        assert session.connection.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
+
+
+def test_in_a_transaction_they_are_part_of_it(statements: Statements, connection: psycopg.Connection[Any]) -> None:
+    with connection.transaction(force_rollback=True):
+        functions.message_create(statements, '{"args": [], "kwargs": {}}', task="tests.worker.tasks.noop")
+        [claimed] = functions.message_dequeue(statements, worker="me", tasks=True)
+        assert claimed.worker == "me"
+    for _ in range(3):  # and what was prepared in it is there still
+        assert functions.message_dequeue(statements, worker="me", tasks=True) == []
+
+
+def test_how_many_rows_were_written(statements: Statements) -> None:
+    with statements.cursor() as cursor:
+        cursor.execute("create temporary table few as select n from generate_series(1, %s) as n", (3,))
+        cursor.execute("update few set n = n + 1 where n > %s", (1,))
+        assert cursor.rowcount == 2
