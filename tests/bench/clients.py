@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from multiprocessing.synchronize import Barrier
 
 INSERT = """
@@ -21,27 +23,48 @@ select pgqueue_message_create(%s::jsonb, p_task => 'tests.bench.tasks.noop', p_m
 ROW = '{"args": [1], "kwargs": {}}'
 
 
-def rate(url: str, statement: str, clients: int, seconds: float) -> float:
-    """Commits a second of all of them."""
+TURN_SECONDS = 0.5
+
+
+def rates(url: str, statements: Sequence[str], clients: int, seconds: float) -> list[float]:
+    """Commits a second of all of them, by each statement.  Several take turns: a disk changes its mind in between."""
     context = multiprocessing.get_context("spawn")
     barrier, counted = context.Barrier(clients), context.Queue()
     processes = [
-        context.Process(target=client, args=(url, statement, seconds, barrier, counted)) for _ in range(clients)
+        context.Process(target=client, args=(url, statements, seconds, barrier, counted)) for _ in range(clients)
     ]
     for process in processes:
         process.start()
-    total: float = sum(counted.get(timeout=seconds + 120) for _ in processes)
+    longest = len(statements) * (seconds + 60) + 60
+    totals = [sum(each) for each in zip(*(counted.get(timeout=longest) for _ in processes), strict=True)]
     for process in processes:
         process.join()
-    return total
+    return totals
 
 
-def client(url: str, statement: str, seconds: float, barrier: Barrier, counted: Any) -> None:
+def client(url: str, statements: Sequence[str], seconds: float, barrier: Barrier, counted: Any) -> None:
+    turns = turns_of(seconds)
     with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
-        connection.execute(statement, (ROW,))
-        barrier.wait(120)
-        begun, count = time.perf_counter(), 0
-        while time.perf_counter() - begun < seconds:
-            connection.execute(statement, (ROW,))
-            count += 1
-        counted.put(count / (time.perf_counter() - begun))
+        calls = [partial(connection.execute, statement, (ROW,)) for statement in statements]
+        counted.put(taking_turns(calls, turns=turns, seconds=seconds / turns, begin=partial(barrier.wait, 120)))
+
+
+def turns_of(seconds: float) -> int:
+    return max(1, round(seconds / TURN_SECONDS))
+
+
+def taking_turns(
+    calls: Sequence[Callable[[], object]], *, turns: int, seconds: float, begin: Callable[[], object] = int
+) -> list[float]:
+    """How often a second each is called, in so many turns of so many seconds.  ``begin``: before each turn."""
+    counts, used = [0] * len(calls), [0.0] * len(calls)
+    for _ in range(turns):
+        for number, call in enumerate(calls):
+            call()
+            begin()
+            begun = time.perf_counter()
+            while (now := time.perf_counter()) < begun + seconds:
+                call()
+                counts[number] += 1
+            used[number] += now - begun
+    return [count / seconds_used for count, seconds_used in zip(counts, used, strict=True)]

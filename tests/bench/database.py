@@ -66,6 +66,19 @@ def leave() -> None:
     django_connection.close()
 
 
+@contextmanager
+def options(given: dict[str, Any]) -> Iterator[None]:
+    """Django connects anew, with these OPTIONS, and at the end as before."""
+    before = django_connection.settings_dict["OPTIONS"]
+    leave()
+    django_connection.settings_dict["OPTIONS"] = {**before, **given}
+    try:
+        yield
+    finally:
+        leave()
+        django_connection.settings_dict["OPTIONS"] = before
+
+
 def empty() -> None:
     execute(f"truncate {TABLES}, bench_row, bench_plain, bench_plain_done")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from django_pgqueue import bulk, functions
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 COPY = "copy pgqueue_message (content, queue, task, priority, dequeue_at, max_attempts, created_at) from stdin"
 
 
+PREPARED = {"server_side_binding": True, "prepare_threshold": 0}
+"""OPTIONS of a database with which Django's statements are prepared: not so by default."""
+
+
 def one_by_one(bench: Bench) -> None:
     """One commit each: by a plain INSERT, by the SQL function, and by task.enqueue()."""
     sizes = bench.sizes
@@ -25,24 +30,27 @@ def one_by_one(bench: Bench) -> None:
         plain = f"plain INSERT, {count} clients"
         alone = f"SQL function, {count} clients"
         database.empty()
-        bench.rate(plain, clients.rate(database.url(), clients.INSERT, count, sizes.enqueue_seconds))
+        inserts, creates = clients.rates(database.url(), (clients.INSERT, clients.CREATE), count, sizes.enqueue_seconds)
+        bench.rate(plain, inserts)
+        bench.rate(alone, creates, limit=plain)
         for sleepers in sizes.sleepers:
-            rate = with_sleepers(sleepers, count, sizes.enqueue_seconds)
-            name = f"{alone}, {sleepers} workers asleep" if sleepers else alone
-            bench.rate(name, rate, limit=alone if sleepers else plain)
-    database.empty()
-    with database.connect() as connection:
-        meter, begun, number = Meter(connection), time.perf_counter(), 0
-        while time.perf_counter() - begun < sizes.enqueue_seconds:
-            tasks.noop.enqueue(number)
-            number += 1
-        rate = number / (time.perf_counter() - begun)
-        bench.rate(
-            "task.enqueue(), 1 client",
-            rate,
-            limit=f"plain INSERT, {sizes.clients[0]} clients",
-            costs=meter.costs(number),
-        )
+            if sleepers:
+                rate = with_sleepers(sleepers, count, sizes.enqueue_seconds)
+                bench.rate(f"{alone}, {sleepers} workers asleep", rate, limit=alone)
+    by_tasks(bench)
+
+
+def by_tasks(bench: Bench) -> None:
+    """In turns with the SQL function, called by the same process, because the disk sets the pace of both."""
+    turns = clients.turns_of(bench.sizes.enqueue_seconds)
+    for name, options in (("task.enqueue()", {}), ("task.enqueue(), statements prepared", PREPARED)):
+        database.empty()
+        with database.options(options), database.connect() as raw:
+            calls = (partial(raw.execute, clients.CREATE, (clients.ROW,)), partial(tasks.noop.enqueue, 1))
+            function, enqueue = clients.taking_turns(calls, turns=turns, seconds=clients.TURN_SECONDS)
+        limit = f"SQL function beside {name}"
+        bench.rate(limit, function)
+        bench.rate(name, enqueue, limit=limit)
 
 
 def with_sleepers(sleepers: int, count: int, seconds: float) -> float:
@@ -54,7 +62,8 @@ def with_sleepers(sleepers: int, count: int, seconds: float) -> float:
             stack.enter_context(workers.workers(processes=sleepers, threads=1))
             asleep = "select count(*) from pgqueue_worker where asleep_until is not null"
             workers.wait_for(lambda: database.value(asleep) >= sleepers, "the workers to sleep")
-        return clients.rate(database.url(), clients.CREATE, count, seconds)
+        (rate,) = clients.rates(database.url(), (clients.CREATE,), count, seconds)
+        return rate
 
 
 def in_bulk(bench: Bench) -> None:
