@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +20,7 @@ from django_pgqueue.worker.idleness import Idleness
 from django_pgqueue.worker.maintenance import Maintenance
 from django_pgqueue.worker.pace import SHORT_SECONDS, Pace
 from django_pgqueue.worker.presence import Presence
+from django_pgqueue.worker.readiness import Readiness
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED, Recycling
 from django_pgqueue.worker.scheduler import Scheduler
@@ -74,13 +74,16 @@ class Consumer:
         self.ended: list[Ended] = []
         self.ended_ids: list[int] = []
         """What was recorded since the last look at messages that wait for others."""
-        self.first_ended = self.last_progress = 0.0
+        self.first_ended = 0.0
         self.drained = False
         self.stop_by: float | None = None
         self.stop_now = self.stopping = False
         self.next_settling = 0.0
         self.maintenance = Maintenance(history_days=settings.history_days)
         self.session = Session(self.database, consumer=self.id, listen=settings.listen, notified=self.idleness.notified)
+        self.readiness = Readiness(
+            settings, self.session, presence=self.presence, idleness=self.idleness, pace=self.pace
+        )
         self.slots: Slots
 
     @property
@@ -134,7 +137,7 @@ class Consumer:
                 self.held.heartbeat_if_due(self.statements, now=time.monotonic())
                 self._attend_if_due()
                 self._recycle_if_due()
-                self._be_seen_if_due()
+                self.readiness.be_seen_if_due(stopping=self.stop_by is not None)
                 self.maintenance.do_if_due(self.connection)
                 self._schedule_if_due()
                 self._settle_if_due()
@@ -172,39 +175,17 @@ class Consumer:
         if self.stop_by is not None:
             return
         if room == 0:
-            self._tell_that_full()
+            self.readiness.full()
             return
         if time.monotonic() < self.idleness.next_look:
             return
         # Who knows of others that have room asks whether they are still there, which costs less than to look.
-        if self.idleness.is_poll and self.idleness.company.with_room and self._others_have_room():
+        if self.idleness.is_poll and self.idleness.company.with_room and self.readiness.others_have_room():
             self.idleness.sleeps_on(now=time.monotonic())
             return
         claimed, everywhere = self._look(room)
         self.drained = self.settings.burst and everywhere and not claimed
-        self._tell_what_was_found(claimed, full=len(claimed) >= room)
-
-    def _tell_what_was_found(self, claimed: list[Received], *, full: bool) -> None:
-        if not self.idleness.asleep:
-            self._tell_of_room(has_room=not full)
-            if self.idleness.wants_to_sleep or self._is_not_needed():
-                self._fall_asleep()
-        elif claimed and self.idleness.polled and self._others_have_room():
-            self.idleness.sleeps_on(now=time.monotonic())
-        elif claimed:
-            self._wake_up(has_room=not full or self.pace.may_be_short)
-
-    def _others_have_room(self) -> bool:
-        self._be_seen(asleep=True)
-        return self.idleness.company.with_room > 0
-
-    def _is_not_needed(self) -> bool:
-        """Where several are awake and have room, one of them is enough: what comes is shared among fewer, and taken in
-        larger batches.
-        """
-        if not self.presence.has_room or not self.presence.has_news_of_others():
-            return False
-        return random.random() > 1 / max(1, self.idleness.company.with_room)  # noqa: S311 -- spreads load
+        self.readiness.looked(found=bool(claimed), full=len(claimed) >= room)
 
     def _look(self, room: int) -> tuple[list[Received], bool]:
         """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
@@ -246,59 +227,13 @@ class Consumer:
         )
 
     def _begin(self, claimed: list[Received]) -> None:
-        self.last_progress = time.monotonic()
+        self.pace.last_progress = time.monotonic()
         self.clock.correct(claimed[0].locked_at)
-        new = self.held.add(claimed, now=self.last_progress)
+        new = self.held.add(claimed, now=self.pace.last_progress)
         self.slots.refill_below = self.pace.refill_below
         self.slots.run(new)
         if len(new) <= self.settings.threads:
             self.waker.pause(LET_BEGIN_SECONDS)
-
-    # Sleeping and waking
-
-    def _fall_asleep(self) -> None:
-        self._be_seen(asleep=True)
-        self.idleness.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
-
-    def _wake_up(self, *, has_room: bool) -> None:
-        self.idleness.woke_up()
-        self._be_seen(asleep=False, has_room=has_room)
-        if not has_room:
-            self._wake_next()
-
-    def _tell_that_full(self) -> None:
-        if not self.idleness.asleep:
-            self._tell_of_room(has_room=False)
-        elif self._is_full_for_long():  # and whoever notifies it would wait for it
-            self._wake_up(has_room=False)
-
-    def _is_full_for_long(self) -> bool:
-        return not self.pace.may_be_short or time.monotonic() >= self.last_progress + SHORT_SECONDS
-
-    def _wake_next(self) -> None:
-        """There may be more than this process can do: the next sleeper is ours to wake.  For any queue, because who
-        enqueued while we had room woke nobody.
-        """
-        functions.worker_wake_next(self.statements, self.settings.queues)
-
-    def _tell_of_room(self, *, has_room: bool) -> None:
-        """While we have room and look all the time, who enqueues wakes nobody else.  Without notifications we do not
-        look all the time.
-        """
-        has_room, now = has_room and self.settings.listen, time.monotonic()
-        if self.presence.news_of_room(has_room=has_room, now=now, at_once=self._is_full_for_long()):
-            self._be_seen(asleep=False, has_room=has_room)
-            if not has_room:
-                self._wake_next()
-
-    def _be_seen_if_due(self) -> None:
-        if self.stop_by is not None and (self.presence.has_room or self.idleness.asleep):
-            self._wake_up(has_room=False)
-        elif time.monotonic() >= self.presence.next_seen:
-            self._be_seen(asleep=self.idleness.asleep, has_room=self.presence.has_room)
-
-    def _be_seen(self, *, asleep: bool, has_room: bool = False) -> None:
-        self.idleness.company = self.presence.be_seen(self.statements, asleep=asleep, has_room=has_room)
 
     def _sleep_until_due(self) -> None:
         next_at, now_ms = functions.message_next_at(
@@ -312,8 +247,8 @@ class Consumer:
     def _collect(self) -> None:
         collected = self.slots.take_done()
         if collected:
-            self.last_progress = time.monotonic()
-            self.first_ended = self.first_ended if self.ended else self.last_progress
+            self.pace.last_progress = time.monotonic()
+            self.first_ended = self.first_ended if self.ended else self.pace.last_progress
             self.jobs += len(collected)
             self.ended += collected
             self.pace.learn(collected)
@@ -413,9 +348,11 @@ class Consumer:
         if self.held:
             yield from (self.held.next_heartbeat, self.held.next_attention)
         if self.slots.waiting():
-            yield self.last_progress + STALLED_SECONDS
+            yield self.pace.last_progress + STALLED_SECONDS
         if self.presence.says_room_by_mistake or (self.idleness.asleep and not self.pace.room(self._unfinished())):
-            yield max(self.last_progress + SHORT_SECONDS, self.session.reconnect_at)  # after an error it leaves time
+            yield max(
+                self.pace.last_progress + SHORT_SECONDS, self.session.reconnect_at
+            )  # after an error it leaves time
 
     def _notified(self) -> None:
         try:
@@ -441,7 +378,7 @@ class Consumer:
     # Giving back and stopping
 
     def _give_back_if_stopping_or_stalled(self) -> None:
-        stalled = self.slots.waiting() and time.monotonic() - self.last_progress > STALLED_SECONDS
+        stalled = self.slots.waiting() and time.monotonic() - self.pace.last_progress > STALLED_SECONDS
         if stalled or self.stop_by is not None:
             self.pace.stalled()
             self.unstarted += self.slots.take_unstarted()

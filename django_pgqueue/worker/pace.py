@@ -25,6 +25,8 @@ class Pace:
         self.slots = slots
         self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
         self.is_known = False
+        self.last_progress = 0.0
+        """When something was begun or has ended, by the monotonic clock."""
 
     def learn(self, ended: Sequence[Ended]) -> None:
         samples = ended[:: max(1, len(ended) // SAMPLES)]
@@ -41,6 +43,10 @@ class Pace:
     def may_be_short(self) -> bool:
         """Whether the slots may well be free again in a moment."""
         return not self.is_known or self.job_seconds < SHORT_SECONDS
+
+    def is_full_for_long(self, now: float) -> bool:
+        """Of slots that are full: whether they will stay so."""
+        return not self.may_be_short or now >= self.last_progress + SHORT_SECONDS
 
     @property
     def most_held(self) -> int:

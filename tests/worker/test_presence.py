@@ -54,7 +54,7 @@ def test_who_has_said_nothing_has_nothing_to_take_back(presence: Presence) -> No
 def test_who_may_be_full_is_not_hurried_after_an_error() -> None:
     consumer = Consumer(WorkerSettings())
     consumer.slots = cast("Slots", SimpleNamespace(waiting=lambda: 0))
-    consumer.last_progress = 10.0
+    consumer.pace.last_progress = 10.0
     consumer.presence.has_room = True
     consumer.presence.news_of_room(has_room=False, now=10.0, at_once=False)
     assert [*consumer._attention_is_due()] == [10.0 + SHORT_SECONDS]

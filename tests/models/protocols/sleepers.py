@@ -3,10 +3,10 @@
 Workers with one slot each, and transactions that enqueue one message each.  What stands for what:
 
 ====================  =============================================================================================
-looks                 Consumer._claim: pgqueue_message_dequeue sees what has been committed when it begins
-falls asleep          Consumer._fall_asleep: pgqueue_worker_seen(p_asleep_ms), committed; then one more look
+looks                 Consumer._look: pgqueue_message_dequeue sees what has been committed when it begins
+falls asleep          Readiness._fall_asleep: pgqueue_worker_seen(p_asleep_ms), committed; then one more look
 waits                 Consumer._wait: until a notification, which is kept in Idleness.next_look, or has come by then
-wakes up              Consumer._wake_up: pgqueue_worker_seen(null), committed; then, with a full batch, the next sleeper
+wakes up              Readiness._wake_up: pgqueue_worker_seen(null), committed; then, if it was full, the next sleeper
                       is woken (pgqueue_worker_wake)
 writes                pgqueue_message_create: the row, and pgqueue_worker_wake, which reads the sleepers and leaves a
                       notification for one of them

@@ -1,0 +1,97 @@
+"""Who sleeps and who has room: what a worker tells the others, and what follows from what they tell.
+
+Enqueues notify sleepers by it, and workers wake each other.  The protocol and its interleavings are modelled in
+tests/models/protocols/sleepers.py and room.py.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from django_pgqueue import functions
+
+if TYPE_CHECKING:
+    from django_pgqueue.worker.idleness import Idleness
+    from django_pgqueue.worker.pace import Pace
+    from django_pgqueue.worker.presence import Presence
+    from django_pgqueue.worker.session import Session
+    from django_pgqueue.worker.settings import WorkerSettings
+
+
+class Readiness:
+    def __init__(
+        self, settings: WorkerSettings, session: Session, *, presence: Presence, idleness: Idleness, pace: Pace
+    ) -> None:
+        self.settings = settings
+        self.session = session
+        self.presence = presence
+        self.idleness = idleness
+        self.pace = pace
+
+    def looked(self, *, found: bool, full: bool) -> None:
+        """After a look.  ``full``: it took all that there was room for, and so there may be more."""
+        if not self.idleness.asleep:
+            self._tell_of_room(has_room=not full)
+            if self.idleness.wants_to_sleep or self._is_not_needed():
+                self._fall_asleep()
+        elif found and self.idleness.polled and self.others_have_room():
+            self.idleness.sleeps_on(now=time.monotonic())
+        elif found:
+            self._wake_up(has_room=not full or self.pace.may_be_short)
+
+    def full(self) -> None:
+        """There is no room to look for more."""
+        if not self.idleness.asleep:
+            self._tell_of_room(has_room=False)
+        elif self.pace.is_full_for_long(time.monotonic()):  # and whoever notifies it would wait for it
+            self._wake_up(has_room=False)
+
+    def others_have_room(self) -> bool:
+        """Asks, as a sleeper."""
+        self._be_seen(asleep=True)
+        return self.idleness.company.with_room > 0
+
+    def be_seen_if_due(self, *, stopping: bool) -> None:
+        if stopping and (self.presence.has_room or self.idleness.asleep):
+            self._wake_up(has_room=False)
+        elif time.monotonic() >= self.presence.next_seen:
+            self._be_seen(asleep=self.idleness.asleep, has_room=self.presence.has_room)
+
+    def _is_not_needed(self) -> bool:
+        """Where several are awake and have room, one of them is enough: what comes is shared among fewer, and taken in
+        larger batches.
+        """
+        if not self.presence.has_room or not self.presence.has_news_of_others():
+            return False
+        return random.random() > 1 / max(1, self.idleness.company.with_room)  # noqa: S311 -- spreads load
+
+    def _fall_asleep(self) -> None:
+        self._be_seen(asleep=True)
+        self.idleness.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
+
+    def _wake_up(self, *, has_room: bool) -> None:
+        self.idleness.woke_up()
+        self._be_seen(asleep=False, has_room=has_room)
+        if not has_room:
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        """There may be more than this process can do: the next sleeper is ours to wake.  For any queue, because who
+        enqueued while we had room woke nobody.
+        """
+        functions.worker_wake_next(self.session.statements, self.settings.queues)
+
+    def _tell_of_room(self, *, has_room: bool) -> None:
+        """While we have room and look all the time, who enqueues wakes nobody else.  Without notifications we do not
+        look all the time.
+        """
+        has_room, now = has_room and self.settings.listen, time.monotonic()
+        if self.presence.news_of_room(has_room=has_room, now=now, at_once=self.pace.is_full_for_long(now)):
+            self._be_seen(asleep=False, has_room=has_room)
+            if not has_room:
+                self._wake_next()
+
+    def _be_seen(self, *, asleep: bool, has_room: bool = False) -> None:
+        self.idleness.company = self.presence.be_seen(self.session.statements, asleep=asleep, has_room=has_room)
