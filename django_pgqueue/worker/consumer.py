@@ -189,14 +189,16 @@ class Consumer:
 
     def _look(self, room: int) -> tuple[list[Received], bool]:
         """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
-        # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.  Who
-        # has been woken asks for work alone: somebody waits for it.
+        # A sleeper asks what there is and when there will be more, and says that it lives, for the price of one
+        # transaction.  Who has been woken asks for work alone: somebody waits for it.
         self.idleness.looks()
         polls = self.idleness.polled
         with self.connection.transaction() if polls else nullcontext():
             # A burst that is over must not leave what only waited for its last jobs.
             if polls or (self.settings.burst and self.ended_ids):
                 self._settle()
+            if polls:
+                self.readiness.be_seen_with_a_poll()
             began = time.monotonic()
             floors = self.floors.choose(began)
             claimed = self._claim(room, floors)

@@ -15,6 +15,7 @@ who is woken begins sooner than who looks from time to time."""
 SHORTEST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.002, 0.008
 POLL_SECONDS = 1.0
 """A sleeper looks this often even if nobody wakes it: the notification is a hint, looking is the truth."""
+LONGEST_POLL_SECONDS = 1.2 * POLL_SECONDS
 SHORTEST_DUE_SECONDS = 0.01
 
 
@@ -96,4 +97,4 @@ class Idleness:
 
 
 def _poll_seconds() -> float:
-    return POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads load, keeps no secret
+    return random.uniform(0.8 * POLL_SECONDS, 1.2 * POLL_SECONDS)  # noqa: S311 -- spreads load, keeps no secret

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
+from django_pgqueue.worker.idleness import LONGEST_POLL_SECONDS
 
 if TYPE_CHECKING:
     from django_pgqueue.worker.idleness import Idleness
@@ -58,6 +59,11 @@ class Readiness:
             self._wake_up(has_room=False)
         elif time.monotonic() >= self.presence.next_seen:
             self._be_seen(asleep=self.idleness.asleep, has_room=self.presence.has_room)
+
+    def be_seen_with_a_poll(self) -> None:
+        """A sleeper that looks anyhow says in the same transaction what would be due before the next look."""
+        if time.monotonic() >= self.presence.next_seen - LONGEST_POLL_SECONDS:
+            self._be_seen(asleep=True)
 
     def _is_not_needed(self) -> bool:
         """Where several are awake and have room, one of them is enough: what comes is shared among fewer, and taken in

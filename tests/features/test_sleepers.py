@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from django_pgqueue import control
+from django_pgqueue import control, functions
 from django_pgqueue.models import Worker
 from django_pgqueue.worker import idleness
 from tests.features import tasks
@@ -69,6 +70,28 @@ def test_one_that_is_awake_and_has_room_does_it_alone(
     assert len(heard) == 1
     assert notified(ears) == []
     assert len(asleep()) == 2
+
+
+def test_who_sleeps_says_that_he_lives_in_the_transaction_in_which_he_looks(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses: list[str] = []
+    seen = functions.worker_seen
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        statuses.append(consumer.connection.info.transaction_status.name)
+        return seen(*args, **kwargs)
+
+    consumer = consume()
+    wait_until(lambda: len(asleep()) == 1, "it sleeps")
+    monkeypatch.setattr(functions, "worker_seen", noted)
+    monkeypatch.setattr(idleness, "POLL_SECONDS", 0.1)
+    before = Worker.objects.get().seen_at
+    consumer.presence.next_seen = time.monotonic() + 1
+    consumer.idleness.sleeps_on(now=0.0)  # and looks at once
+    consumer.waker.wake()
+    wait_until(lambda: Worker.objects.get().seen_at > before, "it has been seen")
+    assert set(statuses) == {"INTRANS"}
 
 
 def test_of_several_that_have_room_one_stays_awake(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
