@@ -352,9 +352,8 @@ class Consumer:
         if self.slots.waiting():
             yield self.pace.last_progress + STALLED_SECONDS
         if self.presence.says_room_by_mistake or (self.idleness.asleep and not self.pace.room(self._unfinished())):
-            yield max(
-                self.pace.last_progress + SHORT_SECONDS, self.session.reconnect_at
-            )  # after an error it leaves time
+            # After an error it leaves time.
+            yield max(self.pace.last_progress + SHORT_SECONDS, self.session.reconnect_at)
 
     def _notified(self) -> None:
         try:

@@ -53,7 +53,7 @@ class Statements:
         name = self._names.get((sql, types))
         if name is None:  # the same text with parameters of other types is another statement to the server
             name = b"pgqueue_%d" % len(self._names)
-            pgconn.send_prepare(name, numbered(sql).encode(), types)
+            pgconn.send_prepare(name, (numbered(sql) if params else sql).encode(), types)
             self._answer(generators.execute(pgconn))
             self._names[sql, types] = name
         pgconn.send_query_prepared(name, values, param_formats=formats, result_format=Format.BINARY)

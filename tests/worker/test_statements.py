@@ -83,6 +83,11 @@ def test_percents_and_places() -> None:
     assert numbered("select %s, '%%s', %s, 5 %% 2, %s") == "select $1, '%s', $2, 5 % 2, $3"
 
 
+def test_without_parameters_a_percent_is_a_percent(statements: Statements) -> None:
+    assert fetched(statements, "select 'all' like 'a%', 7 % 4") == [(True, 3)]
+    assert fetched(statements, "select 'all' like 'a%%', 7 %% %s::integer", 4) == [(True, 3)]
+
+
 def test_an_error_of_the_statement_is_psycopgs_and_the_next_one_runs(statements: Statements) -> None:
     with pytest.raises(psycopg.errors.DivisionByZero):
         fetched(statements, "select 1 / %s::integer", 0)
