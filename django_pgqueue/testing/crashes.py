@@ -139,7 +139,7 @@ class Laboratory:
         self.own = effects
 
     def __enter__(self) -> Self:
-        self.control = connect(self.database, prepare=False)
+        self.control = connect(self.database)
         self.rows = RowEffects(self.control, self.database)
         self.effects = self.rows if self.own is None else _Asked(self.own)
         return self

@@ -80,8 +80,10 @@ def _reading_ahead(gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         return end.value
 
 
-def connect(database: str, *, prepare: bool) -> psycopg.Connection[Any]:
-    """Opens an autocommit connection; ``prepare=False`` for poolers that give every transaction another session."""
+def connect(database: str) -> psycopg.Connection[Any]:
+    """Opens an autocommit connection.  psycopg prepares nothing on it: after a rollback it would throw away what the
+    session has prepared, that of Statements too, and poolers give every transaction another session.
+    """
     wrapper = connections.create_connection(database)
     params = wrapper.get_connection_params()
     for key in ("cursor_factory", "context", "prepare_threshold"):
@@ -90,7 +92,7 @@ def connect(database: str, *, prepare: bool) -> psycopg.Connection[Any]:
         **(KEEPALIVES | params),
         autocommit=True,
         cursor_factory=BinaryCursor,
-        prepare_threshold=0 if prepare else None,
+        prepare_threshold=None,
     )
     try:
         if role := wrapper.settings_dict["OPTIONS"].get("assume_role"):

@@ -41,7 +41,7 @@ class Session:
         return self.connection.closed
 
     def open(self) -> psycopg.Connection[Any]:
-        connection = connect(self.database, prepare=False)  # or psycopg would throw away what Statements has prepared
+        connection = connect(self.database)
         connection.add_notify_handler(lambda _: self.notified())
         if self.listen:
             listen(connection, self.consumer)

@@ -27,8 +27,7 @@ PLACEHOLDER = re.compile(r"%(.)", re.DOTALL)
 class Statements:
     """What the functions of ``django_pgqueue.functions`` want of a connection, for one thread at a time.
 
-    One statement at a time, without a transaction of its own, and all its rows, read in binary.  The connection itself
-    must prepare nothing (prepare_threshold=None): psycopg throws away all that its session has prepared, now and then.
+    One statement at a time, without a transaction of its own, and all its rows, read in binary.
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:

@@ -597,7 +597,7 @@ class TestWithoutUseTz:
 
         task_finished.connect(receive)
         try:
-            with connect("default", prepare=False) as own:
+            with connect("default") as own:
                 self.work(own)
         finally:
             task_finished.disconnect(receive)

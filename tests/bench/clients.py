@@ -43,27 +43,31 @@ def rates(url: str, statements: Sequence[str], clients: int, seconds: float) -> 
 
 
 def client(url: str, statements: Sequence[str], seconds: float, barrier: Barrier, counted: Any) -> None:
-    turns = turns_of(seconds)
     with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
         calls = [partial(connection.execute, statement, (ROW,)) for statement in statements]
-        counted.put(taking_turns(calls, turns=turns, seconds=seconds / turns, begin=partial(barrier.wait, 120)))
+        counted.put(taking_turns(calls, seconds, begin=partial(barrier.wait, 120)))
 
 
-def turns_of(seconds: float) -> int:
-    return max(1, round(seconds / TURN_SECONDS))
+def turns_of(seconds: float, turn_seconds: float = TURN_SECONDS) -> int:
+    return max(1, round(seconds / turn_seconds))
 
 
 def taking_turns(
-    calls: Sequence[Callable[[], object]], *, turns: int, seconds: float, begin: Callable[[], object] = int
+    calls: Sequence[Callable[[], object]],
+    seconds: float,
+    *,
+    turn_seconds: float = TURN_SECONDS,
+    begin: Callable[[], object] = int,
 ) -> list[float]:
-    """How often a second each is called, in so many turns of so many seconds.  ``begin``: before each turn."""
+    """How often a second each is called, for so many seconds in turns.  ``begin``: before each turn."""
+    turns = turns_of(seconds, turn_seconds)
     counts, used = [0] * len(calls), [0.0] * len(calls)
     for _ in range(turns):
         for number, call in enumerate(calls):
             call()
             begin()
             begun = time.perf_counter()
-            while (now := time.perf_counter()) < begun + seconds:
+            while (now := time.perf_counter()) < begun + seconds / turns:
                 call()
                 counts[number] += 1
             used[number] += now - begun

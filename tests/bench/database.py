@@ -36,8 +36,10 @@ from generate_series(0, %s - 1) as n
 
 
 def connect() -> psycopg.Connection[Any]:
-    """As the worker connects: prepared statements, results in binary."""
-    return worker_connect("default", prepare=True)
+    """As the worker connects, with results in binary; psycopg prepares the statements."""
+    connection = worker_connect("default")
+    connection.prepare_threshold = 0
+    return connection
 
 
 def url() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 COPY = "copy pgqueue_message (content, queue, task, priority, dequeue_at, max_attempts, created_at) from stdin"
 
 
-PREPARED = {"server_side_binding": True, "prepare_threshold": 0}
+PREPARED = {"server_side_binding": True, "prepare_threshold": 1}
 """OPTIONS of a database with which Django's statements are prepared: not so by default."""
 
 
@@ -33,21 +32,19 @@ def one_by_one(bench: Bench) -> None:
         inserts, creates = clients.rates(database.url(), (clients.INSERT, clients.CREATE), count, sizes.enqueue_seconds)
         bench.rate(plain, inserts)
         bench.rate(alone, creates, limit=plain)
-        for sleepers in sizes.sleepers:
-            if sleepers:
-                rate = with_sleepers(sleepers, count, sizes.enqueue_seconds)
-                bench.rate(f"{alone}, {sleepers} workers asleep", rate, limit=alone)
+        for sleepers in filter(None, sizes.sleepers):
+            rate = with_sleepers(sleepers, count, sizes.enqueue_seconds)
+            bench.rate(f"{alone}, {sleepers} workers asleep", rate, limit=alone)
     by_tasks(bench)
 
 
 def by_tasks(bench: Bench) -> None:
     """In turns with the SQL function, called by the same process, because the disk sets the pace of both."""
-    turns = clients.turns_of(bench.sizes.enqueue_seconds)
     for name, options in (("task.enqueue()", {}), ("task.enqueue(), statements prepared", PREPARED)):
         database.empty()
         with database.options(options), database.connect() as raw:
             calls = (partial(raw.execute, clients.CREATE, (clients.ROW,)), partial(tasks.noop.enqueue, 1))
-            function, enqueue = clients.taking_turns(calls, turns=turns, seconds=clients.TURN_SECONDS)
+            function, enqueue = clients.taking_turns(calls, bench.sizes.enqueue_seconds)
         limit = f"SQL function beside {name}"
         bench.rate(limit, function)
         bench.rate(name, enqueue, limit=limit)
@@ -56,12 +53,9 @@ def by_tasks(bench: Bench) -> None:
 def with_sleepers(sleepers: int, count: int, seconds: float) -> float:
     """The workers are real: woken, they run what comes, on the same machine."""
     database.empty()
-    with ExitStack() as stack:
-        if sleepers:
-            stack.enter_context(workers.tallied())
-            stack.enter_context(workers.workers(processes=sleepers, threads=1))
-            asleep = "select count(*) from pgqueue_worker where asleep_until is not null"
-            workers.wait_for(lambda: database.value(asleep) >= sleepers, "the workers to sleep")
+    with workers.tallied(), workers.workers(processes=sleepers, threads=1):
+        asleep = "select count(*) from pgqueue_worker where asleep_until is not null"
+        workers.wait_for(lambda: database.value(asleep) >= sleepers, "the workers to sleep")
         (rate,) = clients.rates(database.url(), (clients.CREATE,), count, seconds)
         return rate
 

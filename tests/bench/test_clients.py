@@ -20,7 +20,7 @@ def test_each_is_called_in_each_turn_for_its_time() -> None:
         said.append("b")
         time.sleep(0.001)
 
-    rates = taking_turns([one, other], turns=3, seconds=0.02, begin=lambda: said.append("|"))
+    rates = taking_turns([one, other], 0.06, turn_seconds=0.02, begin=lambda: said.append("|"))
     assert "".join(said).replace("a", "").replace("b", "") == "||||||"
     assert [set(turn) for turn in "".join(said).split("|")] == [
         {"a"},

@@ -49,7 +49,7 @@ class Queue:
     """The queue at a time that the test says, by one session with the worker's own kind of connection."""
 
     def __init__(self) -> None:
-        self.connection = connect("default", prepare=False)
+        self.connection = connect("default")
         self.at = NINE
         self.scheduler = Scheduler("default")
 

@@ -94,6 +94,29 @@ def test_who_sleeps_says_that_he_lives_in_the_transaction_in_which_he_looks(
     assert set(statuses) == {"INTRANS"}
 
 
+def test_what_a_sleeper_finds_by_looking_begins_when_its_claim_is_committed(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch, ears: psycopg.Connection
+) -> None:
+    statuses: list[str] = []
+    consumer = consume()
+    wait_until(lambda: len(asleep()) == 1, "it sleeps")
+    run = consumer.slots.run
+
+    def noted(messages: Any) -> None:
+        statuses.append(consumer.connection.info.transaction_status.name)
+        run(messages)
+
+    monkeypatch.setattr(consumer.slots, "run", noted)
+    ears.execute(  # and so nobody is notified
+        "insert into pgqueue_message (content, task, dequeue_at) values (%s, %s, 0)",
+        ('{"args": [], "kwargs": {}}', tasks.which_session.module_path),
+    )
+    consumer.idleness.sleeps_on(now=0.0)
+    consumer.waker.wake()
+    wait_until(lambda: statuses, "it has begun")
+    assert statuses == ["IDLE"]
+
+
 def test_of_several_that_have_room_one_stays_awake(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idleness.Idleness, "_is_quiet", lambda _: False)
     monkeypatch.setattr(idleness, "AWAKE_SECONDS", 60.0)

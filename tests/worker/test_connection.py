@@ -36,7 +36,7 @@ def test_a_long_answer_is_read_whole_without_waiting_for_each_part(monkeypatch: 
         return wait(counting(), *args, **kwargs)
 
     monkeypatch.setattr(psycopg.waiting, "wait", counted)
-    with connect("default", prepare=False) as connection:
+    with connect("default") as connection:
         waits.clear()
         rows = connection.execute("select repeat('x', 100) from generate_series(1, 5000)").fetchall()
     assert len(rows) == 5000  # half a megabyte: some thirty reads
@@ -44,7 +44,7 @@ def test_a_long_answer_is_read_whole_without_waiting_for_each_part(monkeypatch: 
 
 
 def test_an_answer_that_comes_bit_by_bit_is_waited_for() -> None:
-    with connect("default", prepare=False) as connection:
+    with connect("default") as connection:
         rows = connection.execute(
             "select repeat('x', 9000) from generate_series(1, 5), pg_sleep(0.05 + 0 * generate_series)"
         ).fetchall()
@@ -52,7 +52,7 @@ def test_an_answer_that_comes_bit_by_bit_is_waited_for() -> None:
 
 
 def test_an_error_and_the_end_of_the_session_come_through() -> None:
-    with connect("default", prepare=False) as connection, connect("default", prepare=False) as other:
+    with connect("default") as connection, connect("default") as other:
         with pytest.raises(psycopg.errors.DivisionByZero):
             connection.execute("select 1 / 0")
         ender = threading.Timer(0.1, other.execute, ["select pg_terminate_backend(%s)", (connection.info.backend_pid,)])
@@ -65,7 +65,7 @@ def test_an_error_and_the_end_of_the_session_come_through() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this time-out")
 def test_a_worker_does_not_wait_long_for_a_network_that_swallows_what_it_sends() -> None:
-    with connect("default", prepare=True) as connection, socket.socket(fileno=os.dup(connection.fileno())) as copy:
+    with connect("default") as connection, socket.socket(fileno=os.dup(connection.fileno())) as copy:
         if copy.family == socket.AF_UNIX:
             pytest.skip("the tests' server is reached through a Unix socket")
         assert copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == KEEPALIVES["tcp_user_timeout"]

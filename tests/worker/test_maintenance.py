@@ -26,7 +26,7 @@ OLD = "pgqueue_attempt_20200203"
 
 @pytest.fixture
 def worker(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
-    with connect("default", prepare=True) as connection:
+    with connect("default") as connection:
         connection.execute("select pgqueue_attempt_partition('2020-02-03')")
         yield connection
         connection.execute("reset role")

@@ -22,7 +22,7 @@ NOW = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
 
 @pytest.fixture
 def connection() -> Iterator[psycopg.Connection[Any]]:
-    with connect("default", prepare=False) as connection:
+    with connect("default") as connection:
         yield connection
 
 
@@ -97,7 +97,7 @@ def test_an_error_of_the_statement_is_psycopgs_and_the_next_one_runs(statements:
 
 
 def test_a_connection_that_is_gone_is_trouble(statements: Statements, connection: psycopg.Connection[Any]) -> None:
-    with connect("default", prepare=False) as other:
+    with connect("default") as other:
         other.execute("select pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
     with pytest.raises(psycopg.OperationalError):
         fetched(statements, "select 1")
@@ -135,6 +135,16 @@ def test_in_a_transaction_they_are_part_of_it(statements: Statements, connection
         assert claimed.worker == "me"
     for _ in range(3):  # and what was prepared in it is there still
         assert functions.message_dequeue(statements, worker="me", tasks=True) == []
+
+
+def test_what_was_prepared_outlasts_what_psycopg_does_after_a_rollback() -> None:
+    session = Session("default", consumer="me", listen=True, notified=lambda: None)
+    with session.open() as connection:
+        for _ in range(2):
+            assert functions.message_dequeue(session.statements, worker="me", tasks=True) == []
+            with connection.transaction(force_rollback=True):
+                connection.execute("select 1")
+            connection.execute("select 1")
 
 
 def test_how_many_rows_were_written(statements: Statements) -> None:
