@@ -35,11 +35,13 @@ as $$
 -- plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
 -- Locks rows of pgqueue_message without waiting for any; calls pgqueue_message_expire when a lock ran out.
 declare
-    v_now bigint := pgqueue_now();
     v_clock timestamptz := pgqueue_clock();
+    v_now bigint := floor(extract(epoch from v_clock) * 1000);
     v_worker text := coalesce(p_worker, pgqueue_session_worker());
-    v_queues text[] := p_queues;
-    v_exclude_queues text[] := p_exclude_queues;
+    v_expired boolean;
+    v_arrived boolean;
+    v_queues text[];
+    v_exclude_queues text[];
     v_queue text;
     v_present text[];  -- the queues that have something due at v_priority
     v_priority integer := 32767;
@@ -48,23 +50,40 @@ declare
     v_taken integer;
     v_again boolean;
     v_step integer := 0;
-    v_lanes boolean := false;  -- whether lanes may have more
+    v_lanes boolean;  -- whether lanes may have more
     v_share_of_lanes integer := floor(p_limit / 2.0 + random());
     v_floor_dequeue_at bigint := -9223372036854775808;
     v_floor_id bigint := -9223372036854775808;
 begin
-    if exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now) then
-        perform pgqueue_message_expire();
-    end if;
+    -- One statement for all that is asked first: who is woken for a single message waits for it.
+    select exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now),
+           exists (select from pgqueue_arrival),
+           exists (select from pgqueue_lane),
+           p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null),
+           case
+               when p_queues is not null or p_floor_queues is not null then p_queues
+               else array(
+                   with recursive present as (  -- as pgqueue_message_queues, whose call costs twice as much
+                       (select m.queue from pgqueue_message m where m.unlock_at is null order by m.queue limit 1)
+                       union all
+                       select (select m.queue from pgqueue_message m where m.unlock_at is null and m.queue > p.queue
+                               order by m.queue limit 1)
+                       from present p
+                       where p.queue is not null
+                   )
+                   select p.queue from present p where p.queue is not null
+               )
+           end
+    into v_expired, v_arrived, v_lanes, v_exclude_queues, v_queues;
 
-    if exists (select from pgqueue_queue q where q.paused_at is not null) then
-        v_exclude_queues := v_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null);
-    end if;
-
-    if exists (select from pgqueue_arrival) then
+    if v_expired or v_arrived then
+        if v_expired then
+            perform pgqueue_message_expire();
+        end if;
         perform pgqueue_lane_arm();
+        v_lanes := exists (select from pgqueue_lane);
+        v_queues := p_queues;  -- there may be others now
     end if;
-    v_lanes := exists (select from pgqueue_lane);
 
     if p_floor_queues is null or v_lanes then
         if v_queues is null then
@@ -95,24 +114,34 @@ begin
             v_floor_dequeue_at := p_floor_dequeue_ats[v_step];
             v_floor_id := p_floor_ids[v_step];
         else
-            -- The highest priority below the last one in any of the queues, and the queues whose head there is due.
-            -- priority < v_priority order by priority desc limit 1 is a loose index scan, one probe a queue.
-            select p.priority, array_agg(p.queue) filter (where p.dequeue_at <= v_now)
-            into v_priority, v_present
-            from (
-                select q.queue, head.priority, head.dequeue_at, max(head.priority) over () as highest
-                from unnest(v_queues) as q (queue)
-                cross join lateral (
-                    select m.priority, m.dequeue_at
-                    from pgqueue_message m
-                    where m.queue = q.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
-                      and m.channel is null and m.priority < v_priority
-                    order by m.priority desc, m.dequeue_at, m.id
-                    limit 1
-                ) as head
-            ) as p
-            where p.priority = p.highest
-            group by p.priority;
+            if cardinality(v_queues) = 1 then  -- the same as below, for less
+                select m.priority, case when m.dequeue_at <= v_now then v_queues end
+                into v_priority, v_present
+                from pgqueue_message m
+                where m.queue = v_queues[1] and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                  and m.channel is null and m.priority < v_priority
+                order by m.priority desc, m.dequeue_at, m.id
+                limit 1;
+            else
+                -- The highest priority below the last one in any of the queues, and the queues whose head there is due.
+                -- priority < v_priority order by priority desc limit 1 is a loose index scan, one probe a queue.
+                select p.priority, array_agg(p.queue) filter (where p.dequeue_at <= v_now)
+                into v_priority, v_present
+                from (
+                    select q.queue, head.priority, head.dequeue_at, max(head.priority) over () as highest
+                    from unnest(v_queues) as q (queue)
+                    cross join lateral (
+                        select m.priority, m.dequeue_at
+                        from pgqueue_message m
+                        where m.queue = q.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                          and m.channel is null and m.priority < v_priority
+                        order by m.priority desc, m.dequeue_at, m.id
+                        limit 1
+                    ) as head
+                ) as p
+                where p.priority = p.highest
+                group by p.priority;
+            end if;
             exit when not found;
             continue when v_present is null;
         end if;

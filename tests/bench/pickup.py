@@ -6,41 +6,61 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from tests.bench import database, tasks, workers
+from tests.bench import database, limits, listener, tasks, workers
 from tests.bench.figures import percentile
 from tests.bench.meter import Meter
 
 if TYPE_CHECKING:
     from tests.bench.bench import Bench
+    from tests.bench.tally import Tally
 
+RAW = "raw loop that listens"
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
 def latency(bench: Bench) -> None:
     """By one clock: from the return of enqueue(), when the job is committed, to the first line of the task."""
-    timed(bench, "a job every 20 ms", bench.sizes.pick_ups, 0.02)
-    timed(bench, "a job every 1.5 s, the worker sleeps", bench.sizes.sleeping_pick_ups, 1.5)
+    often, seldom = "a job every 20 ms", "a job every 1.5 s, the worker sleeps"
+    raw(bench, f"{often}, {RAW}", bench.sizes.pick_ups, 0.02)
+    by_worker(bench, often, bench.sizes.pick_ups, 0.02, limit=f"{often}, {RAW}")
+    raw(bench, f"{seldom}, {RAW}", bench.sizes.sleeping_pick_ups, 1.5)
+    by_worker(bench, seldom, bench.sizes.sleeping_pick_ups, 1.5, limit=f"{seldom}, {RAW}")
 
 
-def timed(bench: Bench, name: str, count: int, gap_seconds: float) -> None:
+def by_worker(bench: Bench, name: str, count: int, gap_seconds: float, *, limit: str) -> None:
     database.empty()
     with workers.tallied(marks=count) as tally, workers.workers():
-        asked, committed = [], []
-        for number in range(count):
-            time.sleep(gap_seconds * random.uniform(0.5, 1.5))
-            asked.append(time.monotonic_ns())
-            tasks.noop.enqueue(number)
-            committed.append(time.monotonic_ns())
-        workers.wait_for(lambda: tally.count >= count, "the last jobs")
-        began = tally.marks()
-    add(bench, name, [(b - c) / 1e6 for b, c in zip(began, committed, strict=True)])
-    whole = [(b - a) / 1e6 for b, a in zip(began, asked, strict=True)]
-    bench.add(f"{name}, with the enqueue itself: p50", percentile(whole, 0.5), "ms")
+        timed(bench, name, count, gap_seconds, tally, limit=limit)
 
 
-def add(bench: Bench, name: str, milliseconds: list[float]) -> None:
+def raw(bench: Bench, name: str, count: int, gap_seconds: float) -> None:
+    database.empty()
+    listen = (limits.DEQUEUE, limits.COMPLETE)
+    with workers.tallied(marks=count) as tally, listener.listening(database.url(), tally.path, *listen):
+        timed(bench, name, count, gap_seconds, tally)
+
+
+def timed(
+    bench: Bench, name: str, count: int, gap_seconds: float, tally: Tally, *, limit: str | None = None
+) -> None:
+    asked, committed = [], []
+    for number in range(count):
+        time.sleep(gap_seconds * random.uniform(0.5, 1.5))
+        asked.append(time.monotonic_ns())
+        tasks.noop.enqueue(number)
+        committed.append(time.monotonic_ns())
+    workers.wait_for(lambda: tally.count >= count, "the last jobs")
+    began = tally.marks()
+    waits = [(b - c) / 1e6 for b, c in zip(began, committed, strict=True)]
+    add(bench, name, waits, limit=limit)
+    if limit:
+        whole = [(b - a) / 1e6 for b, a in zip(began, asked, strict=True)]
+        bench.add(f"{name}, with the enqueue itself: p50", percentile(whole, 0.5), "ms")
+
+
+def add(bench: Bench, name: str, milliseconds: list[float], *, limit: str | None = None) -> None:
     for word, share in SHARES.items():
-        bench.add(f"{name}: {word}", percentile(milliseconds, share), "ms")
+        bench.add(f"{name}: {word}", percentile(milliseconds, share), "ms", limit=limit and f"{limit}: {word}")
 
 
 def idle(bench: Bench) -> None:
