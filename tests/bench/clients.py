@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,26 +27,30 @@ ROW = '{"args": [1], "kwargs": {}}'
 TURN_SECONDS = 0.5
 
 
-def rates(url: str, statements: Sequence[str], clients: int, seconds: float) -> list[float]:
-    """Commits a second of all of them, by each statement.  Several take turns: a disk changes its mind in between."""
+def rates(calls: Sequence[tuple[str, str]], clients: int, seconds: float) -> list[float]:
+    """Commits a second of all of them, by each pair of a database's URL and a statement.
+
+    Several take turns: a disk changes its mind in between.
+    """
     context = multiprocessing.get_context("spawn")
     barrier, counted = context.Barrier(clients), context.Queue()
-    processes = [
-        context.Process(target=client, args=(url, statements, seconds, barrier, counted)) for _ in range(clients)
-    ]
+    processes = [context.Process(target=client, args=(calls, seconds, barrier, counted)) for _ in range(clients)]
     for process in processes:
         process.start()
-    longest = len(statements) * (seconds + 60) + 60
+    longest = len(calls) * (seconds + 60) + 60
     totals = [sum(each) for each in zip(*(counted.get(timeout=longest) for _ in processes), strict=True)]
     for process in processes:
         process.join()
     return totals
 
 
-def client(url: str, statements: Sequence[str], seconds: float, barrier: Barrier, counted: Any) -> None:
-    with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
-        calls = [partial(connection.execute, statement, (ROW,)) for statement in statements]
-        counted.put(taking_turns(calls, seconds, begin=partial(barrier.wait, 120)))
+def client(calls: Sequence[tuple[str, str]], seconds: float, barrier: Barrier, counted: Any) -> None:
+    with ExitStack() as stack:
+        connections = {
+            url: stack.enter_context(psycopg.connect(url, autocommit=True, prepare_threshold=0)) for url, _ in calls
+        }
+        executions = [partial(connections[url].execute, statement, (ROW,)) for url, statement in calls]
+        counted.put(taking_turns(executions, seconds, begin=partial(barrier.wait, 120)))
 
 
 def turns_of(seconds: float, turn_seconds: float = TURN_SECONDS) -> int:

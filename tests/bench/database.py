@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from django.conf import settings
 from django.core.management import call_command
 from django.db import ProgrammingError, connection as django_connection
 
+from django_pgqueue import schema
 from django_pgqueue.worker.connection import connect as worker_connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import psycopg
 
 TABLES = (
     "pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival, pgqueue_queue"
@@ -35,6 +36,9 @@ from generate_series(0, %s - 1) as n
 """
 
 
+INCLUDED = re.compile(r"^\\ir (\S+)$", re.MULTILINE)
+
+
 def connect() -> psycopg.Connection[Any]:
     """As the worker connects, with results in binary; psycopg prepares the statements."""
     connection = worker_connect("default")
@@ -44,6 +48,17 @@ def connect() -> psycopg.Connection[Any]:
 
 def url() -> str:
     return "postgresql://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(**settings.DATABASES["default"])
+
+
+def elsewhere() -> str:
+    """The URL of another queue on the same server, empty, in a schema of its own, whose messages nobody runs."""
+    execute("drop schema if exists bench_elsewhere cascade")
+    execute("create schema bench_elsewhere")
+    there = f"{url()}?options=-csearch_path%3Dbench_elsewhere"
+    with psycopg.connect(there) as connection:
+        for name in INCLUDED.findall((schema.folder() / "install.sql").read_text(encoding="utf-8")):
+            connection.execute((schema.folder() / name).read_bytes())
+    return there
 
 
 def prepare() -> None:

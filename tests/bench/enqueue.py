@@ -27,15 +27,28 @@ def one_by_one(bench: Bench) -> None:
     sizes = bench.sizes
     for count in sizes.clients:
         plain = f"plain INSERT, {count} clients"
-        alone = f"SQL function, {count} clients"
         database.empty()
-        inserts, creates = clients.rates(database.url(), (clients.INSERT, clients.CREATE), count, sizes.enqueue_seconds)
+        both = [(database.url(), statement) for statement in (clients.INSERT, clients.CREATE)]
+        inserts, creates = clients.rates(both, count, sizes.enqueue_seconds)
         bench.rate(plain, inserts)
-        bench.rate(alone, creates, limit=plain)
+        bench.rate(f"SQL function, {count} clients", creates, limit=plain)
         for sleepers in filter(None, sizes.sleepers):
-            rate = with_sleepers(sleepers, count, sizes.enqueue_seconds)
-            bench.rate(f"{alone}, {sleepers} workers asleep", rate, limit=alone)
+            beside_sleepers(bench, sleepers, count)
     by_tasks(bench)
+
+
+def beside_sleepers(bench: Bench, sleepers: int, count: int) -> None:
+    """In turns with a queue that has none.  The workers are real: woken, they run what comes, on the same machine."""
+    there = f"SQL function, {count} clients, {sleepers} workers asleep"
+    elsewhere = f"{there} elsewhere"
+    database.empty()
+    with workers.tallied(), workers.workers(processes=sleepers, threads=1):
+        asleep = "select count(*) from pgqueue_worker where asleep_until is not null"
+        workers.wait_for(lambda: database.value(asleep) >= sleepers, "the workers to sleep")
+        both = [(url, clients.CREATE) for url in (database.elsewhere(), database.url())]
+        without, beside = clients.rates(both, count, bench.sizes.enqueue_seconds)
+    bench.rate(elsewhere, without)
+    bench.rate(there, beside, limit=elsewhere)
 
 
 def by_tasks(bench: Bench) -> None:
@@ -48,16 +61,6 @@ def by_tasks(bench: Bench) -> None:
         limit = f"SQL function beside {name}"
         bench.rate(limit, function)
         bench.rate(name, enqueue, limit=limit)
-
-
-def with_sleepers(sleepers: int, count: int, seconds: float) -> float:
-    """The workers are real: woken, they run what comes, on the same machine."""
-    database.empty()
-    with workers.tallied(), workers.workers(processes=sleepers, threads=1):
-        asleep = "select count(*) from pgqueue_worker where asleep_until is not null"
-        workers.wait_for(lambda: database.value(asleep) >= sleepers, "the workers to sleep")
-        (rate,) = clients.rates(database.url(), (clients.CREATE,), count, seconds)
-        return rate
 
 
 def in_bulk(bench: Bench) -> None:

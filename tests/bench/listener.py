@@ -26,7 +26,7 @@ SLEEP = "select pgqueue_worker_seen(%s, null, '{}', 'bench', pg_backend_pid(), 1
 
 @contextmanager
 def listening(url: str, path: Path, dequeue: str, complete: str) -> Iterator[None]:
-    """``dequeue`` has a place for how many, and answers id, attempt and content; ``complete`` takes ids and attempts."""
+    """``dequeue`` has a place for how many and answers id, attempt and content; ``complete`` takes ids and attempts."""
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     process = context.Process(target=listen, args=(url, path, dequeue, complete, ready), daemon=True)

@@ -40,9 +40,7 @@ def raw(bench: Bench, name: str, count: int, gap_seconds: float) -> None:
         timed(bench, name, count, gap_seconds, tally)
 
 
-def timed(
-    bench: Bench, name: str, count: int, gap_seconds: float, tally: Tally, *, limit: str | None = None
-) -> None:
+def timed(bench: Bench, name: str, count: int, gap_seconds: float, tally: Tally, *, limit: str | None = None) -> None:
     asked, committed = [], []
     for number in range(count):
         time.sleep(gap_seconds * random.uniform(0.5, 1.5))

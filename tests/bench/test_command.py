@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SMALL = "--runs 1 --jobs 40 --processes 1 --bulk 50"
+SMALL = """
+--runs 1 --jobs 40 --processes 1 --bulk 50 --pick-ups 5 --sleeping-pick-ups 1 --clients 2 --sleepers 1
+--enqueue-seconds 0.5
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def database() -> Iterator[str]:
 
 @pytest.mark.timeout(400)  # it starts three programs, and the machine may have much else to do
 def test_a_small_run_measures_what_was_chosen(database: str, tmp_path: Path) -> None:
-    chosen = ["drain", "bulk"]
+    chosen = ["drain", "bulk", "enqueue", "pick-up"]
     words = (
         f"from tests.bench import command; command.main({[*SMALL.split(), '--only', *chosen]!r} + ['--json', 'f.json'])"
     )
@@ -57,6 +60,8 @@ def test_a_small_run_measures_what_was_chosen(database: str, tmp_path: Path) -> 
     assert all(figure["median"] > 0 for name, figure in figures.items() if figure["unit"] == "/s"), figures
     assert figures["drain: no-op tasks, 1 x 4"]["costs_per_job"]["wal_bytes"] > 100
     assert figures["drain: no-op tasks, 1 x 4"]["costs_per_job"]["dead_rows"] == pytest.approx(2, abs=0.5)
+    for there in ("enqueue: SQL function, 2 clients, 1 workers asleep", "pick-up: a job every 20 ms: p50"):
+        assert figures[there]["of_the_limit"] > 0
     assert written["about"]["jobs"] == 40
     assert "drain: no-op tasks, 1 x 4" in done.stdout
 
