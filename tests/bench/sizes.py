@@ -25,7 +25,7 @@ class Sizes:
     seconds: float = 15.0
     enqueue_seconds: float = 2.0
     clients: tuple[int, ...] = (1, 8)
-    sleepers: tuple[int, ...] = (0, 1)
+    sleepers: tuple[int, ...] = (1,)
     processes: tuple[int, ...] = (1, 2, 4)
     peer_jobs: int = 10_000
     peer_ahead: int = 100_000
@@ -55,7 +55,7 @@ FULL = Sizes(
     enqueue_seconds=10.0,
     bulk=1_000_000,
     clients=(1, 8, 32),
-    sleepers=(0, 1, 32),
+    sleepers=(1, 32),
     processes=(1, 2, 4, 16),
     peer_jobs=20_000,
     peer_ahead=1_000_000,
@@ -74,7 +74,7 @@ HELP = {
     "seconds": "seconds of mixed load, and of idling",
     "enqueue_seconds": "seconds of enqueueing one by one, for each number of clients",
     "clients": "numbers of clients that enqueue",
-    "sleepers": "numbers of sleeping workers meanwhile",
+    "sleepers": "numbers of sleeping workers meanwhile (0: none)",
     "processes": "numbers of worker processes",
     "peer_jobs": "jobs of a peer's drain",
     "peer_ahead": "scheduled messages before a peer's drain",
