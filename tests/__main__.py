@@ -24,7 +24,7 @@ def main(arguments: "list[str]") -> int:
     os.chdir(str(ROOT))
     if "--no-spark" in arguments:
         arguments.remove("--no-spark")
-        arguments += ["-m", "not spark"]
+        arguments += ["--ignore", "tests/spark"]
     return pytest.main(arguments)
 
 

@@ -37,18 +37,25 @@ def everything() -> "dict[str, bool]":
         say("NOTE: there is only one Python here, so the oldest and the newest pair can not both be tested.")
     results = {"lint": run(pythons[newest], "tests/ci.py", LINT)}
     commands = {
-        "tests on Python {}.{}".format(*version): [command(version, pythons[version]), "tests", *chosen]
-        for version, chosen in shares(oldest, newest).items()
+        title: [command(version, pythons[version]), "tests", *chosen]
+        for title, version, chosen in shares(oldest, newest)
     }
     results.update(side_by_side(commands) if "DATABASE_URL" not in os.environ else one_by_one(commands))
     return results
 
 
-def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "dict[tuple[int, int], list[str]]":
-    """What takes long and is the same on both is done on one: the pipeline, and what asks PostgreSQL alone."""
+def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
+    """A title, a Python and what it runs.  What is the same on both is done on one: the pipeline, and what asks
+    PostgreSQL alone.
+    """
     if oldest == newest:
-        return {oldest: []}
-    return {oldest: ["-m", "not sql"], newest: ["--no-spark"]}
+        return [("tests", oldest, [])]
+    tests = "tests on Python {}.{}"
+    return [
+        (tests.format(*oldest), oldest, ["-m", "not spark and not sql"]),
+        (tests.format(*newest), newest, ["--no-spark", "-m", "not sql"]),
+        ("Spark and SQL on Python {}.{}".format(*oldest), oldest, ["-m", "spark or sql"]),
+    ]
 
 
 def one_by_one(commands: "dict[str, list[str]]") -> "dict[str, bool]":
