@@ -96,11 +96,11 @@ def told(title: str, process: "subprocess.Popen[bytes]", output: Path) -> bool:
 
 
 MOST_UNLUCKY = 10
-"""More failures than that are no accident of two test runs that share a machine."""
+"""More failures than that are no accident of test runs that share a machine."""
 
 
 def once_more(title: str, words: "list[str]", environment: "dict[str, str]") -> bool:
-    """A few tests that failed beside the other run may have another try with the machine to themselves.
+    """A few tests that failed beside the other runs may have another try with the machine to themselves.
 
     What passes then is named: it depends on the speed of the machine, or has found something that is rare.
     """
@@ -115,7 +115,7 @@ def once_more(title: str, words: "list[str]", environment: "dict[str, str]") -> 
     if subprocess.call([*words, *failed], stdin=subprocess.DEVNULL, env=environment) != 0:
         return False
     for test in failed:
-        say("NOTE: failed beside the other run, passed alone: {}".format(test))
+        say("NOTE: failed beside the other runs, passed alone: {}".format(test))
     return True
 
 

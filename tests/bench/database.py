@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from django.db import ProgrammingError, connection as django_connection
 
 from django_pgqueue import schema
 from django_pgqueue.worker.connection import connect as worker_connect
+from tests.installing import install_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,9 +36,6 @@ from generate_series(0, %s - 1) as n
 """
 
 
-INCLUDED = re.compile(r"^\\ir (\S+)$", re.MULTILINE)
-
-
 def connect() -> psycopg.Connection[Any]:
     """As the worker connects, with results in binary; psycopg prepares the statements."""
     connection = worker_connect("default")
@@ -56,8 +53,8 @@ def elsewhere() -> str:
     execute("create schema bench_elsewhere")
     there = f"{url()}?options=-csearch_path%3Dbench_elsewhere"
     with psycopg.connect(there) as connection:
-        for name in INCLUDED.findall((schema.folder() / "install.sql").read_text(encoding="utf-8")):
-            connection.execute((schema.folder() / name).read_bytes())
+        for name in install_order():
+            connection.execute((schema.folder() / f"{name}.sql").read_bytes())
     return there
 
 

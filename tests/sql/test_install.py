@@ -9,7 +9,8 @@ from django.db import migrations
 
 from django_pgqueue import schema
 from django_pgqueue.migrations import __name__ as migrations_package
-from tests.sql.databases import described, empty_database, install_order, migrate, psql, session_in, sql_files
+from tests.installing import install_order
+from tests.sql.databases import described, empty_database, migrate, psql, session_in, sql_files
 from tests.sql.sessions import token
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from django.db import connection, models
 
 from django_pgqueue import schema
 from django_pgqueue.models import Attempt, Binding, Exchange, Message, Worker
-from tests.sql.databases import described, empty_database, install_order, migrate, session_in, sql_files
+from tests.installing import install_order
+from tests.sql.databases import described, empty_database, migrate, session_in, sql_files
 
 if TYPE_CHECKING:
     from pathlib import Path
