@@ -43,6 +43,7 @@ begin;
 \ir pgqueue_message_next_at.sql
 \ir pgqueue_message_expire.sql
 \ir pgqueue_message_settle.sql
+\ir pgqueue_message_await_turn.sql
 \ir pgqueue_message_dequeue.sql
 \ir pgqueue_message_heartbeat.sql
 \ir pgqueue_message_release.sql

@@ -55,6 +55,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_attempt_fingerprint', 'reader', false, null),
 
     ('pgqueue_session_worker', 'consumer', false, null),
+    ('pgqueue_message_await_turn', 'consumer', false, null),
     ('pgqueue_message_dequeue', 'consumer', false, null),
     ('pgqueue_message_queues', 'consumer', false, null),
     ('pgqueue_message_next_at', 'consumer', false, null),

@@ -29,6 +29,7 @@ drop function if exists pgqueue_message_release(bigint[], integer[], text);
 drop function if exists pgqueue_message_heartbeat(bigint, integer, text, bigint);
 drop function if exists pgqueue_message_heartbeat(bigint[], integer[], text, bigint);
 drop function if exists pgqueue_message_dequeue(text[], integer, bigint, text, text[], boolean, text[], integer[], bigint[], bigint[]);
+drop function if exists pgqueue_message_await_turn(text[], integer);
 drop function if exists pgqueue_message_settle(integer, boolean, bigint[]);
 drop function if exists pgqueue_message_expire(integer);
 drop function if exists pgqueue_message_next_at(text[], text[], boolean);

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from django_pgqueue.functions.connection import answered_ids, array_of
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Sequence
+    from typing import Unpack
 
     from django_pgqueue.functions.connection import Connection
     from django_pgqueue.functions.error import Error
@@ -59,37 +60,64 @@ DEQUEUE_UNFLUSHED = (
     + DEQUEUE.replace("from pgqueue_message_dequeue", "from setting cross join lateral pgqueue_message_dequeue")
 )
 
+# The first row says how long it waited, and the others are claimed after that.
+DEQUEUE_IN_TURN = (
+    """
+select turn.waited_ms, null, null, null, null, null, null, null, null, null, null, null, null, null
+from (
+    select set_config('synchronous_commit', 'off', true), pgqueue_message_await_turn(%s::text[], %s) as waited_ms
+) as turn
+union all"""
+    + DEQUEUE
+)
 
-def message_dequeue(
-    connection: Connection,
-    *,
-    queues: Sequence[str] | None = None,
-    exclude_queues: Sequence[str] = (),
-    limit: int = 1,
-    lock_ms: int = 60_000,
-    worker: str | None = None,
-    tasks: bool = False,
-    floors: Sequence[Floor] | None = None,
-    flush: bool = True,
-) -> list[Received]:
+
+def message_dequeue(connection: Connection, *, flush: bool = True, **wanted: Unpack[Wanted]) -> list[Received]:
     """Takes and locks ready messages.  ``flush=False``: the claim's own transaction does not wait for the disk."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            DEQUEUE if flush else DEQUEUE_UNFLUSHED,
-            (
-                None if queues is None else list(queues),
-                limit,
-                lock_ms,
-                worker,
-                list(exclude_queues),
-                tasks,
-                None if floors is None else [floor.queue for floor in floors],
-                None if floors is None else [floor.priority for floor in floors],
-                None if floors is None else [floor.dequeue_at for floor in floors],
-                None if floors is None else [floor.id for floor in floors],
-            ),
-        )
+        cursor.execute(DEQUEUE if flush else DEQUEUE_UNFLUSHED, _parameters(wanted))
         return [Received(*row) for row in cursor.fetchall()]
+
+
+def message_dequeue_in_turn(
+    connection: Connection, *, wait_ms: int, **wanted: Unpack[Wanted]
+) -> tuple[list[Received], int | None]:
+    """The same without a flush, one after the other with those that do so; and how many ms it waited for that, None
+    when its turn did not come within ``wait_ms``.
+    """
+    parameters = _parameters(wanted)
+    with connection.cursor() as cursor:
+        cursor.execute(DEQUEUE_IN_TURN, (parameters[0], wait_ms, *parameters))
+        (waited_ms, *_), *rows = cursor.fetchall()
+        return [Received(*row) for row in rows], waited_ms
+
+
+class Wanted(TypedDict, total=False):
+    """What to dequeue: the parameters of pgqueue_message_dequeue."""
+
+    queues: Sequence[str] | None
+    exclude_queues: Sequence[str]
+    limit: int
+    lock_ms: int
+    worker: str | None
+    tasks: bool
+    floors: Sequence[Floor] | None
+
+
+def _parameters(wanted: Wanted) -> tuple[Any, ...]:
+    queues, floors = wanted.get("queues"), wanted.get("floors")
+    return (
+        None if queues is None else list(queues),
+        wanted.get("limit", 1),
+        wanted.get("lock_ms", 60_000),
+        wanted.get("worker"),
+        list(wanted.get("exclude_queues", ())),
+        wanted.get("tasks", False),
+        None if floors is None else [floor.queue for floor in floors],
+        None if floors is None else [floor.priority for floor in floors],
+        None if floors is None else [floor.dequeue_at for floor in floors],
+        None if floors is None else [floor.id for floor in floors],
+    )
 
 
 @dataclass(slots=True)

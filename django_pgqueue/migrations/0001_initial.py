@@ -415,6 +415,7 @@ class Migration(migrations.Migration):
         run("pgqueue_message_next_at"),
         run("pgqueue_message_expire"),
         run("pgqueue_message_settle"),
+        run("pgqueue_message_await_turn"),
         run("pgqueue_message_dequeue"),
         run("pgqueue_message_heartbeat"),
         run("pgqueue_message_release"),

@@ -26,13 +26,14 @@ from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED, Recycling
 from django_pgqueue.worker.scheduler import Scheduler
 from django_pgqueue.worker.session import Session
 from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.turns import Turns
 from django_pgqueue.worker.waker import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.backend import PgQueueBackend
-    from django_pgqueue.functions import Connection, Floor, Received
+    from django_pgqueue.functions import Connection, Floor, Received, Wanted
     from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.watching.watch import Watch
@@ -64,6 +65,7 @@ class Consumer:
         self.waker = Waker()
         self.pace = Pace(settings.threads)
         self.floors = Floors()
+        self.turns = Turns(settings.lock_ms)
         self.scheduler = Scheduler(self.database, off=settings.burst)
         self.recycling = Recycling(settings)
         self.recycled = False
@@ -201,7 +203,7 @@ class Consumer:
                 self.readiness.be_seen_with_a_poll()
             began = time.monotonic()
             floors = self.floors.choose(began)
-            claimed = self._claim(room, floors)
+            claimed, waited_seconds = self._claim(room, floors, alone=not polls)
             now = time.monotonic()
             if claimed and not polls:
                 self._begin(claimed)
@@ -210,23 +212,30 @@ class Consumer:
                 self._sleep_until_due()
         if claimed and polls:  # nothing begins before its claim is committed
             self._begin(claimed)
-        self.floors.learn(claimed, seconds=now - began, full=floors is None, now=now)
+        seconds, more = now - began - waited_seconds, len(claimed) >= room
+        self.turns.learn(more=more)
+        self.floors.learn(
+            claimed, seconds=seconds, full=floors is None, now=now, crowded=more and waited_seconds > seconds
+        )
         if self.watch is not None:
             self.watch.claimed(len(claimed), seconds=now - began)
         return claimed, floors is None
 
-    def _claim(self, room: int, floors: list[Floor] | None) -> list[Received]:
-        return functions.message_dequeue(
-            self.statements,
-            queues=self.settings.queues,
-            exclude_queues=self.settings.exclude_queues,
-            limit=room,
-            lock_ms=self.settings.lock_ms,
-            worker=self.id,
-            tasks=True,
-            floors=floors,
-            flush=False,
-        )
+    def _claim(self, room: int, floors: list[Floor] | None, *, alone: bool) -> tuple[list[Received], float]:
+        """What was claimed, and how many seconds it waited for its turn.  ``alone``: in a transaction of its own."""
+        wanted: Wanted = {
+            "queues": self.settings.queues,
+            "exclude_queues": self.settings.exclude_queues,
+            "limit": room,
+            "lock_ms": self.settings.lock_ms,
+            "worker": self.id,
+            "tasks": True,
+            "floors": floors,
+        }
+        if not alone or not self.turns.due(room, now=time.monotonic()):
+            return functions.message_dequeue(self.statements, **wanted, flush=False), 0.0
+        claimed, waited_ms = functions.message_dequeue_in_turn(self.statements, **wanted, wait_ms=self.turns.wait_ms)
+        return claimed, self.turns.waited(waited_ms, now=time.monotonic())
 
     def _begin(self, claimed: list[Received]) -> None:
         self.pace.last_progress = time.monotonic()

@@ -1,9 +1,9 @@
-"""Keeps claims fast while somebody's long transaction holds a snapshot.
+"""Keeps claims fast while somebody's long transaction holds a snapshot, or many workers hold one each for a moment.
 
 The entries of ended messages stay at the head of the index as long as any snapshot might need them, and each claim from
 the head walks over all of them.  A floor, the place where the last claim stopped, lets the next one begin behind them.
 What lies below a floor (late commits, other priorities) is found by full claims in between, which get a bounded share
-of the time.
+of the time, or in a crowd of the claims.
 """
 
 from __future__ import annotations
@@ -22,22 +22,31 @@ SLOW_SECONDS, SLOW_SECONDS_A_MESSAGE, SLOW_SECONDS_IN_A_CHANNEL = 0.004, 40e-6, 
 60 µs for one of a channel."""
 FULL_SHARE = 0.15
 """Share of the time that full claims may take while they are slow."""
+FULL_EACH = 4
+"""Where workers stand in line to claim, each of them makes one full claim of so many."""
 
 
 class Floors:
     def __init__(self) -> None:
         self._floors: dict[tuple[str, int], Floor] = {}
         self._full_claim_at = 0.0
+        self._until_full = 0
         self.slow = False
 
     def choose(self, now: float) -> list[Floor] | None:
         """The floors for the next claim, highest priority first; None: a full claim."""
-        if not self.slow or not self._floors or now >= self._full_claim_at:
+        if not self._until_full and (not self.slow or now >= self._full_claim_at):
             return None
-        return sorted(self._floors.values(), key=lambda floor: -floor.priority)
+        return sorted(self._floors.values(), key=lambda floor: -floor.priority) or None
 
-    def learn(self, claimed: Sequence[Received], *, seconds: float, full: bool, now: float) -> None:
-        """Takes note of a claim that took ``seconds`` and ended at ``now``."""
+    def learn(
+        self, claimed: Sequence[Received], *, seconds: float, full: bool, now: float, crowded: bool = False
+    ) -> None:
+        """Takes note of a claim that took ``seconds`` and ended at ``now``.  ``crowded``: it took all that it wanted,
+        and waited longer for its turn than that took, so several others claim as well.
+        """
+        until_full = FULL_EACH if full else self._until_full
+        self._until_full = max(0, until_full - 1) if crowded else 0
         if full:
             of_channels = sum(message.channel is not None for message in claimed)
             usual = SLOW_SECONDS_A_MESSAGE * (len(claimed) - of_channels) + SLOW_SECONDS_IN_A_CHANNEL * of_channels

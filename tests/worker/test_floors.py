@@ -89,6 +89,31 @@ def test_without_a_claimed_message_there_is_no_floor() -> None:
     assert floors.choose(0.0) is None
 
 
+def test_in_a_crowd_one_claim_of_four_is_a_full_one() -> None:
+    floors, full = Floors(), []
+    for number in range(9):
+        full.append(floors.choose(0.0) is None)
+        floors.learn([received(number)], seconds=FAST, full=full[-1], now=0.0, crowded=True)
+    assert full == [True, False, False, False, True, False, False, False, True]
+
+
+def test_when_the_crowd_is_gone_the_next_claim_is_a_full_one() -> None:
+    floors = Floors()
+    floors.learn([received(1)], seconds=FAST, full=True, now=0.0, crowded=True)
+    assert floors.choose(0.0) == [Floor("a", 0, 0, 1)]
+    floors.learn([received(2)], seconds=FAST, full=False, now=0.0)
+    assert floors.choose(0.0) is None
+
+
+def test_a_crowd_does_not_put_off_full_claims_that_are_slow() -> None:
+    floors = Floors()
+    floors.learn([received(1)], seconds=SLOW, full=True, now=0.0, crowded=True)
+    for number in range(20):
+        assert floors.choose(0.01) is not None
+        floors.learn([received(number)], seconds=FAST, full=False, now=0.01, crowded=True)
+    assert floors.choose(1.0) is None
+
+
 @pytest.fixture
 def snapshot(session: Session) -> Iterator[None]:
     """Somebody's transaction that began a while ago: the index entries of all that has ended since are still there."""

@@ -1,0 +1,39 @@
+"""Which claims are made one after the other with those of other workers (pgqueue_message_await_turn)."""
+
+from __future__ import annotations
+
+MANY = 100
+"""Claims of fewer are over before they could be in anybody's way."""
+LONGEST_WAIT_MS = 1000
+WAITS_IN_A_LOCK = 6
+"""What is held is not looked after meanwhile: the wait is a small part of the time for which it is locked."""
+APART_SECONDS = 10.0
+
+
+class Turns:
+    """Only who found all that it asked for the last time waits: a message that comes alone is begun at once."""
+
+    def __init__(self, lock_ms: int) -> None:
+        self.wait_ms = min(LONGEST_WAIT_MS, lock_ms // WAITS_IN_A_LOCK)
+        self._more = self._in_vain = False
+        self._apart_until = 0.0
+
+    def due(self, room: int, *, now: float) -> bool:
+        """Whether the next claim, of up to ``room`` messages, shall wait for its turn."""
+        return self._more and room >= MANY and now >= self._apart_until
+
+    def learn(self, *, more: bool) -> None:
+        """Takes note of a claim.  ``more``: it took all that it asked for, so there may be more."""
+        self._more = more
+
+    def waited(self, milliseconds: int | None, *, now: float) -> float:
+        """Takes note of a wait, and answers how many seconds it took.  None: the turn did not come.  If that is so
+        twice, somebody keeps it, and for a while we do without.
+        """
+        if milliseconds is not None:
+            self._in_vain = False
+            return milliseconds / 1000
+        if self._in_vain:
+            self._apart_until = now + APART_SECONDS
+        self._in_vain = not self._in_vain
+        return self.wait_ms / 1000

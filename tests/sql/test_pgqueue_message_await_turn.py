@@ -1,0 +1,91 @@
+"""Claims of many messages that come one after the other."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.sessions import SECONDS
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+LONG_MS = int(SECONDS * 1000)
+
+
+def await_turn(session: Session, queues: list[str] | None = None, *, wait_ms: int = 50) -> int | None:
+    waited_ms: int | None = session.value("pgqueue_message_await_turn", queues=queues, wait_ms=wait_ms)
+    return waited_ms
+
+
+@pytest.fixture
+def holder(connect: Connect) -> Session:
+    session = connect(autocommit=False)
+    assert await_turn(session) == 0
+    return session
+
+
+def test_the_next_comes_when_the_transaction_of_the_first_ends(holder: Session, connect: Connect) -> None:
+    other, look = connect(autocommit=False), connect()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(await_turn, other, wait_ms=LONG_MS)
+        wait_until(
+            lambda: look.one("select count(*) from pg_locks where pid = %s and not granted", (other.pid,)) == 1,
+            "it waits",
+        )
+        holder.commit()
+        waited_ms = waiting.result(SECONDS)
+    assert waited_ms is not None
+    assert 0 < waited_ms < LONG_MS
+    assert await_turn(look) is None
+
+
+def test_it_comes_again_to_who_has_it(holder: Session) -> None:
+    assert await_turn(holder) == 0
+
+
+def test_who_waited_in_vain_goes_on_in_the_same_transaction(holder: Session, connect: Connect) -> None:
+    other = connect(autocommit=False)
+    other.create()
+    assert await_turn(other) is None
+    assert len(other.dequeue(1)) == 1
+    other.commit()
+    assert len(connect().messages()) == 1
+
+
+@pytest.mark.parametrize("wait_ms", [0, -1])
+def test_no_time_to_wait_is_not_for_ever(holder: Session, connect: Connect, wait_ms: int) -> None:
+    assert await_turn(connect(), wait_ms=wait_ms) is None
+
+
+def test_a_second_is_waited_if_nothing_is_said(holder: Session, connect: Connect) -> None:
+    other = connect()
+    began = other.one("select clock_timestamp()")
+    assert other.value("pgqueue_message_await_turn") is None
+    seconds = other.one("select extract(epoch from clock_timestamp() - %s)::float", (began,))
+    assert 0.9 < seconds < SECONDS
+
+
+@pytest.mark.parametrize("in_vain", [False, True])
+def test_the_callers_lock_timeout_is_as_before(holder: Session, connect: Connect, *, in_vain: bool) -> None:
+    other = connect(autocommit=False)
+    other.rows("set local lock_timeout = '7s'")
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(await_turn, other, wait_ms=50 if in_vain else LONG_MS)
+        if not in_vain:
+            look = connect()
+            wait_until(lambda: look.column("select pid from pg_locks where not granted") == [other.pid], "it waits")
+            holder.commit()
+        assert (waiting.result(SECONDS) is None) is in_vain
+    assert other.one("select current_setting('lock_timeout')") == "7s"
+
+
+def test_who_serves_other_queues_does_not_wait(connect: Connect) -> None:
+    turns: list[list[str] | None] = [None, [], ["mail"], ["mail", "print"]]
+    sessions = [connect(autocommit=False) for _ in turns]
+    assert [await_turn(session, queues) for session, queues in zip(sessions, turns, strict=True)] == [0] * 4
+    assert [await_turn(connect(), queues) for queues in turns] == [None] * 4

@@ -1,0 +1,90 @@
+"""Turns: workers that take many messages at once take them one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.worker.turns import APART_SECONDS, LONGEST_WAIT_MS, MANY, Turns
+from tests.waiting import wait_until
+from tests.worker.conftest import conninfo
+from tests.worker.tasks import nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.worker.conftest import Session, Start
+
+LOCK_MS = 60_000
+FLOOD = 5000
+WAITING = """
+select count(*) from pg_locks where locktype = 'advisory' and not granted
+and classid = hashtext('pgqueue_message_await_turn')::bigint & 4294967295
+"""
+
+
+def turns(*, more: bool = True) -> Turns:
+    turns = Turns(LOCK_MS)
+    turns.learn(more=more)
+    return turns
+
+
+def test_who_is_woken_for_a_message_does_not_wait() -> None:
+    assert not Turns(LOCK_MS).due(1000, now=0.0)
+    assert not turns(more=False).due(1000, now=0.0)
+
+
+def test_who_found_all_that_it_wanted_waits() -> None:
+    assert turns().due(1000, now=0.0)
+
+
+def test_few_messages_are_not_worth_it() -> None:
+    assert turns().due(MANY, now=0.0)
+    assert not turns().due(MANY - 1, now=0.0)
+
+
+def test_the_wait_is_a_small_part_of_the_time_that_messages_are_locked_for() -> None:
+    assert Turns(LOCK_MS).wait_ms == LONGEST_WAIT_MS
+    assert Turns(1200).wait_ms == 200
+
+
+def test_the_seconds_that_it_waited_are_told() -> None:
+    assert turns().waited(0, now=0.0) == 0
+    assert turns().waited(250, now=0.0) == 0.25
+    assert turns().waited(None, now=0.0) == LONGEST_WAIT_MS / 1000
+
+
+def test_who_waits_twice_in_vain_does_without_for_a_while() -> None:
+    waiting = turns()
+    waiting.waited(None, now=0.0)
+    waiting.waited(30, now=1.0)
+    waiting.waited(None, now=2.0)
+    assert waiting.due(1000, now=2.0)
+    waiting.waited(None, now=3.0)
+    assert not waiting.due(1000, now=3.0)
+    assert waiting.due(1000, now=3.0 + APART_SECONDS)
+    waiting.waited(None, now=20.0)
+    assert waiting.due(1000, now=20.0)
+
+
+@pytest.fixture
+def kept(session: Session) -> Iterator[None]:
+    """Somebody has the turn, and keeps it."""
+    with psycopg.connect(conninfo()) as other:
+        other.execute("select pgqueue_message_await_turn()")
+        yield
+        other.rollback()
+
+
+def test_a_worker_waits_in_a_flood_and_no_longer_than_it_must(session: Session, start: Start, kept: None) -> None:
+    session.rows(
+        "insert into pgqueue_message (content, task, dequeue_at) "
+        f"""select '{{"args": [], "kwargs": {{}}}}', '{nothing.module_path}', n from generate_series(1, {FLOOD}) as n"""
+    )
+    start("--threads", "4")
+    wait_until(lambda: session.value(WAITING) == 1, "it waits for its turn")
+    wait_until(lambda: not Message.objects.exists(), "all have run all the same")
+    assert Attempt.objects.filter(status="succeeded").count() == FLOOD
