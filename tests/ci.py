@@ -7,11 +7,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
 from example_project import bootstrap, interpreter  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LINT = "--lint"
 
@@ -35,88 +39,106 @@ def everything() -> "dict[str, bool]":
     oldest, newest = min(pythons), max(pythons)
     if oldest == newest:
         say("NOTE: there is only one Python here, so the oldest and the newest pair can not both be tested.")
-    results = {"lint": run(pythons[newest], "tests/ci.py", LINT)}
     commands = {
         title: [command(version, pythons[version]), "tests", *chosen]
         for title, version, chosen in shares(oldest, newest)
     }
-    results.update(side_by_side(commands) if "DATABASE_URL" not in os.environ else one_by_one(commands))
-    return results
+
+    def checked() -> bool:
+        return run(pythons[newest], "tests/ci.py", LINT)
+
+    return side_by_side(checked, commands) if "DATABASE_URL" not in os.environ else one_by_one(checked, commands)
 
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
-    """A title, a Python and what it runs.  What is the same on both is done on one: the pipeline, and what asks
-    PostgreSQL alone.
+    """A title, a Python and what it runs, each about as long.  What is the same on both is done on one: the pipeline,
+    and what asks PostgreSQL alone.  The newest comes last: lint uses its environment first.
     """
     if oldest == newest:
         return [("tests", oldest, [])]
     tests = "tests on Python {}.{}"
     return [
-        (tests.format(*oldest), oldest, ["-m", "not spark and not sql"]),
+        (tests.format(*oldest), oldest, ["-m", "not (spark or sql or worker)"]),
+        ("Spark, SQL and worker on Python {}.{}".format(*oldest), oldest, ["-m", "spark or sql or worker"]),
         (tests.format(*newest), newest, ["--no-spark", "-m", "not sql"]),
-        ("Spark and SQL on Python {}.{}".format(*oldest), oldest, ["-m", "spark or sql"]),
     ]
 
 
-def one_by_one(commands: "dict[str, list[str]]") -> "dict[str, bool]":
-    results = {}
+def one_by_one(checked: "Callable[[], bool]", commands: "dict[str, list[str]]") -> "dict[str, bool]":
+    results = {"lint": checked()}
     for title, words in commands.items():
         say("\n=== " + title)
         results[title] = run(*words)
     return results
 
 
-def side_by_side(commands: "dict[str, list[str]]") -> "dict[str, bool]":
+def side_by_side(checked: "Callable[[], bool]", commands: "dict[str, list[str]]") -> "dict[str, bool]":
     """Each with a server of its own: the tests wait more than they compute. What they say is shown in turn."""
     with tempfile.TemporaryDirectory(prefix="pgqueue-ci-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        started = []
-        for number, (title, words) in enumerate(commands.items()):
-            say("\n$ {}  (its output comes when it has ended)".format(" ".join(words)))
-            output = folder / "output-{}".format(number)
-            environment = dict(
-                os.environ,
-                PGQUEUE_POSTGRES_HOME=str(folder / "postgres-{}".format(number)),
-                PYTEST_ADDOPTS="-o cache_dir={}".format(folder / "cache-{}".format(number)),
-            )
-            with output.open("wb") as file:
-                process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=environment
-                )
-            started.append((title, words, environment, process, output))
-        ended = [(title, words, env, told(title, process, output)) for title, words, env, process, output in started]
-        return {title: passed or once_more(title, words, environment) for title, words, environment, passed in ended}
-
-
-def told(title: str, process: "subprocess.Popen[bytes]", output: Path) -> bool:
-    passed = process.wait() == 0
-    say("\n=== {}\n{}\n({})".format(title, output.read_text(errors="replace"), "passed" if passed else "FAILED"))
-    return passed
+        runs = [
+            Run(title, words, folder / "{}-{}".format(number, title.replace(" ", "-")))
+            for number, (title, words) in enumerate(commands.items())
+        ]
+        for one in runs[:-1]:
+            one.start()
+        results = {"lint": checked()}
+        runs[-1].start()
+        passed = [one.told() for one in runs]  # before any of them has another try alone
+        results.update({one.title: fine or one.once_more() for one, fine in zip(runs, passed)})  # noqa: B905 - old Pythons
+    return results
 
 
 MOST_UNLUCKY = 10
 """More failures than that are no accident of test runs that share a machine."""
 
 
-def once_more(title: str, words: "list[str]", environment: "dict[str, str]") -> bool:
-    """A few tests that failed beside the other runs may have another try with the machine to themselves.
+class Run:
+    """A run of the tests beside others, in a folder for its server, its cache and what it says."""
 
-    What passes then is named: it depends on the speed of the machine, or has found something that is rare.
-    """
-    cache = Path(environment["PYTEST_ADDOPTS"].split("=", 1)[1])
-    try:
-        failed = sorted(json.loads((cache / "v" / "cache" / "lastfailed").read_text()))
-    except (OSError, ValueError):
-        return False
-    if not 0 < len(failed) <= MOST_UNLUCKY:
-        return False
-    say("\n=== {}: once more, alone".format(title))
-    if subprocess.call([*words, *failed], stdin=subprocess.DEVNULL, env=environment) != 0:
-        return False
-    for test in failed:
-        say("NOTE: failed beside the other runs, passed alone: {}".format(test))
-    return True
+    def __init__(self, title: str, words: "list[str]", folder: Path) -> None:
+        self.title = title
+        self.words = words
+        self.folder = folder
+        self.environment = dict(
+            os.environ,
+            PGQUEUE_POSTGRES_HOME=str(folder / "postgres"),
+            PYTEST_ADDOPTS="-o cache_dir={}".format(folder / "cache"),
+        )
+
+    def start(self) -> None:
+        say("\n$ {}  (its output comes when it has ended)".format(" ".join(self.words)))
+        self.folder.mkdir(mode=0o755)
+        with (self.folder / "output").open("wb") as file:
+            self.process = subprocess.Popen(
+                self.words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=self.environment
+            )
+
+    def told(self) -> bool:
+        """Waits for it, and shows what it said."""
+        passed = self.process.wait() == 0
+        output = (self.folder / "output").read_text(errors="replace")
+        say("\n=== {}\n{}\n({})".format(self.title, output, "passed" if passed else "FAILED"))
+        return passed
+
+    def once_more(self) -> bool:
+        """A few tests that failed beside the other runs may have another try with the machine to themselves.
+
+        What passes then is named: it depends on the speed of the machine, or has found something that is rare.
+        """
+        try:
+            failed = sorted(json.loads((self.folder / "cache" / "v" / "cache" / "lastfailed").read_text()))
+        except (OSError, ValueError):
+            return False
+        if not 0 < len(failed) <= MOST_UNLUCKY:
+            return False
+        say("\n=== {}: once more, alone".format(self.title))
+        if subprocess.call([*self.words, *failed], stdin=subprocess.DEVNULL, env=self.environment) != 0:
+            return False
+        for test in failed:
+            say("NOTE: failed beside the other runs, passed alone: {}".format(test))
+        return True
 
 
 def command(version: "tuple[int, int]", path: str) -> str:
