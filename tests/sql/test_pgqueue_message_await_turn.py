@@ -84,6 +84,14 @@ def test_the_callers_lock_timeout_is_as_before(holder: Session, connect: Connect
     assert other.one("select current_setting('lock_timeout')") == "7s"
 
 
+def test_a_statement_that_may_not_take_long_does_not_wait_until_it_is_cancelled(
+    holder: Session, connect: Connect
+) -> None:
+    other = connect()
+    other.rows("set statement_timeout = '1s'")
+    assert await_turn(other, wait_ms=LONG_MS) is None
+
+
 def test_who_serves_other_queues_does_not_wait(connect: Connect) -> None:
     turns: list[list[str] | None] = [None, [], ["mail"], ["mail", "print"]]
     sessions = [connect(autocommit=False) for _ in turns]

@@ -44,7 +44,7 @@ def test_as_long_as_claims_are_fast_each_looks_everywhere() -> None:
 
 def test_many_messages_may_take_longer() -> None:
     floors = Floors()
-    floors.learn([received(n) for n in range(500)], seconds=0.02, full=True, now=0.0)
+    floors.learn([received(n) for n in range(500)], seconds=0.012, full=True, now=0.0)
     assert not floors.slow
 
 

@@ -48,6 +48,16 @@ def lock_out(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return {"table": table}
 
 
+@fault("turn that is kept", "database")
+def keep_the_turn(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    """Who has more than it can take waits for it, and does without in the end."""
+    seconds = chooser.choice((0.3, 3.0))
+    with storm.server.when_there() as admin, admin.transaction():
+        admin.execute("select pgqueue_message_await_turn()")
+        time.sleep(seconds)
+    return {"seconds": seconds}
+
+
 @fault("VACUUM FULL and REINDEX", "database")
 def rewrite(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     with storm.server.when_there() as admin, contextlib.suppress(psycopg.errors.DeadlockDetected):
