@@ -50,7 +50,7 @@ create table pgqueue_message (
     constraint pgqueue_message_after_policy_known check (after_policy in ('finished', 'succeeded'))
 ) with (
     -- A claim that finds room on the page of its message logs half as much.
-    fillfactor = 70,
+    fillfactor = 60,
     -- Every message is inserted, updated and deleted once, so dead rows come at the rate of the work.
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 2000,

@@ -15,12 +15,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from django_pgqueue.worker.pace import AHEAD_SECONDS, MOST_HELD
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-AHEAD_SECONDS = 0.05
-"""As the worker does: claim what can start within this time."""
-MOST_CLAIMED = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +53,7 @@ class Plant:
 
     @property
     def most_held(self) -> int:
-        return min(MOST_CLAIMED, max(self.slots, int(self.slots * AHEAD_SECONDS / max(1e-6, self.job_mean))))
+        return min(MOST_HELD, max(self.slots, int(self.slots * AHEAD_SECONDS / max(1e-6, self.job_mean))))
 
 
 @dataclass(slots=True)
