@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from zoneinfo import ZoneInfo
+
 import pytest
 from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.fields import LARGEST_MS, SMALLEST_MS
-from django_pgqueue.models import Message
+from django_pgqueue.models import Attempt, Message
 
 
 @pytest.mark.django_db
@@ -38,3 +41,26 @@ def test_the_late_end_of_a_lost_attempt_does_not_hide_that_of_the_one_that_is_ou
     ends = [functions.Success(received.id, attempt) for attempt in attempts]
     assert functions.message_complete(connection, ends, worker="w") == {received.id}
     assert not Message.objects.exists()
+
+
+@pytest.mark.django_db
+def test_times_are_written_to_the_microsecond() -> None:
+    zones = [dt.UTC, dt.timezone(dt.timedelta(hours=5, minutes=45)), ZoneInfo("America/St_Johns")]
+    moments = [
+        dt.datetime(year, 11, 1, 5, 59, 59, microsecond, tzinfo=zones[microsecond % 3])
+        for year in (1970, 2026, 2199)
+        for microsecond in (0, 1, 2, 499_999, 500_000, 999_998, 999_999)
+    ]
+    for _ in moments:
+        functions.message_create(connection, "{}")
+    held = functions.message_dequeue(connection, worker="w", limit=len(moments))
+    ends = [
+        functions.Success(message.id, message.attempt, None, moment, None if number % 5 else moment)
+        for number, (message, moment) in enumerate(zip(held, moments, strict=True))
+    ]
+    functions.message_complete(connection, ends, worker="w")
+    found = list(Attempt.objects.order_by("message_id"))
+    assert [attempt.started_at for attempt in found] == moments
+    assert [attempt.finished_at == moment for attempt, moment in zip(found, moments, strict=True)] == [
+        number % 5 == 0 for number in range(len(moments))
+    ]

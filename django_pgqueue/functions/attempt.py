@@ -131,8 +131,12 @@ class Success:
     finished_at: dt.datetime | None = None
 
 
+# Times are sent as seconds since 1970: to write and to read them as text cost a tenth of all that an attempt costs.
 COMPLETE = """
-select pgqueue_message_complete(%s::bigint[], %s::integer[], %s, %s::jsonb[], %s::timestamptz[], %s::timestamptz[])
+select pgqueue_message_complete(
+    %s::bigint[], %s::integer[], %s, %s::jsonb[],
+    array(select to_timestamp(t) from unnest(%s::float8[]) as t),
+    array(select to_timestamp(t) from unnest(%s::float8[]) as t))
 """
 
 
@@ -149,15 +153,16 @@ def message_complete(connection: Connection, successes: Iterable[Success], *, wo
                 array_of(end.attempt for end in ends),
                 worker,
                 results if any(result is not None for result in results) else None,
-                array_of(_timestamp(end.started_at) for end in ends),
-                array_of(_timestamp(end.finished_at) for end in ends),
+                array_of(_seconds(end.started_at) for end in ends),
+                array_of(_seconds(end.finished_at) for end in ends),
             ),
         )
         return {row[0] for row in cursor.fetchall()}
 
 
-def _timestamp(moment: dt.datetime | None) -> str:
-    return "null" if moment is None else moment.isoformat()
+def _seconds(moment: dt.datetime | None) -> float | str:
+    """Since 1970; a float is exact to the microsecond for another 200 years."""
+    return "null" if moment is None else moment.timestamp()
 
 
 DEFER = """

@@ -332,6 +332,9 @@ class Consumer:
         # Who ends an attempt after this line wakes us; who ended one before is seen by the next lines.
         self.waker.parked = True
         seconds = self._seconds_until_something_is_due()
+        if seconds <= 0:  # who waits for nothing still gives the interpreter to the slots, and gets it back late
+            self.waker.parked = False
+            return
         files = [] if self.session.is_closed or not self.idleness.asleep else [self.connection.fileno()]
         if self.waker.wait(seconds, *files):
             self._notified()

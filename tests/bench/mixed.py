@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import TYPE_CHECKING
 
 from django_pgqueue import bulk
-from tests.bench import database, tasks, workers
+from tests.bench import database, speed, tasks, workers
 from tests.bench.figures import Series, percentile
 from tests.bench.pickup import add
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tests.bench.tally import Tally
 
 SHARE = 0.7
+CAPACITY = "capacity, enqueueing included"
 CHUNK_SECONDS = 0.05
 SHORTEST_CALIBRATION_SECONDS, LONGEST_CALIBRATION_SECONDS = 4.0, 60.0
 """A tenth of the run, if that is between them: what vacuum takes is part of what a machine can do, and begins late."""
@@ -22,22 +24,49 @@ SHORTEST_CALIBRATION_SECONDS, LONGEST_CALIBRATION_SECONDS = 4.0, 60.0
 
 def steady(bench: Bench) -> None:
     calibration = min(LONGEST_CALIBRATION_SECONDS, max(SHORTEST_CALIBRATION_SECONDS, bench.sizes.seconds / 10))
-    capacity = calibrated(calibration)
-    bench.rate("capacity, enqueueing included", capacity)
-    chunk = max(1, int(capacity * SHARE * CHUNK_SECONDS))
-    chunks = int(bench.sizes.seconds / CHUNK_SECONDS)
+    with speed.watched() as watched:
+        times = [time.monotonic()]
+        capacity = calibrated(calibration)
+        bench.rate(CAPACITY, capacity)
+        times.append(time.monotonic())
+        chunk = max(1, int(capacity * SHARE * CHUNK_SECONDS))
+        chunks = int(bench.sizes.seconds / CHUNK_SECONDS)
+        late, waits = run_steadily(chunk, chunks)
+        times.append(time.monotonic())
+        bench.rate("capacity afterwards", calibrated(calibration), limit=CAPACITY)
+    rate = chunk * chunks / (bench.sizes.seconds + max(0.0, late))
+    bench.rate("enqueued and run", rate, limit=CAPACITY)
+    add(bench, "wait", waits)
+    per_second = int(chunk / CHUNK_SECONDS)
+    minutes = [percentile(waits[at : at + 60 * per_second], 0.5) for at in range(0, len(waits), 60 * per_second)]
+    bench.add("wait: p50 of the best minute", min(minutes), "ms")
+    bench.add("wait: p50 of the worst minute", max(minutes), "ms")
+    add_speed(bench, watched, *times)
+    if bench.first:
+        bench.figures.series += over_time(bench.workload, waits, per_second=per_second)
+        points = [(at - times[1], ms) for at, ms in watched.measured if times[1] <= at < times[2]]
+        bench.figures.series.append(Series(bench.workload, "processor time of a fixed loop", "second", "ms", points))
+
+
+def run_steadily(chunk: int, chunks: int) -> tuple[float, list[float]]:
+    """How many seconds the last enqueue was late, and how long each job waited, in ms."""
     database.empty()
     with workers.tallied(marks=chunk * chunks) as tally, workers.workers():
         begun = time.monotonic_ns()
         committed = enqueue_steadily(chunk, chunks)
         late = (time.monotonic_ns() - begun) / 1e9 - chunks * CHUNK_SECONDS
         workers.wait_for(lambda: tally.count >= chunk * chunks, "the last jobs")
-        waits = waits_of(tally, committed, chunk)
-    rate = chunk * chunks / (bench.sizes.seconds + max(0.0, late))
-    bench.rate("enqueued and run", rate, limit="capacity, enqueueing included")
-    add(bench, "wait", waits)
-    if bench.first:
-        bench.figures.series += over_time(bench.workload, waits, per_second=int(chunk / CHUNK_SECONDS))
+        return late, waits_of(tally, committed, chunk)
+
+
+def add_speed(bench: Bench, watched: speed.Speed, calibration: float, begun: float, ended: float) -> None:
+    """A run whose minutes are slower than its calibration is one at more than 70 % of what can be done in them."""
+    before, minutes = watched.between(calibration, begun), watched.minutes(begun, ended)
+    if not before or not minutes:  # a run of a moment
+        return
+    bench.add("fixed loop: at calibration", median(before), "ms")
+    bench.add("fixed loop: fastest minute", min(minutes), "ms", limit="fixed loop: at calibration")
+    bench.add("fixed loop: slowest minute", max(minutes), "ms", limit="fixed loop: at calibration")
 
 
 def calibrated(seconds: float) -> float:

@@ -16,6 +16,30 @@ def ended(seconds: float, count: int = 1) -> list[Ended]:
     return [end] * count
 
 
+def lasted(seconds: float, *, until: dt.datetime) -> Ended:
+    return Ended(received(1), Succeeded(None), until - dt.timedelta(seconds=seconds), until)
+
+
+def one_after_the_other(seconds: list[float], *, slots: int) -> list[Ended]:
+    """In the order in which they end."""
+    free = [NOW] * slots
+    ends = []
+    for one in seconds:
+        slot = free.index(min(free))
+        free[slot] += dt.timedelta(seconds=one)
+        ends.append(lasted(one, until=free[slot]))
+    return sorted(ends, key=lambda end: end.finished_at)
+
+
+def threads_that_share_one_interpreter(seconds: list[float]) -> list[Ended]:
+    """Who takes long has lost it: the others go on meanwhile."""
+    at, ends = NOW, []
+    for one in seconds:
+        at += dt.timedelta(seconds=min(seconds))
+        ends.append(lasted(one, until=at))
+    return ends
+
+
 def learned(*seconds: float, slots: int = 4) -> Pace:
     pace = Pace(slots)
     for one in seconds:
@@ -64,11 +88,44 @@ def test_when_nothing_ends_it_holds_one_for_each_slot_again() -> None:
     assert pace.room(0) == 4
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 17, 500])
-def test_a_sample_of_many_is_enough(count: int) -> None:
-    pace = Pace(1)
-    pace.learn(ended(2.0, count))
+@pytest.mark.parametrize("slots", [1, 3, 20])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 60, 500])
+def test_a_sample_of_many_is_enough(slots: int, count: int) -> None:
+    pace = Pace(slots)
+    pace.learn(one_after_the_other([2.0] * count, slots=slots))
     assert pace.job_seconds == pytest.approx(2.0, rel=0.2)
+
+
+def test_a_few_that_lost_the_interpreter_say_little() -> None:
+    pace = Pace(4)
+    for turn in range(30):
+        seconds = [0.000012] * 1000
+        seconds[turn * 7 % 1000 : 1000 : 63] = [0.015] * len(range(turn * 7 % 1000, 1000, 63))  # each that is sampled
+        pace.learn(threads_that_share_one_interpreter(seconds))
+        if turn > 10:
+            assert pace.room(0) == MOST_CLAIMED
+
+
+def test_a_slot_that_had_a_job_from_before_says_nothing_of_the_others() -> None:
+    pace = Pace(4)
+    for _ in range(10):
+        short = one_after_the_other([0.000012] * 1000, slots=4)
+        pace.learn([lasted(3600.0, until=short[0].finished_at), *short])
+    assert pace.room(0) == MOST_CLAIMED
+
+
+def test_some_long_jobs_among_many_short_ones_are_not_overlooked() -> None:
+    pace = Pace(4)
+    pace.learn(one_after_the_other(([0.000012] * 15 + [1.0]) * 60, slots=4))
+    assert pace.most_held == 4
+
+
+def test_a_clock_that_was_corrected_does_no_harm() -> None:
+    pace = Pace(4)
+    jobs = one_after_the_other([0.001] * 100, slots=4)
+    early = [lasted(0.001, until=NOW - dt.timedelta(seconds=9))] * 100
+    pace.learn([*jobs, *early])
+    assert 0 <= pace.job_seconds < AHEAD_SECONDS
 
 
 def test_more_that_is_unfinished_than_it_would_hold_is_no_room() -> None:

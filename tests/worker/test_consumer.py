@@ -1,0 +1,37 @@
+"""The consumer's thread: what it does between two statements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_pgqueue.bulk import Call, enqueue_many
+from django_pgqueue.models import Attempt
+from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.settings import WorkerSettings
+from tests.waiting import wait_until
+from tests.worker.tasks import nothing
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.worker.conftest import Session
+
+
+def test_who_has_something_to_do_does_not_wait_for_nothing(
+    transactional_db: None, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To wait for no time is to hand the interpreter to the slots, and to get it back when they have no more to do."""
+    enqueue_many(nothing, [Call()] * 4000)
+    consumer = Consumer(WorkerSettings(threads=2, burst=True))
+    waits, wait = [], consumer.waker.wait
+
+    def noted(seconds: float, *files: int) -> set[int]:
+        waits.append(seconds)
+        return wait(seconds, *files)
+
+    monkeypatch.setattr(consumer.waker, "wait", noted)
+    assert consumer.run() == 0
+    wait_until(lambda: not session.strangers(), "the slots are gone")
+    assert Attempt.objects.filter(status="succeeded").count() == 4000
+    assert waits
+    assert min(waits) > 0
