@@ -47,7 +47,9 @@ def of_jobs(tally: Tally) -> Iterator[Metric]:
 
 
 def of_claims(tally: Tally) -> Iterator[Metric]:
-    seconds = HistogramMetricFamily("pgqueue_worker_claim_seconds", "How long dequeues took.")
+    seconds = HistogramMetricFamily(
+        "pgqueue_worker_claim_seconds", "How long dequeues took, after their turn had come."
+    )
     claimed = HistogramMetricFamily("pgqueue_worker_claimed_messages", "Messages of a dequeue that found some.")
     recorded = HistogramMetricFamily("pgqueue_worker_recorded_attempts", "Attempts that were recorded together.")
     add(seconds, tally.claim_seconds)

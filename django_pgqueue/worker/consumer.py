@@ -203,7 +203,7 @@ class Consumer:
                 self.readiness.be_seen_with_a_poll()
             began = time.monotonic()
             floors = self.floors.choose(began)
-            claimed, waited_seconds = self._claim(room, floors, alone=not polls)
+            claimed, waited_seconds = self._claim(room, floors, alone=not polls, now=began)
             now = time.monotonic()
             if claimed and not polls:
                 self._begin(claimed)
@@ -218,10 +218,10 @@ class Consumer:
             claimed, seconds=seconds, full=floors is None, now=now, crowded=more and waited_seconds > seconds
         )
         if self.watch is not None:
-            self.watch.claimed(len(claimed), seconds=now - began)
+            self.watch.claimed(len(claimed), seconds=seconds)
         return claimed, floors is None
 
-    def _claim(self, room: int, floors: list[Floor] | None, *, alone: bool) -> tuple[list[Received], float]:
+    def _claim(self, room: int, floors: list[Floor] | None, *, alone: bool, now: float) -> tuple[list[Received], float]:
         """What was claimed, and how many seconds it waited for its turn.  ``alone``: in a transaction of its own."""
         wanted: Wanted = {
             "queues": self.settings.queues,
@@ -232,7 +232,7 @@ class Consumer:
             "tasks": True,
             "floors": floors,
         }
-        if not alone or not self.turns.due(room, now=time.monotonic()):
+        if not alone or not self.turns.due(room, now=now):
             return functions.message_dequeue(self.statements, **wanted, flush=False), 0.0
         claimed, waited_ms = functions.message_dequeue_in_turn(self.statements, **wanted, wait_ms=self.turns.wait_ms)
         return claimed, self.turns.waited(waited_ms, now=time.monotonic())

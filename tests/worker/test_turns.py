@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
 
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.floors import Floors
+from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.turns import APART_SECONDS, LONGEST_WAIT_MS, MANY, Turns
-from tests.waiting import wait_until
+from django_pgqueue.worker.watching.watch import Watch
+from tests.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo
 from tests.worker.tasks import nothing
 
@@ -71,20 +78,61 @@ def test_who_waits_twice_in_vain_does_without_for_a_while() -> None:
 
 
 @pytest.fixture
-def kept(session: Session) -> Iterator[None]:
-    """Somebody has the turn, and keeps it."""
+def kept(session: Session) -> Iterator[psycopg.Connection[Any]]:
+    """Somebody has the turn, and keeps it until the transaction ends."""
     with psycopg.connect(conninfo()) as other:
         other.execute("select pgqueue_message_await_turn()")
-        yield
+        yield other
         other.rollback()
 
 
-def test_a_worker_waits_in_a_flood_and_no_longer_than_it_must(session: Session, start: Start, kept: None) -> None:
+@pytest.fixture
+def flood(session: Session) -> None:
     session.rows(
         "insert into pgqueue_message (content, task, dequeue_at) "
         f"""select '{{"args": [], "kwargs": {{}}}}', '{nothing.module_path}', n from generate_series(1, {FLOOD}) as n"""
     )
+
+
+def test_a_worker_waits_in_a_flood_and_no_longer_than_it_must(
+    session: Session, flood: None, start: Start, kept: psycopg.Connection[Any]
+) -> None:
     start("--threads", "4")
     wait_until(lambda: session.value(WAITING) == 1, "it waits for its turn")
     wait_until(lambda: not Message.objects.exists(), "all have run all the same")
+    assert Attempt.objects.filter(status="succeeded").count() == FLOOD
+
+
+class FloorsThatAreTold(Floors):
+    def __init__(self) -> None:
+        super().__init__()
+        self.crowds: list[bool] = []
+
+    def learn(self, *args: Any, **known: Any) -> None:
+        self.crowds.append(known["crowded"])
+        super().learn(*args, **known)
+
+
+@pytest.mark.usefixtures("transactional_db", "flood")
+def test_who_waits_longer_than_it_claims_is_in_a_crowd_and_its_claim_is_not_called_slow(
+    session: Session, kept: psycopg.Connection[Any]
+) -> None:
+    before = len(session.strangers())
+    watch = Mock(spec=Watch)
+    consumer = Consumer(WorkerSettings(threads=2, burst=True), watch=watch)
+    consumer.floors = floors = FloorsThatAreTold()
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    try:
+        wait_until(lambda: session.value(WAITING) == 1, "it waits for its turn")
+        so_far = len(floors.crowds)
+        time.sleep(0.6 * LONGEST_WAIT_MS / 1000)
+    finally:
+        kept.rollback()
+        thread.join(SECONDS)
+    wait_until(lambda: len(session.strangers()) == before, "its sessions are closed")
+    assert not any(floors.crowds[:so_far])
+    assert floors.crowds[so_far]
+    seconds = [call.kwargs["seconds"] for call in watch.claimed.call_args_list]
+    assert 0 < seconds[so_far] < 0.5 * LONGEST_WAIT_MS / 1000
     assert Attempt.objects.filter(status="succeeded").count() == FLOOD
