@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,9 +13,6 @@ AHEAD_SECONDS = 0.05
 """Claim what can start within this time."""
 MOST_HELD = 3000
 MOST_CLAIMED = 1000
-SAMPLES = 16
-MANY = 4
-"""So many jobs for each slot, ended one after the other, tell by their number how long they took."""
 SHORT_SECONDS = 0.005
 """Slots that run jobs so short are free again before anybody else could be woken."""
 
@@ -32,24 +28,12 @@ class Pace:
         """When something was begun or has ended, by the monotonic clock."""
 
     def learn(self, ended: Sequence[Ended]) -> None:
-        seconds = min(_mean_seconds(ended), self._seconds_by_number(ended))
+        # Of all, not of a sample: one of some hundreds loses the interpreter while it runs, and seems to have taken a
+        # thousand times as long as the others.  All together can not seem to have taken more than the slots had.
+        seconds = sum((end.finished_at - end.started_at).total_seconds() for end in ended) / len(ended)
         slowly = self.is_known and seconds < self.job_seconds
         self.job_seconds += (seconds - self.job_seconds) * (0.5 if slowly else 0.9 if self.is_known else 0.95)
         self.is_known = True
-
-    def _seconds_by_number(self, ended: Sequence[Ended]) -> float:
-        """How long a job kept a slot at most, if there were many.
-
-        One of some hundreds loses the interpreter to another thread while it runs, and seems to have taken a thousand
-        times as long as the others.
-        """
-        rest = len(ended) - self.slots
-        if len(ended) < MANY * self.slots:
-            return math.inf
-        # What a slot had from before is left out: it may have begun long ago.
-        began = sorted(end.started_at for end in ended)[self.slots]
-        seconds = (max(end.finished_at for end in ended) - began).total_seconds()
-        return max(0.0, seconds) * self.slots / rest
 
     def stalled(self) -> None:
         """Jobs take longer than they did: hold one for each slot again."""
@@ -76,8 +60,3 @@ class Pace:
     def room(self, unfinished: int) -> int:
         """How many to claim now."""
         return min(MOST_CLAIMED, self.most_held - unfinished) if unfinished < self.refill_below else 0
-
-
-def _mean_seconds(ended: Sequence[Ended]) -> float:
-    samples = ended[:: max(1, len(ended) // SAMPLES)]
-    return sum((end.finished_at - end.started_at).total_seconds() for end in samples) / len(samples)
