@@ -72,10 +72,12 @@ class Statements:
         return next(iter(self.fetchall()), None)
 
     def _answer(self, execution: Generator[Any, Any, list[PGresult]]) -> PGresult:
-        (result,) = self._connection.wait(execution)
-        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise errors.error_from_result(result, encoding=self._connection.info.encoding)
-        return result
+        """The result of one statement.  A second one is the error of its transaction, whose end came after the answer."""
+        results = self._connection.wait(execution)
+        for result in results:
+            if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+                raise errors.error_from_result(result, encoding=self._connection.info.encoding)
+        return results[0]
 
 
 def numbered(sql: str) -> str:

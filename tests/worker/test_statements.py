@@ -152,3 +152,23 @@ def test_how_many_rows_were_written(statements: Statements) -> None:
         cursor.execute("create temporary table few as select n from generate_series(1, %s) as n", (3,))
         cursor.execute("update few set n = n + 1 where n > %s", (1,))
         assert cursor.rowcount == 2
+
+
+FAILS_AT_ITS_END = (
+    "create function pg_temp.refuse() returns trigger language plpgsql as $$begin raise exception 'not so'; end$$",
+    "create temp table late (number integer)",
+    "create constraint trigger refuse after insert on late deferrable initially deferred "
+    "for each row execute function pg_temp.refuse()",
+)
+
+
+def test_an_error_after_the_rows_of_an_answer_is_not_overlooked(
+    connection: psycopg.Connection[Any], statements: Statements
+) -> None:
+    """The end of a transaction may fail, or be cut short, after its statement has answered: two results, rows first."""
+    for sql in FAILS_AT_ITS_END:
+        connection.execute(sql)
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.RaiseException, match="not so"):
+            fetched(statements, "insert into late values (%s) returning number", 1)
+    assert fetched(statements, "select count(*) from late") == [(0,)]
