@@ -157,8 +157,10 @@ def test_how_many_rows_were_written(statements: Statements) -> None:
 FAILS_AT_ITS_END = (
     "create function pg_temp.refuse() returns trigger language plpgsql as $$begin raise exception 'not so'; end$$",
     "create temp table late (number integer)",
-    "create constraint trigger refuse after insert on late deferrable initially deferred "
-    "for each row execute function pg_temp.refuse()",
+    (
+        "create constraint trigger refuse after insert on late deferrable initially deferred "
+        "for each row execute function pg_temp.refuse()"
+    ),
 )
 
 
