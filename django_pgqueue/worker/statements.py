@@ -72,7 +72,7 @@ class Statements:
         return next(iter(self.fetchall()), None)
 
     def _answer(self, execution: Generator[Any, Any, list[PGresult]]) -> PGresult:
-        """The result of one statement.  A second one is an error at the end of its transaction: none of it has happened."""
+        """The result of one statement.  A second one is an error at the end of its transaction."""
         results = self._connection.wait(execution)
         for result in results:
             if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
