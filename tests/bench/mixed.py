@@ -25,14 +25,14 @@ SHORTEST_CALIBRATION_SECONDS, LONGEST_CALIBRATION_SECONDS = 4.0, 60.0
 def steady(bench: Bench) -> None:
     calibration = min(LONGEST_CALIBRATION_SECONDS, max(SHORTEST_CALIBRATION_SECONDS, bench.sizes.seconds / 10))
     with speed.watched() as watched:
-        times = [time.monotonic()]
+        calibrating = time.monotonic()
         capacity = calibrated(calibration)
         bench.rate(CAPACITY, capacity)
-        times.append(time.monotonic())
+        begun = time.monotonic()
         chunk = max(1, int(capacity * SHARE * CHUNK_SECONDS))
         chunks = int(bench.sizes.seconds / CHUNK_SECONDS)
         late, waits = run_steadily(chunk, chunks)
-        times.append(time.monotonic())
+        ended = time.monotonic()
         bench.rate("capacity afterwards", calibrated(calibration), limit=CAPACITY)
     rate = chunk * chunks / (bench.sizes.seconds + max(0.0, late))
     bench.rate("enqueued and run", rate, limit=CAPACITY)
@@ -41,10 +41,10 @@ def steady(bench: Bench) -> None:
     minutes = [percentile(waits[at : at + 60 * per_second], 0.5) for at in range(0, len(waits), 60 * per_second)]
     bench.add("wait: p50 of the best minute", min(minutes), "ms")
     bench.add("wait: p50 of the worst minute", max(minutes), "ms")
-    add_speed(bench, watched, *times)
+    add_speed(bench, watched, calibrating, begun, ended)
     if bench.first:
         bench.figures.series += over_time(bench.workload, waits, per_second=per_second)
-        points = [(at - times[1], ms) for at, ms in watched.measured if times[1] <= at < times[2]]
+        points = [(at - begun, ms) for at, ms in watched.measured if begun <= at < ended]
         bench.figures.series.append(Series(bench.workload, "processor time of a fixed loop", "second", "ms", points))
 
 
@@ -59,9 +59,9 @@ def run_steadily(chunk: int, chunks: int) -> tuple[float, list[float]]:
         return late, waits_of(tally, committed, chunk)
 
 
-def add_speed(bench: Bench, watched: speed.Speed, calibration: float, begun: float, ended: float) -> None:
+def add_speed(bench: Bench, watched: speed.Speed, calibrating: float, begun: float, ended: float) -> None:
     """A run whose minutes are slower than its calibration is one at more than 70 % of what can be done in them."""
-    before, minutes = watched.between(calibration, begun), watched.minutes(begun, ended)
+    before, minutes = watched.between(calibrating, begun), watched.minutes(begun, ended)
     if not before or not minutes:  # a run of a moment
         return
     bench.add("fixed loop: at calibration", median(before), "ms")

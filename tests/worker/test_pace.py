@@ -11,11 +11,6 @@ from django_pgqueue.worker.pace import AHEAD_SECONDS, MOST_CLAIMED, MOST_HELD, P
 from tests.worker.test_floors import NOW, received
 
 
-def ended(seconds: float, count: int = 1) -> list[Ended]:
-    end = Ended(received(1), Succeeded(None), NOW, NOW + dt.timedelta(seconds=seconds))
-    return [end] * count
-
-
 def lasted(seconds: float, *, until: dt.datetime) -> Ended:
     return Ended(received(1), Succeeded(None), until - dt.timedelta(seconds=seconds), until)
 
@@ -31,19 +26,10 @@ def one_after_the_other(seconds: list[float], *, slots: int) -> list[Ended]:
     return sorted(ends, key=lambda end: end.finished_at)
 
 
-def threads_that_share_one_interpreter(seconds: list[float]) -> list[Ended]:
-    """Who takes long has lost it: the others go on meanwhile."""
-    at, ends = NOW, []
-    for one in seconds:
-        at += dt.timedelta(seconds=min(seconds))
-        ends.append(lasted(one, until=at))
-    return ends
-
-
 def learned(*seconds: float, slots: int = 4) -> Pace:
     pace = Pace(slots)
     for one in seconds:
-        pace.learn(ended(one))
+        pace.learn([lasted(one, until=NOW)])
     return pace
 
 
@@ -90,7 +76,7 @@ def test_when_nothing_ends_it_holds_one_for_each_slot_again() -> None:
 
 @pytest.mark.parametrize("slots", [1, 3, 20])
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 60, 500])
-def test_a_sample_of_many_is_enough(slots: int, count: int) -> None:
+def test_many_say_what_one_says(slots: int, count: int) -> None:
     pace = Pace(slots)
     pace.learn(one_after_the_other([2.0] * count, slots=slots))
     assert pace.job_seconds == pytest.approx(2.0, rel=0.2)
