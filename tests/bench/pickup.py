@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.bench.tally import Tally
 
 RAW = "raw loop that listens"
+SETTLING_SECONDS = 1.0
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
@@ -41,13 +42,16 @@ def raw(bench: Bench, name: str, count: int, gap_seconds: float) -> None:
 
 
 def timed(bench: Bench, name: str, count: int, gap_seconds: float, tally: Tally, *, limit: str | None = None) -> None:
+    tasks.noop.enqueue(-1)  # has no mark: who has just started is not idle yet
+    workers.wait_for(lambda: tally.count > 0, "the first job")
+    time.sleep(SETTLING_SECONDS)
     asked, committed = [], []
     for number in range(count):
         time.sleep(gap_seconds * random.uniform(0.5, 1.5))
         asked.append(time.monotonic_ns())
         tasks.noop.enqueue(number)
         committed.append(time.monotonic_ns())
-    workers.wait_for(lambda: tally.count >= count, "the last jobs")
+    workers.wait_for(lambda: tally.count > count, "the last jobs")
     began = tally.marks()
     waits = [(b - c) / 1e6 for b, c in zip(began, committed, strict=True)]
     add(bench, name, waits, limit=limit)
