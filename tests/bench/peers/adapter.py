@@ -56,7 +56,7 @@ class Adapter:
     # What the commands are
 
     def one_by_one(self, seconds: float) -> float:
-        """Jobs a second; many connect with their first call, which is not measured."""
+        """Jobs a second; some connect with their first call, which is not measured."""
         self.enqueue(-1)
         begun, count = time.monotonic(), 0
         while (passed := time.monotonic() - begun) < seconds:

@@ -22,8 +22,11 @@ class DjangoPeer(Adapter):
         import django
 
         django.setup()
+        from django.db import connection
+
         from tests.bench.peers.django_task import noop
 
+        connection.ensure_connection()
         self.noop = noop
 
     def install(self) -> None:

@@ -24,8 +24,11 @@ class Peer(Adapter):
 
     def open(self) -> None:
         django.setup()
+        from django.db import connection
+
         from tests.bench import tasks
 
+        connection.ensure_connection()
         self.noop = tasks.noop
 
     def install(self) -> None:
