@@ -10,6 +10,8 @@ from psycopg import sql
 from psycopg.pq import Format
 from psycopg.waiting import Ready, Wait
 
+from django_pgqueue.worker.forks import note_connection
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -94,6 +96,7 @@ def connect(database: str) -> psycopg.Connection[Any]:
         cursor_factory=BinaryCursor,
         prepare_threshold=None,
     )
+    note_connection(connection)
     try:
         if role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
             connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))

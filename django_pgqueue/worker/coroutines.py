@@ -13,6 +13,7 @@ from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import connections
 
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, leave_connections_clean
+from django_pgqueue.worker.forks import shared_loops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,7 @@ class Coroutines:
     def run(self, messages: list[Received]) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            shared_loops.add(self._loop)
             threading.Thread(target=self._run_loop, args=[self._loop], name="coroutines", daemon=True).start()
         self._waiting.extend(messages)
         self._loop.call_soon_threadsafe(self._start_waiting)

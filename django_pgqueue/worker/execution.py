@@ -20,6 +20,7 @@ from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as Retr
 from django_pgqueue.functions import Error
 from django_pgqueue.later import is_known, know
 from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
+from django_pgqueue.worker.forks import ending_here
 from django_pgqueue.worker.outcome import (
     Abandoned,
     Cancelled,
@@ -230,10 +231,14 @@ class Execution:
     def _call(self) -> Any:
         # task.call asks each time what kind of function it is; here that is known.
         call = self.task.call if registry.is_async(self.message.task or "") else self.task.func
-        return call(*self._arguments(), **self.kwargs)
+        with ending_here:
+            return call(*self._arguments(), **self.kwargs)
 
     async def _acall(self) -> Any:
-        seconds = registry.timeout_seconds(self.message.task or "")
+        with ending_here:
+            return await self._acall_within(registry.timeout_seconds(self.message.task or ""))
+
+    async def _acall_within(self, seconds: float | None) -> Any:
         if seconds is None:
             return await self.task.func(*self._arguments(), **self.kwargs)
         try:

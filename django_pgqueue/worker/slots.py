@@ -17,6 +17,7 @@ from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, has_connected, leave_connections_clean
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.forks import ending_here
 from django_pgqueue.worker.log import log_end
 from django_pgqueue.worker.reports import SharedReports
 
@@ -123,7 +124,8 @@ class Slots:
                 self._timed[execution] = time.monotonic() + seconds
             # A context of its own: what a task puts into context variables is not for the next one.
             try:
-                end = copy_context().run(execution.run)
+                with ending_here:
+                    end = copy_context().run(execution.run)
             except BaseException as error:  # noqa: BLE001 -- a slot must not end before the worker
                 end = execution.broken(error)
             if has_connected():
@@ -164,7 +166,8 @@ class Slots:
 
         def run() -> None:
             try:
-                copy_context().run(do)
+                with ending_here:
+                    copy_context().run(do)
             finally:
                 connections.close_all()
                 self._aside.discard(threading.current_thread())

@@ -17,6 +17,7 @@ from django.db import connections
 
 from django_pgqueue.worker.connection import TROUBLE
 from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.forks import end_children, guarded
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
 from django_pgqueue.worker.watching.watching import Watching
 
@@ -175,10 +176,12 @@ def work(settings: WorkerSettings, supervisor: int, watch: Watch | None = None) 
         # however often a child hears of the first request, only the supervisor knows whether there was a second.
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop(again=False))
         signal.signal(STOP_NOW, lambda *_: consumer.stop())
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Not SIG_IGN, which the programs that a task starts would inherit.
+        signal.signal(signal.SIGINT, lambda *_: None)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        return consumer.run()
+        with guarded():
+            return consumer.run()
     except TROUBLE as error:
         logger.error("database error worker pid=%s can not start: %s", os.getpid(), error)  # noqa: TRY400
         return 70
@@ -186,6 +189,7 @@ def work(settings: WorkerSettings, supervisor: int, watch: Watch | None = None) 
         traceback.print_exc()
         return 70
     finally:
+        end_children()
         sys.stdout.flush()
         sys.stderr.flush()
 

@@ -20,6 +20,7 @@ from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
 from django_pgqueue.worker.connection import connect
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.explanation import explain
+from django_pgqueue.worker.forks import guarded
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
 from django_pgqueue.worker.reloading import ReloadedSupervisor, Reloader, is_started_by_reloader
 from django_pgqueue.worker.settings import WorkerSettings
@@ -206,7 +207,8 @@ def run_here(settings: WorkerSettings) -> int:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: consumer.stop())
-    return consumer.run()
+    with guarded():
+        return consumer.run()
 
 
 def watched(options: dict[str, Any]) -> dict[str, Any]:

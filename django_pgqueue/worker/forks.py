@@ -1,0 +1,221 @@
+"""What becomes of a process that a task forks: it is a process of its own, and no second worker.
+
+It has the signals of a new program, none of the connections that were open, and no way back into the slot or the event
+loop that its task ran in.  Only processes that are forked by a worker process are concerned, and only those that run on
+in Python (``os.fork``, ``multiprocessing``): another program gets nothing of all this from its worker anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from concurrent.futures.thread import _threads_queues as threads_queues
+from functools import cache
+from queue import Empty
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakSet
+
+import psycopg
+from django.db import connections
+from django.db.backends.signals import connection_created
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+SIGNALS: dict[signal.Signals, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGUSR1: signal.SIG_DFL,
+    signal.SIGUSR2: signal.SIG_DFL,
+}
+"""The signals that a worker process handles, and how a new program does."""
+CAME_BACK = 70
+"""The exit code of a process that was on its way into an event loop which is not its own."""
+
+opened: WeakSet[psycopg.Connection[Any]] = WeakSet()
+"""The driver's connections of this process: the worker's own, and those of all of Django's threads."""
+shared_loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+"""Event loops that run the coroutines of many jobs."""
+
+_guarded: int | None = None
+"""The id of this process, if it is a worker's."""
+_forked: int | None = None
+"""In a process that a task has forked: the thread that forked it, the only one that is left."""
+_before = threading.local()
+_inherited: list[Any] = []
+"""Kept, so that nobody collects it: what it does at its end would concern the parent."""
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """While a worker process runs jobs."""
+    global _guarded  # noqa: PLW0603 -- of the process
+    _register()
+    _guarded = os.getpid()
+    try:
+        yield
+    finally:
+        _guarded = None
+
+
+@cache
+def _register() -> None:
+    os.register_at_fork(before=_prepare, after_in_parent=_go_on, after_in_child=_begin)
+
+
+def note_connection(connection: Any) -> None:
+    """``connection`` is not for the processes that this one forks."""
+    if hasattr(connection, "pgconn"):  # other databases have other drivers
+        opened.add(connection)
+
+
+connection_created.connect(
+    lambda connection, **_: note_connection(connection.connection),
+    weak=False,
+    dispatch_uid="django_pgqueue.worker.forks",
+)
+
+
+def has_forked() -> bool:
+    """Whether this is the thread of a slot in a process that was forked there."""
+    return _forked is not None and threading.get_ident() == _forked
+
+
+class EndingHere:
+    """Around code of a project: a process that was forked there does not come out."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, _traceback: TracebackType | None) -> None:
+        if has_forked():
+            leave(error)
+
+
+ending_here = EndingHere()
+
+
+def leave(error: BaseException | None = None) -> NoReturn:
+    """Ends the process as the interpreter ends a program, after ``error`` if there is one.
+
+    Without what is done at the exit of an interpreter: it was registered by the worker process, for itself.
+    """
+    code = 0 if error is None else 1
+    with contextlib.suppress(BaseException):  # whatever it is, this process ends here
+        if isinstance(error, SystemExit):
+            code = _exit_code(error)
+        elif error is not None:
+            traceback.print_exception(error)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
+    os._exit(code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    sys.stderr.write(f"{error.code}\n")
+    return 1
+
+
+def end_children() -> None:
+    """What ``multiprocessing`` does at the end of a program, to which a worker process does not come: its daemons, such
+    as those of a pool, are told to end.
+    """
+    processes = sys.modules.get("multiprocessing.process")
+    for child in [] if processes is None else processes.active_children():
+        if child.daemon:
+            child.terminate()
+
+
+# Around each fork, in the thread that forks
+
+
+def _prepare() -> None:
+    _before.mask = _before.loop = None
+    if _guarded != os.getpid():
+        return
+    # A signal that comes before the child has handlers of its own would be handled there as the worker's, and be lost.
+    _before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    with contextlib.suppress(RuntimeError):
+        _before.loop = asyncio.get_running_loop()
+
+
+def _go_on() -> None:
+    if _before.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _before.mask)
+
+
+def _begin() -> None:
+    global _guarded, _forked
+    if _before.mask is None:  # a child of a child: it has its signals from that one, which may have chosen others
+        return
+    _guarded, _forked = None, threading.get_ident()
+    signal.set_wakeup_fd(-1)
+    for number, handler in SIGNALS.items():
+        signal.signal(number, handler)
+    _let_go_of_connections()
+    _empty_pool_of_this_thread()
+    if _before.loop is not None and _before.loop in shared_loops:
+        _end_with_next_turn(_before.loop)
+    if signal.SIGINT in signal.sigpending():  # what is raised here is swallowed
+        leave(KeyboardInterrupt())
+    signal.pthread_sigmask(signal.SIG_SETMASK, _before.mask - SIGNALS.keys())
+
+
+def _let_go_of_connections() -> None:
+    """Whoever uses or closes one would write into the parent's conversation with the server; and as long as it is open
+    here, the server does not notice the parent's death.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for connection in opened:
+        with contextlib.suppress(psycopg.Error):  # it is closed
+            os.dup2(nowhere, connection.pgconn.socket, inheritable=False)
+    os.close(nowhere)
+    for alias in connections:
+        wrapper = connections[alias]
+        pools = getattr(wrapper, "_connection_pools", {})
+        _inherited.extend([wrapper, dict(pools)])
+        pools.clear()
+        del connections[alias]  # the next one who asks gets a new one
+
+
+def _empty_pool_of_this_thread() -> None:
+    """A thread of a ThreadPoolExecutor, such as that of sync_to_async, goes on with what the parent's wait for."""
+    waiting = threads_queues.get(threading.current_thread())
+    if waiting is not None:
+        with contextlib.suppress(Empty):
+            while True:
+                waiting.get_nowait()
+        waiting.put(_Return("pool of threads"))
+
+
+def _end_with_next_turn(loop: asyncio.AbstractEventLoop) -> None:
+    for handle in getattr(loop, "_ready", ()):  # the next steps of other jobs
+        handle.cancel()
+    loop.call_soon(_Return("event loop").run)
+
+
+class _Return:
+    """Stands where the next work would: this process ends."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def run(self, *_: Any) -> NoReturn:
+        message = (
+            f"Process {os.getpid()} was forked by a task, and came back into the {self.where} of its worker. It ends. "
+            "Let it do what it is for and leave by os._exit(), or use multiprocessing or subprocess.\n"
+        )
+        with contextlib.suppress(BaseException):
+            sys.stderr.write(message)
+        leave(SystemExit(CAME_BACK))

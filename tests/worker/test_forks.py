@@ -1,0 +1,146 @@
+"""Processes that a task starts are nobody's worker: they have signals of their own, no connection, and never a slot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.waiting import wait_until
+from tests.worker.forking import (
+    ENDS,
+    IN_A_CHILD,
+    end_a_process,
+    fork,
+    fork_among_many,
+    fork_and_await,
+    fork_atomically,
+    fork_in_a_thread_of_its_own,
+    fork_in_the_thread_of_databases,
+    fork_on,
+    hold_a_lock_in_a_child,
+    interrupt_a_program,
+    leave_a_pool,
+    use_a_pool,
+    with_a_connection,
+    write_in_steps,
+)
+from tests.worker.tasks import write
+from tests.worker.watching import ended, statuses
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTask
+    from tests.worker.conftest import Session, Start
+    from tests.worker.diary import Diary
+
+
+@pytest.mark.parametrize("job", [fork, fork_atomically, fork_on], ids=lambda job: job.name)
+def test_a_forked_process_that_comes_back_out_of_its_task_ends(start: Start, session: Session, job: AnyTask) -> None:
+    results = {how: job.enqueue(how) for how in ENDS}
+    worker = start("--threads", "1")
+    for how, code in ENDS.items():
+        result = ended(results[how])
+        assert (how, result.status, statuses(result)) == (how, "SUCCESSFUL", ["succeeded"])
+        assert (how, result.return_value) == (how, code)
+    if job is fork_atomically:
+        assert session.rows("select word from worker_row order by word") == [(how,) for how in sorted(ENDS)]
+    assert len(worker.children) == 1
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "job", [fork_in_the_thread_of_databases, fork_in_a_thread_of_its_own], ids=lambda job: job.name
+)
+def test_a_forked_process_that_comes_back_to_a_pool_of_threads_ends(start: Start, job: AnyTask) -> None:
+    """Which keeps what it ended with for a thread that is not there."""
+    results = {how: job.enqueue(how) for how in ENDS}
+    worker = start("--threads", "4")
+    codes = {how: ended(result).return_value for how, result in results.items()}
+    assert codes == {how: 4 if how == "exit at once" else 70 for how in ENDS}
+    assert "pool of threads" in worker.output
+    assert len(worker.children) == 1
+    assert worker.stop() == 0
+
+
+def test_a_forked_process_that_goes_back_to_the_event_loop_ends(start: Start, diary: Diary) -> None:
+    forking = [fork_and_await.enqueue() for _ in range(4)]
+    writing = [write_in_steps.enqueue(f"w{n}", 100) for n in range(8)]
+    worker = start("--threads", "12")
+    assert [ended(result).return_value for result in forking] == [70] * 4
+    assert [ended(result).status for result in writing] == ["SUCCESSFUL"] * 8
+    assert sorted(diary.words()) == sorted(f"w{n}-{step}" for n in range(8) for step in range(100))
+    assert {entry["pid"] for entry in diary.entries()} == set(worker.children)
+    assert "event loop" in worker.output
+    assert worker.stop() == 0
+
+
+def test_no_job_runs_twice_because_others_fork(start: Start, diary: Diary) -> None:
+    forking = [fork_among_many.enqueue(f"f{n}") for n in range(100)]
+    others = [write.enqueue(f"w{n}") for n in range(300)]
+    worker = start("--threads", "4", "-v", "0", ready=False)
+    assert {ended(result).status for result in forking} == {"SUCCESSFUL"}
+    assert {ended(result).status for result in others} == {"SUCCESSFUL"}
+    assert sorted(diary.words()) == sorted([f"f{n}" for n in range(100)] + [f"w{n}" for n in range(300)])
+    assert len(worker.children) == 1
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(("how", "code"), [("terminate", -signal.SIGTERM), ("interrupt", 1)])
+def test_a_forked_process_can_be_asked_to_end(start: Start, how: str, code: int) -> None:
+    """multiprocessing turns a KeyboardInterrupt into 1."""
+    start("--threads", "4", "-v", "0", ready=False)
+    results = [end_a_process.enqueue(how) for _ in range(8)]
+    assert [ended(result).return_value for result in results] == [code] * 8
+
+
+def test_another_program_can_be_interrupted(start: Start) -> None:
+    start("-v", "0", ready=False)
+    assert ended(interrupt_a_program.enqueue()).return_value == -signal.SIGINT
+
+
+@pytest.mark.parametrize(("method", "size"), [("fork", 2), ("spawn", 1)])
+def test_a_pool_in_each_of_twenty_slots_works(start: Start, method: str, size: int) -> None:
+    results = [use_a_pool.enqueue(method, size) for _ in range(20)]
+    worker = start("--threads", "20", "-v", "0", ready=False)
+    wait_until(lambda: all(statuses(result) for result in results), "all pools have ended", 120)
+    assert [ended(result).return_value for result in results] == [[0, 1, 4, 9, 16]] * 20
+    assert worker.stop() == 0
+    assert worker.alive == []
+
+
+@pytest.mark.parametrize("what", IN_A_CHILD)
+def test_a_forked_process_does_not_touch_the_connections_of_its_worker(start: Start, what: str) -> None:
+    worker = start("--threads", "1")
+    result = ended(with_a_connection.enqueue(what))
+    assert (result.status, result.errors) == ("SUCCESSFUL", [])
+    assert result.return_value == [True, IN_A_CHILD[what][1]]
+    assert "database error" not in worker.output
+    assert worker.stop() == 0
+
+
+def test_a_process_that_outlives_its_worker_keeps_no_lock_of_it(start: Start, session: Session, diary: Diary) -> None:
+    worker = start("--threads", "1")
+    hold_a_lock_in_a_child.enqueue("x")
+    [entry] = wait_until(lambda: diary.entries("x"), "the task has forked")
+    [pid] = [pid for pid in worker.children if pid != entry["child"]]
+    try:
+        worker.send_to(pid, signal.SIGKILL)
+        alive = "select count(*) from pg_stat_activity where pid = %s"
+        wait_until(lambda: not session.value(alive, entry["server"]), "the session of the dead is closed")
+        os.kill(entry["child"], 0)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(entry["child"], signal.SIGKILL)
+
+
+def test_a_worker_that_leaves_takes_its_pools_along(start: Start, diary: Diary) -> None:
+    """As the interpreter does at the end of a program."""
+    worker = start("--threads", "1", "--grace-seconds", "0.1")
+    leave_a_pool.enqueue("x")
+    [entry] = wait_until(lambda: diary.entries("x"), "the pool is there")
+    assert set(entry["children"]) <= set(worker.children)
+    assert worker.stop() == 1
+    wait_until(lambda: not worker.alive, "the processes of the pool are gone")
