@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.functions import Connection, Floor, Received, Wanted
     from django_pgqueue.worker.outcome import Ended
+    from django_pgqueue.worker.retirement import Retirement
     from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.watching.watch import Watch
 
@@ -53,7 +54,14 @@ SETTLE_EVERY_SECONDS = 0.2
 class Consumer:
     """The life of a worker process is ``run``.  Only its thread talks to the queue; the slots only run tasks."""
 
-    def __init__(self, settings: WorkerSettings, *, parent: int | None = None, watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        *,
+        parent: int | None = None,
+        watch: Watch | None = None,
+        retirement: Retirement | None = None,
+    ) -> None:
         self.settings = settings
         self.parent = parent
         self.watch = watch
@@ -67,8 +75,9 @@ class Consumer:
         self.floors = Floors()
         self.turns = Turns(settings.lock_ms)
         self.scheduler = Scheduler(self.database, off=settings.burst)
-        self.recycling = Recycling(settings)
-        self.recycled = False
+        self.recycling = Recycling(settings, retirement)
+        self.retiring = False
+        """Another process has taken its place: it ends what it has begun, and leaves."""
         self.jobs = 0
         self.idleness = Idleness(listen=settings.listen)
         self.held = Holdings(settings, self.id)
@@ -138,8 +147,8 @@ class Consumer:
                 self._give_back_if_stopping_or_stalled()
                 self.held.heartbeat_if_due(self.statements, now=time.monotonic())
                 self._attend_if_due()
-                self._recycle_if_due()
-                self.readiness.be_seen_if_due(stopping=self.stop_by is not None)
+                self._retire_if_due()
+                self.readiness.be_seen_if_due(stopping=self._is_leaving())
                 self.maintenance.do_if_due(self.connection)
                 self._schedule_if_due()
                 self._settle_if_due()
@@ -150,8 +159,12 @@ class Consumer:
 
     def _finished(self) -> bool:
         if self.stop_by is None:
-            return self.drained and not self._busy()
+            return (self.drained or self.retiring) and not self._busy()
         return self.stop_now or not self._busy() or time.monotonic() > self.stop_by
+
+    def _is_leaving(self) -> bool:
+        """It claims nothing more."""
+        return self.retiring or self.stop_by is not None
 
     def _busy(self) -> bool:
         return bool(self.held) or self.slots.busy_aside()
@@ -162,20 +175,24 @@ class Consumer:
         for message in self.slots.time_out(time.monotonic()):
             self.recycling.timed_out(message.id)
 
-    def _recycle_if_due(self) -> None:
-        self.recycling.consider(self.jobs)
-        if self.recycling.reason is not None and self.stop_by is None:
-            logger.info("recycling worker=%s: %s", self.id, self.recycling.reason)
-            self.recycled = True
-            self.stop()
+    def _retire_if_due(self) -> None:
+        if self._is_leaving():
+            return
+        reason = self.recycling.retire(jobs=self.jobs, unfinished=self._unfinished())
+        if reason is not None:
+            self.retiring = True
+            if self.recycling.is_stuck:  # who knows what else is: others begin at once what has not begun
+                self.unstarted += self.slots.take_unstarted()
+            running = self._unfinished() - len(self.unstarted)
+            logger.info("retiring worker=%s running=%s: %s", self.id, running, reason)
 
     # Claiming
 
     def _claim_if_due(self) -> None:
+        if self._is_leaving():
+            return
         unfinished = self._unfinished()
         room = min(self.pace.room(unfinished), self.recycling.room(self.jobs + unfinished))
-        if self.stop_by is not None:
-            return
         if room == 0:
             self.readiness.full()
             return
@@ -308,7 +325,7 @@ class Consumer:
     # What every worker does for all
 
     def _schedule_if_due(self) -> None:
-        if self.stop_by is None and self.scheduler.look_if_due(self.statements):
+        if not self._is_leaving() and self.scheduler.look_if_due(self.statements):
             self.idleness.notified()
 
     def _settle_if_due(self) -> None:
@@ -316,7 +333,7 @@ class Consumer:
         now = time.monotonic()
         # A sleeper does it when it looks, in the same transaction.
         is_time = now >= self.next_settling and (self.ended_ids or not self.idleness.asleep)
-        if self.stop_by is None and is_time:
+        if not self._is_leaving() and is_time:
             self.next_settling = now + SETTLE_EVERY_SECONDS
             if self._settle():
                 self.idleness.notified()
@@ -351,7 +368,7 @@ class Consumer:
             due.append((self.first_ended if self.ended else now) + (RECORD_WITHIN_SECONDS if unfinished else 0))
         if self.stop_by is not None:
             due.append(self.stop_by)
-        else:
+        elif not self.retiring:
             due += [self.scheduler.next_look, *([self.next_settling] if self.ended_ids else [])]
             if self.pace.room(self._unfinished() - len(self.slots.done)):
                 due.append(self.idleness.next_look)
@@ -430,6 +447,6 @@ class Consumer:
         if self.backend.settings.traces:
             traces.flush()
         logger.info("stopped worker=%s abandoned=%s", self.id, len(self.held))
-        if self.recycled:
-            return RECYCLED
-        return 1 if self.held else 0
+        if self.held:
+            return 1
+        return RECYCLED if self.retiring else 0

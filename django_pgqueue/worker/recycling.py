@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import resource
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from django_pgqueue.worker.retirement import MAX_RETIRING
+
 if TYPE_CHECKING:
+    from django_pgqueue.worker.retirement import Retirement
     from django_pgqueue.worker.settings import WorkerSettings
+
+logger = logging.getLogger("django_pgqueue.worker")
 
 EXIT_CODE = 75
 """By which the supervisor knows that a process left on purpose."""
@@ -18,30 +25,62 @@ PAGE_BYTES = resource.getpagesize()
 
 
 class Recycling:
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, retirement: Retirement | None) -> None:
         self.max_jobs = settings.max_jobs
         self.max_memory_mb = settings.max_memory_mb
-        self.reason: str | None = None
+        self.slots = settings.threads
+        self.retirement = retirement
+        """None: this process is alone, and nobody would replace it."""
+        self._stuck: str | None = None
+        self._large: str | None = None
         self._next_look = 0.0
+        self._has_complained = False
 
-    def consider(self, jobs: int) -> None:
-        """Looks at what this process has done and uses."""
-        if self.max_jobs is not None and jobs >= self.max_jobs:
-            self.reason = f"{jobs} jobs done"
+    @property
+    def is_stuck(self) -> bool:
+        """Something goes on in this process after its time."""
+        return self._stuck is not None
+
+    def timed_out(self, message_id: int) -> None:
+        """Nobody can stop what goes on, so the process has to go."""
+        self._stuck = f"the task of message {message_id} went on after its timeout"
+
+    def room(self, jobs: int) -> int:
+        """How many more it may take that has done, or holds, so many."""
+        if self.retirement is None:
+            return sys.maxsize
+        if self._large is not None:
+            return 0
+        return sys.maxsize if self.max_jobs is None else max(0, self.max_jobs - jobs)
+
+    def retire(self, *, jobs: int, unfinished: int) -> str | None:
+        """Why this process retires from now on, if it does.  ``jobs`` have ended, and ``unfinished`` have not.
+
+        While all of its slots are busy it could run nothing more anyhow, and a process beside it would run more at a
+        time than the slots that were asked for.  Only where something goes on that has ended nobody knows which are.
+        """
+        reason = self._reason(jobs + unfinished)
+        if self.retirement is None or reason is None or not (self.is_stuck or unfinished < self.slots):
+            return None
+        if self.retirement.is_possible():
+            return reason if self.retirement.begin() else None
+        if not self._has_complained:
+            self._has_complained = True
+            logger.warning(
+                "not replaced pid=%s: %s, but %s processes before it still have jobs to end",
+                os.getpid(), reason, MAX_RETIRING,
+            )  # fmt: skip
+        return None
+
+    def _reason(self, jobs: int) -> str | None:
         now = time.monotonic()
         if self.max_memory_mb is not None and now >= self._next_look:
             self._next_look = now + LOOK_EVERY_SECONDS
             used_mb = memory_bytes() // 2**20
             if used_mb > self.max_memory_mb:
-                self.reason = f"{used_mb} MB of memory in use"
-
-    def room(self, jobs: int) -> int:
-        """How many more it may take that has done, or holds, so many."""
-        return sys.maxsize if self.max_jobs is None else max(0, self.max_jobs - jobs)
-
-    def timed_out(self, message_id: int) -> None:
-        """A thread can not be stopped, so the process has to go."""
-        self.reason = f"the task of message {message_id} went on after its timeout"
+                self._large = f"{used_mb} MB of memory in use"
+        enough = f"{jobs} jobs done, or begun" if self.max_jobs is not None and jobs >= self.max_jobs else None
+        return self._stuck or self._large or enough
 
 
 def memory_bytes() -> int:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.waker import Waker
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """An attempt whose time is limited."""
+
+    until: float
+    """By the monotonic clock."""
+    slot: str
+
+
 class Slots:
     """Runs messages in the order in which they come; what has ended waits in ``done`` until the consumer takes it."""
 
@@ -45,9 +55,11 @@ class Slots:
         self.reconnects = 0
         """How often the database has come back: tasks do not get connections from before."""
         self._waiting: SimpleQueue[Received | None] = SimpleQueue()
-        self._timed: dict[Execution, float] = {}
+        self._timed: dict[Execution, Timed] = {}
         self._aside: set[threading.Thread] = set()
         self._threads: list[threading.Thread] = []
+        self._without_thread: list[str] = []
+        """Slots whose threads go on after their time."""
         self._coroutines = Coroutines(self)
         self._execution = execution_class(backend)
 
@@ -62,6 +74,8 @@ class Slots:
             self._coroutines.run(coroutines)
         if not self._threads and not self._waiting.empty():
             self._start_threads()
+        while self._without_thread:
+            self._start_thread(self._without_thread.pop())
 
     def waiting(self) -> int:
         """How many no slot has begun."""
@@ -105,9 +119,12 @@ class Slots:
     def _start_threads(self) -> None:
         signals.cache_receivers()
         for number in range(1, self.count + 1):
-            thread = threading.Thread(target=self._work, name=f"slot-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._start_thread(f"slot-{number}")
+
+    def _start_thread(self, name: str) -> None:
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _work(self) -> None:
         reconnects = 0
@@ -121,7 +138,7 @@ class Slots:
                 continue
             seconds = timeout_seconds(message)
             if seconds is not None:
-                self._timed[execution] = time.monotonic() + seconds
+                self._timed[execution] = Timed(time.monotonic() + seconds, threading.current_thread().name)
             # A context of its own: what a task puts into context variables is not for the next one.
             try:
                 with ending_here:
@@ -131,8 +148,9 @@ class Slots:
             if has_connected():
                 leave_connections_clean(message)
             # Who takes it out ends the attempt: this thread, or the consumer when the time is up.
-            if seconds is None or self._timed.pop(execution, None) is not None:
-                self.ended(end)
+            if seconds is not None and self._timed.pop(execution, None) is None:
+                break  # this slot is another thread's now
+            self.ended(end)
         connections.close_all()
 
     def _next(self) -> Received | None:
@@ -143,11 +161,14 @@ class Slots:
             return self._waiting.get()
 
     def time_out(self, now: float) -> list[Received]:
-        """Ends the attempts whose time is up.  Their threads go on: the process has to be replaced."""
+        """Ends the attempts whose time is up.  Their threads go on: the process has to be replaced.  One that takes
+        more all the same gives their slots to other threads.
+        """
         messages = []
-        for execution, deadline in list(self._timed.items()):
-            if now >= deadline and self._timed.pop(execution, None) is not None:
+        for execution, timed in list(self._timed.items()):
+            if now >= timed.until and self._timed.pop(execution, None) is not None:
                 self._do_aside(partial(self._time_out, execution))
+                self._without_thread.append(timed.slot)
                 messages.append(execution.message)
         return messages
 
@@ -179,7 +200,7 @@ class Slots:
 
     def next_timeout(self) -> float:
         """When the next attempt's time is up, by the monotonic clock."""
-        return min(list(self._timed.values()), default=float("inf"))
+        return min((timed.until for timed in list(self._timed.values())), default=float("inf"))
 
 
 def execution_class(backend: PgQueueBackend) -> type[Execution]:

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -19,6 +19,7 @@ from django_pgqueue.worker.connection import TROUBLE
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.forks import end_children, guarded
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
+from django_pgqueue.worker.retirement import Retirement, retiring_pids
 from django_pgqueue.worker.watching.watching import Watching
 
 if TYPE_CHECKING:
@@ -39,14 +40,41 @@ STOP_NOW = signal.SIGUSR1
 """What the supervisor passes on when it is asked a second time."""
 
 
+@dataclass(slots=True, eq=False)
+class Process:
+    pid: int
+    started: float
+    seat: int
+    """Its number on the board of those who watch."""
+
+
 @dataclass(slots=True)
 class Place:
-    """One of the processes that should be there."""
+    """One of the processes that should be there, and those before it that still have jobs to end."""
 
-    pid: int | None = None
-    started: float = 0.0
+    retirement: Retirement
+    process: Process | None = None
+    retiring: list[Process] = field(default_factory=list)
     start_at: float = 0.0
     crashes: int = 0
+
+    @property
+    def processes(self) -> list[Process]:
+        return [*self.retiring, *([self.process] if self.process is not None else [])]
+
+    def retire(self) -> None:
+        """Its process ends what it has begun, and the next one may start."""
+        if self.process is not None:
+            self.retiring.append(self.process)
+            self.process, self.start_at = None, 0.0
+            self.retirement.set_retiring(len(self.retiring))
+
+    def left(self, process: Process) -> None:
+        if process is self.process:
+            self.process = None
+        else:
+            self.retiring.remove(process)
+            self.retirement.set_retiring(len(self.retiring))
 
 
 class Supervisor:
@@ -56,7 +84,9 @@ class Supervisor:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
-        self.places = [Place() for _ in range(settings.processes)]
+        self.news = pipe()
+        """Here processes say that they retire."""
+        self.places = [Place(Retirement(self.news[1])) for _ in range(settings.processes)]
         self.stops_asked = 0
         self.kill_at = float("inf")
         self.code = 0
@@ -65,84 +95,101 @@ class Supervisor:
     def run(self) -> int:
         """Answers the exit code: 0 when every process ended well."""
         connections.close_all()
-        read, write = os.pipe()
-        os.set_blocking(read, False)
-        os.set_blocking(write, False)
+        read, write = pipe()
         with handling(self.stop_signals, self._asked_to_stop), handling([signal.SIGCHLD], lambda *_: None):
             before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
             try:
                 while self._work_is_left():
                     self._start_missing()
                     self._be_watched()
-                    select.select([read], [], [], self._seconds_until_start())
+                    select.select([read, self.news[0]], [], [], self._seconds_until_start())
                     with contextlib.suppress(BlockingIOError):
                         os.read(read, 4096)
-                    self._reap()
+                    self._look_after_processes()
                     self._kill_if_overdue()
             finally:
                 signal.set_wakeup_fd(before)
-                os.close(read)
-                os.close(write)
+                for file in (read, write, *self.news):
+                    os.close(file)
                 if self.watching is not None:
                     self.watching.close()
         return self.code
 
     def _work_is_left(self) -> bool:
-        return any(place.pid is not None or place.start_at != float("inf") for place in self.places)
+        return any(place.processes or place.start_at != float("inf") for place in self.places)
 
     def _start_missing(self) -> None:
         # A signal in between would find a child whose pid we do not know, or one that still has our handlers.
         with blocked({*STOP_SIGNALS, *self.stop_signals}):
             now = time.monotonic()
-            for number, place in enumerate(self.places):
-                if place.pid is None and place.start_at <= now:
-                    place.pid, place.started = self._fork(number), now
+            for place in self.places:
+                if place.process is None and place.start_at <= now:
+                    seat = 0 if self.watching is None else self.watching.free_seat()
+                    place.process = Process(self._fork(place, seat), now, seat)
                     if self.watching is not None:
-                        self.watching.began(number, place.pid)
+                        self.watching.began(seat, place.process.pid)
 
     def _be_watched(self) -> None:
         if self.watching is not None:
             with blocked({*STOP_SIGNALS, *self.stop_signals}):
                 self.watching.turned(stopping=bool(self.stops_asked))
 
-    def _fork(self, number: int) -> int:
+    def _fork(self, place: Place, seat: int) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
-            watch = None if self.watching is None else self.watching.watch(number)
-            os._exit(work(self.settings, supervisor, watch))
+            watch = None if self.watching is None else self.watching.watch(seat)
+            os._exit(work(self.settings, supervisor, watch, place.retirement))
         return pid
 
-    def _reap(self) -> None:
-        for number, place in enumerate(self.places):
-            if place.pid is None:
-                continue
-            pid, status = os.waitpid(place.pid, os.WNOHANG)
-            if pid:
-                place.pid = None
-                code = os.waitstatus_to_exitcode(status)
-                if self.watching is not None:
-                    self.watching.ended(number, code)
-                self._ended(place, pid, code)
+    def _look_after_processes(self) -> None:
+        # A signal in between would stop what is there, and what is noted here would start something again.
+        with blocked({*STOP_SIGNALS, *self.stop_signals}):
+            self._let_retire()  # before those who have left are taken away: they may have said it first
+            self._reap()
 
-    def _ended(self, place: Place, pid: int, code: int) -> None:
+    def _let_retire(self) -> None:
+        pids = retiring_pids(self.news[0])
+        for place in self.places:
+            if place.process is not None and place.process.pid in pids and not self.stops_asked:
+                if self.watching is not None:
+                    self.watching.retires(place.process.seat)
+                place.retire()
+
+    def _reap(self) -> None:
+        for place in self.places:
+            for process in place.processes:
+                pid, status = os.waitpid(process.pid, os.WNOHANG)
+                if pid:
+                    code = os.waitstatus_to_exitcode(status)
+                    if self.watching is not None:
+                        self.watching.ended(process.seat, code)
+                    self._ended(place, process, code)
+
+    def _ended(self, place: Place, process: Process, code: int) -> None:
+        lived = time.monotonic() - process.started
+        is_replaced = process is not place.process
+        place.left(process)
         if self.stops_asked or (self.settings.burst and code == 0):
-            place.start_at = float("inf")
             self.code = max(self.code, 0 if code in (0, RECYCLED) else 1)
+            if not is_replaced:
+                place.start_at = float("inf")
             return
         if code == RECYCLED:
-            place.start_at = 0.0
             return
-        lived = time.monotonic() - place.started
+        if is_replaced:
+            logger.error("crashed pid=%s code=%s lived_seconds=%.1f: it was retiring", process.pid, code, lived)
+            return
         place.crashes = 1 if lived > STABLE_SECONDS else place.crashes + 1
         wait = 0.0 if place.crashes == 1 else min(LONGEST_RESTART_SECONDS, 0.5 * 2**place.crashes)
         place.start_at = time.monotonic() + wait
-        logger.error("crashed pid=%s code=%s lived_seconds=%.1f restart_in_seconds=%.1f", pid, code, lived, wait)
+        line = "crashed pid=%s code=%s lived_seconds=%.1f restart_in_seconds=%.1f"
+        logger.error(line, process.pid, code, lived, wait)
 
     def _seconds_until_start(self) -> float:
-        missing = [place.start_at for place in self.places if place.pid is None]
+        missing = [place.start_at for place in self.places if place.process is None]
         return min(1.0, max(0.0, min(missing, default=float("inf")) - time.monotonic()))
 
     def _asked_to_stop(self, *_: Any) -> None:
@@ -150,28 +197,28 @@ class Supervisor:
         grace_seconds = self.settings.grace_seconds if self.stops_asked == 1 else 0
         self.kill_at = min(self.kill_at, time.monotonic() + grace_seconds + KILL_SECONDS)
         for place in self.places:
-            if place.pid is None:
+            if place.process is None:
                 place.start_at = float("inf")
-            else:
+            for process in place.processes:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(place.pid, signal.SIGTERM if self.stops_asked == 1 else STOP_NOW)
+                    os.kill(process.pid, signal.SIGTERM if self.stops_asked == 1 else STOP_NOW)
 
     def _kill_if_overdue(self) -> None:
         if time.monotonic() < self.kill_at:
             return
         for place in self.places:
-            if place.pid is not None:
-                logger.error("killed pid=%s: it did not leave after its grace", place.pid)
-                os.kill(place.pid, signal.SIGKILL)
+            for process in place.processes:
+                logger.error("killed pid=%s: it did not leave after its grace", process.pid)
+                os.kill(process.pid, signal.SIGKILL)
         self.kill_at = float("inf")
 
 
-def work(settings: WorkerSettings, supervisor: int, watch: Watch | None = None) -> int:
+def work(settings: WorkerSettings, supervisor: int, watch: Watch | None, retirement: Retirement) -> int:
     """The child: a consumer, and never a way back into the parent's code."""
     try:
         connections.close_all()
         signal.set_wakeup_fd(-1)
-        consumer = Consumer(settings, parent=supervisor, watch=watch)
+        consumer = Consumer(settings, parent=supervisor, watch=watch, retirement=retirement)
         # Ctrl-C, and SIGTERM from some service managers, reach the whole group, and the supervisor passes them on:
         # however often a child hears of the first request, only the supervisor knows whether there was a second.
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop(again=False))
@@ -192,6 +239,13 @@ def work(settings: WorkerSettings, supervisor: int, watch: Watch | None = None) 
         end_children()
         sys.stdout.flush()
         sys.stderr.flush()
+
+
+def pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    return read, write
 
 
 @contextlib.contextmanager

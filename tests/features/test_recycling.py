@@ -12,15 +12,17 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from django_pgqueue.models import Attempt
+from django_pgqueue.worker.retirement import MAX_RETIRING
 from django_pgqueue.worker.settings import WorkerSettings
-from django_pgqueue.worker.supervisor import LONGEST_RESTART_SECONDS, STABLE_SECONDS, Supervisor
+from django_pgqueue.worker.supervisor import LONGEST_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
 from tests.features import slow
 from tests.waiting import wait_until
-from tests.worker.watching import ended, statuses
+from tests.worker.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.worker.conftest import Start
+    from tests.worker.diary import Diary
 
 
 def pids(results: list[AnyTaskResult]) -> list[Any]:
@@ -64,6 +66,58 @@ def test_a_process_that_uses_too_much_memory_is_replaced(start: Start) -> None:
     assert worker.stop() == 0
 
 
+def test_a_long_job_does_not_keep_the_other_slots_idle(start: Start, diary: Diary) -> None:
+    long = slow.hold.using(max_attempts=1).enqueue("x")
+    worker = start("--max-jobs", "3", "--threads", "2", "--grace-seconds", "0.1")
+    started(diary, "x")
+    [first, second, *others] = pids([slow.whoami.enqueue() for _ in range(5)])
+    worker.says("retiring worker=", "running=1: 3 jobs done, or begun")
+    assert [first == second, first in others, others] == [True, False, [others[0]] * 3]
+    diary.allow("x-1")
+    assert (ended(long).return_value, statuses(long)) == (first, ["succeeded"])
+    wait_until(lambda: first not in worker.children, "it leaves when its job has ended")
+    assert worker.stop() == 0
+
+
+def test_nor_does_a_long_job_in_a_process_that_uses_too_much_memory(start: Start, diary: Diary) -> None:
+    worker = start("--max-memory", "190", "--threads", "2", "--grace-seconds", "0.1")
+    long = slow.hold.using(max_attempts=1).enqueue("x")
+    started(diary, "x")
+    big = ended(slow.keep_memory.enqueue(200))
+    worker.says("retiring worker=", "MB of memory in use")
+    assert ended(slow.whoami.enqueue()).return_value != big.return_value
+    diary.allow("x-1")
+    assert (ended(long).return_value, statuses(long)) == (big.return_value, ["succeeded"])
+    assert worker.stop() == 0
+
+
+def test_a_process_whose_slots_are_busy_is_not_replaced_yet(start: Start, diary: Diary) -> None:
+    """It could take nothing more anyhow."""
+    long = slow.hold.enqueue("x")
+    worker = start("--max-jobs", "1", "--threads", "1")
+    started(diary, "x")
+    behind = slow.whoami.enqueue()
+    diary.allow("x-1")
+    assert ended(long).return_value != ended(behind).return_value
+    assert worker.output.index(f"succeeded id={long.id}") < worker.output.index("retiring worker=")
+
+
+def test_so_many_processes_retire_and_then_the_next_one_waits(start: Start, diary: Diary) -> None:
+    """Each keeps its memory."""
+    long: list[AnyTaskResult] = [slow.hold.enqueue(f"{number}") for number in range(1 + MAX_RETIRING)]
+    worker = start("--max-jobs", "1", "--threads", "2")
+    for number in range(1 + MAX_RETIRING):
+        started(diary, f"{number}")
+    worker.says("not replaced pid=", f"{MAX_RETIRING} processes before it still have jobs to end")
+    behind = slow.whoami.enqueue()
+    diary.allow("0-1")
+    assert ended(behind).return_value != ended(long[0]).return_value
+    for number in range(1, 1 + MAX_RETIRING):
+        diary.allow(f"{number}-1")
+    assert len({ended(result).return_value for result in [*long, behind]}) == 2 + MAX_RETIRING, "one job each"
+    assert worker.stop() == 0
+
+
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_burst_goes_on_until_nothing_is_left(start: Start, processes: str) -> None:
     results = [slow.whoami.enqueue() for _ in range(12)]
@@ -90,8 +144,8 @@ def test_the_wait_has_an_end_and_is_forgotten_after_a_stable_time(caplog: pytest
 
     def wait_after(lived_seconds: float) -> float:
         now = time.monotonic()
-        place.started = now - lived_seconds
-        supervisor._ended(place, 4711, 9)
+        place.process = Process(4711, started=now - lived_seconds, seat=0)
+        supervisor._ended(place, place.process, 9)
         return max(0.0, round(place.start_at - now))
 
     with caplog.at_level(logging.CRITICAL, "django_pgqueue.worker"):

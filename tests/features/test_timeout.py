@@ -12,11 +12,11 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.compat import InvalidTask, TaskResultStatus, task_backends
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.models import Message
 from django_pgqueue.tasks import task
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.reports import DirectReports
+from django_pgqueue.worker.retirement import MAX_RETIRING
 from tests.features import slow
 from tests.features.receivers import listening
 from tests.features.slow import TIMEOUT_SECONDS
@@ -160,7 +160,7 @@ class TestReplacement:
         result, behind = slow.stay_at_first.enqueue("x"), slow.whoami.enqueue()
         assert ended(result).return_value == 2
         worker.says("started worker=", times=2)
-        worker.says(f"recycling worker={before.worker_ids[0]}", f"the task of message {result.id} went on")
+        worker.says(f"retiring worker={before.worker_ids[0]}", f"the task of message {result.id} went on")
         assert "crashed" not in worker.output
         fresh = ended(behind).return_value
         assert fresh != before.return_value
@@ -168,23 +168,23 @@ class TestReplacement:
         assert "x, late" not in diary.words()
         assert worker.stop() == 0
 
-    def test_the_others_may_end_within_grace_and_what_has_not_begun_is_given_back_unused(
+    def test_the_others_may_end_without_a_limit_beside_the_fresh_process_and_what_has_not_begun_is_given_back_unused(
         self, start: Start, diary: Diary
     ) -> None:
         stuck, other = slow.stay.enqueue("x"), slow.hold.enqueue("y")
-        worker = start("--threads", "2", "--grace-seconds", "600")
+        worker = start("--threads", "2", "--grace-seconds", "0.1")
         started(diary, "x")
         started(diary, "y")
         behind = [slow.whoami.enqueue() for _ in range(5)]
         assert ended(stuck).errors[0].exception_class is TaskTimeout
-        worker.says("stopping")
-        wait_until(lambda: not any(holder(result) for result in behind), "what had not begun is given back")
-        assert set(Message.objects.filter(task=slow.whoami.module_path).values_list("attempt", flat=True)) == {0}
+        worker.says("retiring")
+        assert {(ended(result).attempts, *statuses(result)) for result in behind} == {(1, "succeeded")}
         assert holder(other)
         diary.allow("y-1")
-        assert ended(other).return_value != ended(behind[0]).return_value
-        assert [(ended(result).attempts, statuses(result)) for result in behind] == [(1, ["succeeded"])] * 5
+        assert ended(other).return_value != behind[0].return_value
         assert statuses(other) == ["succeeded"]
+        wait_until(lambda: worker.children == [behind[0].return_value], "only the fresh process is there")
+        assert worker.stop() == 0
 
     def test_what_was_claimed_ahead_is_run_by_the_fresh_process_as_its_first_attempt(self, start: Start) -> None:
         for _ in range(30):  # so short that the worker claims many at a time
@@ -195,14 +195,41 @@ class TestReplacement:
         assert {(ended(result).attempts, *statuses(result)) for result in behind} == {(1, "succeeded")}
         assert len({result.return_value for result in behind}) == 1
 
-    def test_who_does_not_end_within_grace_is_run_again(self, start: Start, diary: Diary) -> None:
+    def test_a_retiring_process_that_is_told_to_stop_has_the_usual_grace(self, start: Start, diary: Diary) -> None:
         slow.stay.enqueue("x")
         other = slow.hold.enqueue("y")
         worker = start("--threads", "2", "--grace-seconds", "0.5", "--lock-seconds", "600")
-        started(diary, "y", attempt=2)
-        diary.allow("y-2")
-        assert statuses(ended(other)) == ["lost", "succeeded"]
+        started(diary, "y")
+        worker.says("started worker=", times=2)
+        assert worker.stop() == 1
         assert f"abandoned id={other.id}" in worker.output
+        assert worker.output.count("stopped worker=") == 2
+
+    def test_a_long_job_beside_tasks_that_time_out_is_run_once(self, start: Start, diary: Diary) -> None:
+        """More of them than processes may retire: the last one goes on with another thread."""
+        long = slow.hold.using(max_attempts=1).enqueue("y")
+        worker = start("--threads", "2", "--grace-seconds", "0.1")
+        started(diary, "y")
+        others = []
+        for number in range(2 + MAX_RETIRING):
+            if 0 < number <= MAX_RETIRING:  # each process has something to end
+                others.append(slow.hold.enqueue(f"{number}"))
+                started(diary, f"{number}")
+            assert ended(slow.stay.enqueue(f"x{number}")).errors[0].exception_class is TaskTimeout
+            worker.says("retiring worker=", times=min(number + 1, MAX_RETIRING))
+        worker.says("not replaced pid=", f"{MAX_RETIRING} processes before it still have jobs to end")
+        assert len(worker.children) == 1 + MAX_RETIRING
+        last = ended(slow.whoami.enqueue()).return_value
+        assert (last, ended(slow.stay.enqueue("z")).status) == (worker.children[-1], TaskResultStatus.FAILED)
+        assert ended(slow.whoami.enqueue()).return_value == last, "its slots are threads that run"
+        diary.allow("y-1")
+        assert (ended(long).status, long.attempts) == (TaskResultStatus.SUCCESSFUL, 1)
+        worker.says("retiring worker=", times=1 + MAX_RETIRING)
+        assert ended(slow.whoami.enqueue()).return_value != last
+        for number in range(1, 1 + MAX_RETIRING):
+            diary.allow(f"{number}-1")
+        assert [statuses(ended(other)) for other in others] == [["succeeded"]] * MAX_RETIRING
+        assert worker.stop() == 0
 
     def test_a_burst_goes_on(self, start: Start) -> None:
         result, behind = slow.stay_at_first.enqueue("x"), slow.whoami.enqueue()

@@ -227,8 +227,27 @@ def test_what_was_recorded_is_counted_and_not_what_a_job_believes() -> None:
     assert tally.series[nothing.module_path, "default"].statuses == {"succeeded": 1, "failed": 2, "lost": 3}
 
 
+def test_a_retiring_process_is_shown_beside_the_next_one_and_both_are_counted(start: Start, diary: Diary) -> None:
+    worker = start(*WATCHED, "--max-jobs", "2", "--threads", "2")
+    result = hold.enqueue("x")
+    started(diary, "x")
+    ended(nothing.enqueue())
+    wait_until(lambda: metrics(worker)["pgqueue_worker_processes", "retiring"] == 1, "it retires")
+    body = becomes(worker, "/readyz", 200, "ok")
+    assert sorted(process["state"] for process in body["processes"]) == ["retiring", "working"]
+    found = metrics(worker)
+    assert (found["pgqueue_worker_processes", "retiring"], found["pgqueue_worker_processes", "gone"]) == (1, 0)
+    assert found["pgqueue_worker_held_messages",] == 1
+    ended(nothing.enqueue())
+    diary.allow("x-1")
+    ended(result)
+    wait_until(lambda: metrics(worker).get(("pgqueue_worker_recorded_attempts_sum",)) == 3, "all is told")
+    wait_until(lambda: metrics(worker)["pgqueue_worker_processes", "retiring"] == 0, "it has left")
+    assert worker.stop() == 0
+
+
 def test_the_board_shows_the_last_whole_text() -> None:
-    first, second = Board(2).places
+    first, second, *_ = Board(2).places
     assert first.read() == {}
     for number in range(5):
         assert first.write({"reconnects": number})

@@ -21,7 +21,6 @@ from django_pgqueue.worker.connection import connect
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.explanation import explain
 from django_pgqueue.worker.forks import guarded
-from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
 from django_pgqueue.worker.reloading import ReloadedSupervisor, Reloader, is_started_by_reloader
 from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.supervisor import Supervisor
@@ -197,12 +196,6 @@ def look_for_the_queue(settings: WorkerSettings) -> None:
 def run(settings: WorkerSettings) -> int:
     if settings.processes > 1 or not settings.burst or settings.is_watched:
         return Supervisor(settings).run()
-    while (code := run_here(settings)) == RECYCLED:
-        pass  # a burst goes on in this process: there is nobody to replace it
-    return code
-
-
-def run_here(settings: WorkerSettings) -> int:
     consumer = Consumer(settings)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):

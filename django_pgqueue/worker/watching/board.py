@@ -8,9 +8,11 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from django_pgqueue.worker.retirement import MAX_RETIRING
+
 PLACE_BYTES = 1 << 20
 """Of each process.  Memory that nobody has written to takes none."""
-BY_SUPERVISOR = struct.Struct("<qd")  # pid, started
+BY_SUPERVISOR = struct.Struct("<qd?")  # pid, started, retiring
 BY_PROCESS = struct.Struct("<ddq??")  # turned, looked, running, connected, stopping
 PAGE = struct.Struct("<qq")  # number of the newest text, and its length
 OF_PROCESS_AT = 64
@@ -33,6 +35,13 @@ class Said:
     running: int
     connected: bool
     stopping: bool
+    retiring: bool
+    """Another process has taken its place."""
+
+
+NOBODY = Said(
+    pid=0, started=0.0, turned=0.0, looked=0.0, running=0, connected=False, stopping=False, retiring=False
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +54,12 @@ class SaidBySupervisor:
 
 
 class Board:
-    """Made before the processes are."""
+    """Made before the processes are, with room for those that retire."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        """How many there should be that do not retire."""
+        places = processes * (1 + MAX_RETIRING)
         self.places = [Place(self, number) for number in range(places)]
         self.memory = mmap.mmap(-1, PLACE_BYTES * (places + 1))
         """Anonymous, and shared with every process that is forked."""
@@ -60,6 +72,13 @@ class Board:
         turned, pid, stopping, crashed, recycled = OF_ALL.unpack_from(self.memory, 0)
         return SaidBySupervisor(turned=turned, pid=pid, stopping=stopping, crashed=crashed, recycled=recycled)
 
+    @property
+    def said(self) -> list[Said]:
+        """Of each process there is, and ``NOBODY`` for each that should be there."""
+        found = [said for place in self.places if (said := place.said).pid]
+        there = sum(not said.retiring for said in found)
+        return [*found, *[NOBODY] * (self.processes - there)]
+
 
 class Place:
     """Of one process, and of those that come after it."""
@@ -71,7 +90,11 @@ class Place:
     # By the supervisor
 
     def begin(self, *, pid: int, now: float) -> None:
-        BY_SUPERVISOR.pack_into(self.board.memory, self.at, pid, now)
+        BY_SUPERVISOR.pack_into(self.board.memory, self.at, pid, now, False)
+
+    def retire(self) -> None:
+        pid, started, _ = BY_SUPERVISOR.unpack_from(self.board.memory, self.at)
+        BY_SUPERVISOR.pack_into(self.board.memory, self.at, pid, started, True)
 
     def clear(self) -> None:
         """Nobody is here.  What was counted stays."""
@@ -100,13 +123,13 @@ class Place:
 
     @property
     def said(self) -> Said:
-        pid, started = BY_SUPERVISOR.unpack_from(self.board.memory, self.at)
+        pid, started, retiring = BY_SUPERVISOR.unpack_from(self.board.memory, self.at)
         turned, looked, running, connected, stopping = BY_PROCESS.unpack_from(
             self.board.memory, self.at + OF_PROCESS_AT
         )
         return Said(
             pid=pid, started=started, turned=turned, looked=looked, running=running, connected=connected,
-            stopping=stopping,
+            stopping=stopping, retiring=retiring,
         )  # fmt: skip
 
     def read(self) -> dict[str, Any]:

@@ -31,8 +31,8 @@ class Health:
     def of(cls, board: Board, *, lock_seconds: float, now: float) -> Health:
         above = board.supervisor
         stalled = now - above.turned > SUPERVISOR_SECONDS
-        processes = [described(place.said, lock_seconds=lock_seconds, now=now) for place in board.places]
-        states = {process["state"] for process in processes}
+        processes = [described(said, lock_seconds=lock_seconds, now=now) for said in board.said]
+        states = {process["state"] for process in processes} - {"retiring"}
         return cls(
             alive=not stalled and "stuck" not in states,
             ready=not stalled and not above.stopping and states == {"working"},
@@ -68,8 +68,8 @@ def state(said: Said, *, patience: float, now: float) -> str:
         return "disconnected"
     if now - said.turned > patience:
         return "stuck"
-    if said.stopping:
-        return "stopping"
+    if said.stopping or said.retiring:
+        return "stopping" if said.stopping else "retiring"
     return "working" if said.looked else "starting"
 
 

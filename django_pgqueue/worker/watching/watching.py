@@ -69,6 +69,13 @@ class Watching:
             finally:
                 os._exit(70)
 
+    def free_seat(self) -> int:
+        """The number of a place where nobody is: of a retiring process the numbers go on beside those of the next."""
+        return next(number for number, place in enumerate(self.board.places) if not place.said.pid)
+
+    def retires(self, number: int) -> None:
+        self.board.places[number].retire()
+
     def began(self, number: int, pid: int) -> None:
         self.board.places[number].begin(pid=pid, now=time.monotonic())
 
