@@ -244,6 +244,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         filters.TaskFilter,
         filters.ChannelFilter,
     )
+    linked_by = ("message_id",)
     search_fields = ("id", "message_id", "task")
     search_help_text = "The id of a message or of an attempt, or a part of a task's name."
     actions = ("enqueue_again",)

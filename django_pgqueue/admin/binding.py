@@ -163,6 +163,7 @@ class BindingAdmin(ReadOnlyAdmin):
     sortable_by = ()
     list_display = (pattern, exchange, "queue", task, "priority", "max_attempts", origin)
     list_filter = (DeclaredFilter,)
+    linked_by = ("exchange",)
     search_fields = ("pattern", "queue", "task")
     search_help_text = "A part of the pattern, or of the name of the exchange, the queue or the task."
 

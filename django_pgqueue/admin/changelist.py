@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import django
+from django.contrib import messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 
+MAX_NAMED = 3
+MAX_NAME_SHOWN = 60
+
+
 class CappedChangeList(ChangeList):
     """Shows a page that the paginator has fetched, and says what is not shown."""
 
@@ -26,6 +31,7 @@ class CappedChangeList(ChangeList):
     pages_are_a_list = django.VERSION >= (6, 0)
     notes: list[str]
     paginator: CappedPaginator
+    model_admin: Any
     has_order_of_its_own: bool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,6 +48,25 @@ class CappedChangeList(ChangeList):
         found: dict[str, Any] = super().get_filters_params(params)
         found.pop(database.PARAMETER, None)
         return found
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        """Refuses every parameter that no filter has taken.
+
+        Django looks up whatever the address names, in any column and at any depth of JSON: whoever may see the list
+        could guess the content of its rows letter by letter.
+        """
+        found = super().get_filters(request)
+        left = set(found[2]) - self.model_admin.parameters
+        if left:
+            shown = ", ".join(f"“{name[:MAX_NAME_SHOWN]}”" for name in sorted(left)[:MAX_NAMED])
+            message = f"This list cannot be narrowed by {shown}: it has no such filter. Here is the whole list."
+            self.model_admin.message_user(request, message, messages.ERROR)
+            raise IncorrectLookupParameters(message)
+        return found
+
+    def get_ordering_field(self, field_name: Any) -> Any:
+        """Django takes ``?o=`` for columns that cannot be sorted by, too."""
+        return super().get_ordering_field(field_name) if field_name in self.sortable_by else None
 
     def url_for_result(self, result: Any) -> str:
         name = f"{self.opts.model_name}_change"

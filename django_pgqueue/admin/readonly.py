@@ -41,6 +41,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_max_show_all = 0
     ordering: ClassVar[tuple[Any, ...]] = ("-id",)
     sortable_by: ClassVar[tuple[str, ...]] = ("id",)
+    linked_by: ClassVar[tuple[str, ...]] = ()
+    """Columns by which links of other pages narrow the list, beside its filters and the primary key."""
 
     class Media:
         css = {"all": ("pgqueue/admin.css",)}  # noqa: RUF012 -- Django's way to say it
@@ -164,6 +166,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
         return CappedChangeList
+
+    @property
+    def parameters(self) -> set[str]:
+        """What an address may say beside the parameters of the list's own filters."""
+        return {"pk", str(self.opts.pk.name), *self.linked_by}
 
     def get_paginator(
         self,

@@ -1,0 +1,145 @@
+"""What an address may ask of a list: what its own filters offer, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib import admin
+from django.db.models import JSONField
+from django.db.models.constants import LOOKUP_SEP
+from django.http import QueryDict
+from django.test import RequestFactory
+from django.urls import reverse
+
+from django_pgqueue.admin.readonly import ReadOnlyAdmin
+from django_pgqueue.models import Overview
+from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django.db.models import Field, Model
+
+    from tests.admin.page import Visitor
+
+PAGES = {model: page for model, page in admin.site._registry.items() if model._meta.app_label == "pgqueue"}
+LISTS = {model: page for model, page in PAGES.items() if model is not Overview}
+CARD = "5500-4711"
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+def list_of(model: type[Model]) -> str:
+    return reverse(f"admin:pgqueue_{model._meta.model_name}_changelist")
+
+
+def lookups(field: Field[Any, Any]) -> Iterator[str]:
+    """All that Django knows to look up in a column, and one level further."""
+    names = sorted({*field.get_lookups(), "no_such_lookup"})
+    yield field.name
+    yield from (f"{field.name}{LOOKUP_SEP}{name}" for name in names)
+    if isinstance(field, JSONField):
+        yield from (f"{field.name}__kwargs__card__{name}" for name in ("startswith", "gte", "regex", "isnull"))
+        yield from (f"{field.name}__0", f"{field.name}__args__0__iregex")
+    yield from (f"{field.name}__range__gte", f"{field.name}__year__gte", f"{field.name}__date")
+
+
+def own_parameters(model: type[Model], root: Visitor) -> set[str]:
+    page: Any = LISTS[model]
+    request = RequestFactory().get("/")
+    request.user = root.client.get("/admin/").wsgi_request.user  # type: ignore[attr-defined]
+    specs = page.get_changelist_instance(request).filter_specs
+    # One that has nothing to choose from is not shown, and takes its parameter all the same.
+    named = {kind.parameter_name for kind in page.get_list_filter(request) if isinstance(kind, type)}
+    return {name for spec in specs for name in spec.expected_parameters()} | named | page.parameters
+
+
+def test_every_page_of_the_package_is_of_the_kind_that_refuses() -> None:
+    assert len(PAGES) == 10
+    assert all(isinstance(page, ReadOnlyAdmin) for page in PAGES.values())
+
+
+@pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
+def test_only_the_filters_of_a_page_and_its_key_are_taken(root: Visitor, model: type[Model]) -> None:
+    own = own_parameters(model, root)
+    asked = [name for field in model._meta.get_fields() for name in lookups(field)]  # type: ignore[arg-type]
+    for name in asked:
+        if name in own:
+            continue
+        answer = root.client.get(list_of(model), {name: "1"})
+        assert (answer.status_code, getattr(answer, "url", "")) == (302, f"{list_of(model)}?e=1"), name
+    page = root.open(list_of(model), priority__gte="1")
+    assert page.said[-1].startswith("This list cannot be narrowed by “priority__gte”: it has no such filter.")
+
+
+@pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
+def test_what_is_refused_is_refused_beside_what_is_taken_too(root: Visitor, model: type[Model]) -> None:
+    for field in model._meta.get_fields():
+        for more in ({"e": "1"}, {"q": "1"}, {"_popup": "1"}, {"_facets": "True"}, {"pk": "1"}, {"all": ""}):
+            answer = root.client.get(list_of(model), {f"{field.name}__icontains": "4", **more})
+            told = b"Something\xe2\x80\x99s wrong" in answer.content or b"wrong with your database" in answer.content
+            assert answer.status_code == 302 or told, (field.name, more)
+
+
+@pytest.mark.parametrize("model", PAGES, ids=lambda model: model.__name__)
+def test_no_other_way_of_django_leads_to_a_column(root: Visitor, model: type[Model]) -> None:
+    """Facets count, pop-ups refer, autocompletion searches, a hierarchy of dates narrows."""
+    page: Any = PAGES[model]
+    assert page.show_facets is admin.ShowFacets.NEVER
+    assert (page.date_hierarchy, page.list_editable) == (None, ())
+    asked = {"app_label": "pgqueue", "model_name": model._meta.model_name, "term": "4"}
+    for field in model._meta.get_fields():
+        assert root.client.get("/admin/autocomplete/", {**asked, "field_name": field.name}).status_code == 403
+        if model in LISTS:
+            answer = root.client.get(list_of(model), {"_popup": "1", "_to_field": field.name})
+            assert answer.status_code == (200 if getattr(field, "primary_key", False) else 400), field.name
+
+
+@pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
+def test_a_list_is_sorted_by_what_can_be_sorted_by(root: Visitor, model: type[Model]) -> None:
+    page: Any = LISTS[model]
+    request = root.client.get(list_of(model)).wsgi_request  # type: ignore[attr-defined]
+    shown = page.get_changelist_instance(request)
+    columns, usual = shown.list_display, shown.queryset.query.order_by
+    for place in range(-len(columns) - 1, len(columns) + 2):
+        for direction in ("", "-"):
+            request.GET = QueryDict(f"o={direction}{place}")
+            order = page.get_changelist_instance(request).queryset.query.order_by
+            by = columns[place] if -len(columns) <= place < len(columns) else None
+            assert set(order) == set(usual) or by in page.sortable_by, (place, order)
+
+
+@pytest.fixture
+def secrets(db: None) -> None:
+    """A card number wherever a job can say one."""
+    content = f'{{"args": ["{CARD}"], "kwargs": {{"card": "{CARD}"}}}}'
+    said = f'{{"card": "{CARD}"}}'
+    send(content, queue="other", headers=said)
+    complete(claim("other")[0], said)
+    send(content, queue="broken")
+    fail(claim("broken")[0], f"the card {CARD} was refused")
+    send(content, headers=said)
+    retry(claim()[0], f"the card {CARD} was refused", dequeue_at=2**50, state=said)
+
+
+@pytest.mark.usefixtures("secrets")
+def test_a_card_number_is_not_found_letter_by_letter(visitor: Callable[..., Visitor]) -> None:
+    """The same answer for what is in a row and for what is not."""
+    clerk = visitor("view_message", "view_attempt", "run_message", "change_message", "cancel_message")
+    columns = {
+        MESSAGES: ("content__kwargs__card", "content__args__0", "headers__card", "state__card", "unique_key"),
+        ATTEMPTS: ("content__kwargs__card", "content__args__0", "headers__card", "result__card", "unique_key"),
+    }
+    for url, names in columns.items():
+        for name in names:
+            for how in ("startswith", "gte", "regex", "exact"):
+                answers = [clerk.client.get(url, {f"{name}__{how}": guess}) for guess in (CARD[:2], "77")]
+                assert {answer.status_code for answer in answers} == {302}, (url, name, how)
+                posted = clerk.client.post(
+                    f"{url}?{name}__{how}={CARD[:2]}",
+                    {"action": "run_now", "_selected_action": ["1"], "select_across": "1", "index": "0"},
+                )
+                assert (posted.status_code, posted["Location"]) == (302, f"{url}?e=1")
+        for word in (CARD, CARD[:2], "card"):
+            assert clerk.open(url, q=word).ids == []
