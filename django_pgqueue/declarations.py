@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import channels, functions, registry, unique
+from django_pgqueue import channels, content, functions, registry, sensitivity, unique
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
@@ -62,12 +62,16 @@ def columns_of(connection: functions.Connection, schedule: functions.KnownSchedu
     if getattr(task, "unique_key", None) is None and getattr(task, "channel", None) is None:
         return {}
     call = json.loads(functions.schedule_content(connection, schedule.name) or "{}")
+    backend = task.get_backend()
+    hidden = isinstance(backend, PgQueueBackend) and sensitivity.hides(task, backend.settings)
     try:
-        return {**unique.columns_of(task, call), "channel": channels.channel_of(task, call)}
+        with content.unshown(hidden):
+            return {**unique.columns_of(task, call), "channel": channels.channel_of(task, call)}
     except InvalidTask as error:
         raise InvalidSchedule(str(error)) from error
     except Exception as error:  # whatever a project's own function does
-        message = f"The unique_key or the channel of {schedule.task} can not be made: {type(error).__name__}: {error}."
+        words = type(error).__name__ if hidden else f"{type(error).__name__}: {error}"
+        message = f"The unique_key or the channel of {schedule.task} can not be made: {words}."
         raise InvalidSchedule(message) from error
 
 

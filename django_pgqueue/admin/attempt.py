@@ -12,12 +12,12 @@ from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
 
 from django_pgqueue import functions
-from django_pgqueue.admin import actions, again_page, database, display, errors, filters, log
+from django_pgqueue.admin import actions, again_page, database, display, errors as errors_page, filters, log
 from django_pgqueue.admin.changelist import CappedChangeList
 from django_pgqueue.admin.database import alias, url
 from django_pgqueue.admin.expressions import Short, duration
-from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see_content
-from django_pgqueue.admin.said import Said
+from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see_content, reason
+from django_pgqueue.admin.said import ErrorTexts, Said
 from django_pgqueue.models import Attempt
 from django_pgqueue.overview.moment import Moment
 
@@ -162,25 +162,31 @@ def worker(attempt: Attempt) -> SafeString | str:
     return display.shortened(attempt.worker, 24)
 
 
-@admin.display(description="error")
-def error(attempt: Attempt) -> SafeString | str:
-    message = display.shortened(getattr(attempt, "error", None), 80)
-    if attempt.error_class is None:
-        return display.sentence(message)
-    name = display.shortened(attempt.error_class.rpartition(".")[2], 60)
-    return display.sentence(format_html('<span title="{}">{}: {}</span>', attempt.error_class, name, message))
+class ErrorColumns:
+    """What went wrong, as far as one person may read it."""
 
+    def __init__(self, texts: ErrorTexts) -> None:
+        self.texts = texts
 
-@admin.display(description="error")
-def whole_error(attempt: Attempt) -> SafeString | str:
-    if attempt.error_class is None and attempt.error_message is None:
-        return display.NOTHING
-    return display.block(f"{attempt.error_class or 'error'}: {attempt.error_message or ''}")
+    @admin.display(description="error")
+    def error(self, attempt: Attempt) -> SafeString | str:
+        message = self.texts.line(attempt.task, getattr(attempt, "error", None), 80)
+        if attempt.error_class is None:
+            return display.sentence(message)
+        name = display.shortened(attempt.error_class.rpartition(".")[2], 60)
+        return display.sentence(format_html('<span title="{}">{}: {}</span>', attempt.error_class, name, message))
 
+    @admin.display(description="error")
+    def whole_error(self, attempt: Attempt) -> SafeString | str:
+        if attempt.error_class is None and attempt.error_message is None:
+            return display.NOTHING
+        if self.texts.hides(attempt.task):
+            return format_html("{}: {}", attempt.error_class or "error", display.hidden())
+        return display.block(f"{attempt.error_class or 'error'}: {attempt.error_message or ''}")
 
-@admin.display(description="traceback")
-def traceback(attempt: Attempt) -> SafeString | str:
-    return display.block(attempt.traceback)
+    @admin.display(description="traceback")
+    def traceback(self, attempt: Attempt) -> SafeString | str:
+        return self.texts.block(attempt.task, attempt.traceback)
 
 
 @admin.display(description="content")
@@ -218,21 +224,6 @@ def listed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
 @admin.register(Attempt)
 class AttemptAdmin(ReadOnlyAdmin):
     change_list_template = "admin/pgqueue/attempt/change_list.html"
-    list_display = (
-        "id",
-        message_link,
-        status,
-        task,
-        queue,
-        number,
-        finished_at,
-        took,
-        error,
-        waited,
-        started_at,
-        worker,
-        channel,
-    )
     list_filter = (
         ("finished_at", filters.MomentRangeFilter),
         "status",
@@ -255,10 +246,17 @@ class AttemptAdmin(ReadOnlyAdmin):
             return self.admin_site.admin_view(lambda request: view(self, request))
 
         own = [
-            path("errors/", shown(errors.view), name="pgqueue_attempt_errors"),
+            path("errors/", shown(errors_page.view), name="pgqueue_attempt_errors"),
             path("again/", shown(again_page.view), name="pgqueue_attempt_again"),
         ]
         return [*own, *super().get_urls()]
+
+    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
+        error = ErrorColumns(ErrorTexts.of(request)).error
+        return (
+            "id", message_link, status, task, queue, number, finished_at, took,
+            error, waited, started_at, worker, channel,
+        )  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """A job that enqueues a list again sees it as it was when somebody asked for that."""
@@ -279,10 +277,11 @@ class AttemptAdmin(ReadOnlyAdmin):
         return HistoryChangeList
 
     def get_fieldsets(self, request: HttpRequest, obj: Attempt | None = None) -> Any:  # noqa: ARG002
+        errors = ErrorColumns(ErrorTexts.of(request))
         return [
             (None, {"fields": [message_link, status, "final", task, queue, channel, "priority", number, worker]}),
             ("Times", {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
-            ("Outcome", {"fields": [whole_error, traceback, result]}),
+            ("Outcome", {"fields": [errors.whole_error, errors.traceback, result]}),
             ("What it said", {"fields": [content, headers, unique_key]}),
         ]
 
@@ -329,7 +328,8 @@ class AttemptAdmin(ReadOnlyAdmin):
                     for new in functions.attempt_enqueue(connections[alias()], batch)
                 ]
         except DatabaseError as error:
-            self.message_user(request, f"Nothing was enqueued again: {error}", messages.ERROR)
+            # Of PostgreSQL's words only those that do not quote the row.
+            self.message_user(request, f"Nothing was enqueued again: {reason(error)}", messages.ERROR)
             return self.back(request)
         if made:
             self.message_user(request, said_of_new(made), messages.SUCCESS)

@@ -66,7 +66,7 @@ class CappedChangeList(ChangeList):
 
     def get_ordering_field(self, field_name: Any) -> Any:
         """Django takes ``?o=`` for columns that cannot be sorted by, too."""
-        return super().get_ordering_field(field_name) if field_name in self.sortable_by else None
+        return super().get_ordering_field(field_name) if field_name in (self.sortable_by or ()) else None
 
     def url_for_result(self, result: Any) -> str:
         name = f"{self.opts.model_name}_change"

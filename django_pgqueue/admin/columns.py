@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from django.utils.safestring import SafeString
 
+    from django_pgqueue.admin.said import ErrorTexts
     from django_pgqueue.models import Message
     from django_pgqueue.overview.service import Service
 
@@ -23,11 +24,12 @@ TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber
 
 
 class Columns:
-    """How the list shows a message, at one moment and with the workers of that moment."""
+    """How the list shows a message, at one moment, with the workers of that moment, and to one person."""
 
-    def __init__(self, now: dt.datetime, service: Service) -> None:
+    def __init__(self, now: dt.datetime, service: Service, errors: ErrorTexts) -> None:
         self.now = now
         self.service = service
+        self.errors = errors
 
     @admin.display(description="task")
     def task(self, message: Message) -> SafeString | str:
@@ -66,7 +68,7 @@ class Columns:
 
     @admin.display(description="last error")
     def error(self, message: Message) -> SafeString | str:
-        return display.sentence(display.shortened(getattr(message, "error", None), 80))
+        return display.sentence(self.errors.line(message.task, getattr(message, "error", None), 80))
 
     @admin.display(description="created at")
     def created_at(self, message: Message) -> SafeString | str:

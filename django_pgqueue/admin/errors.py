@@ -14,6 +14,8 @@ from django.template.response import TemplateResponse
 from django_pgqueue.admin import database, display, probes, sparkline
 from django_pgqueue.admin.database import now, url
 from django_pgqueue.admin.expressions import SHORT_LENGTH
+from django_pgqueue.admin.said import ErrorTexts
+from django_pgqueue.sensitivity import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,7 +83,7 @@ def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     words, span = PERIODS.get(period, PERIODS[USUAL])
     queue = request.GET.get("queue") or None
     moment = now(request)
-    groups, capped = found(moment, span, queue)
+    groups, capped = found(moment, span, queue, texts=ErrorTexts.of(request))
     context = {
         **admin.admin_site.each_context(request),
         "title": "Errors",
@@ -107,7 +109,9 @@ def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/pgqueue/errors.html", context)
 
 
-def found(moment: dt.datetime, span: dt.timedelta, queue: str | None = None) -> tuple[list[Group], bool]:
+def found(
+    moment: dt.datetime, span: dt.timedelta, queue: str | None = None, *, texts: ErrorTexts
+) -> tuple[list[Group], bool]:
     """The groups, the largest first, and whether older errors of that time were left out."""
     since = moment - span
     midnight = since.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -121,14 +125,16 @@ def found(moment: dt.datetime, span: dt.timedelta, queue: str | None = None) -> 
         "end": TRACEBACK_END,
     }
     rows = probes.rows(NEWEST, asked)
-    groups = _grouped(rows[:MOST], since, span)
+    groups = _grouped(rows[:MOST], since, span, texts)
     return sorted(groups, key=lambda group: (-group.count, -group.newest_id)), len(rows) > MOST
 
 
-def _grouped(rows: Iterable[tuple[Any, ...]], since: dt.datetime, span: dt.timedelta) -> list[Group]:
-    """Of rows from the newest to the oldest."""
+def _grouped(rows: Iterable[tuple[Any, ...]], since: dt.datetime, span: dt.timedelta, texts: ErrorTexts) -> list[Group]:
+    """Of rows from the newest to the oldest.  The place is found in the traceback, which ends with the message."""
     groups: dict[tuple[str, str], Group] = {}
     for pk, error_class, task, _, status, finished_at, message, place in rows:
+        if texts.hides(task):
+            message, place = HIDDEN if message else None, None  # noqa: PLW2901
         key = (error_class or "an error without a class", _tidy(place) or task or "raw messages")
         group = groups.get(key)
         if group is None:

@@ -21,6 +21,7 @@ from django_pgqueue.admin.message_page import Detail, MessageForm
 from django_pgqueue.admin.paginator import LinePaginator
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see, may_see_content
 from django_pgqueue.admin.related import parent
+from django_pgqueue.admin.said import ErrorTexts
 from django_pgqueue.admin.status import Status, order, status_of
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.models import Message
@@ -70,7 +71,7 @@ class MessageAdmin(ReadOnlyAdmin):
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
         moment = now(request)
-        shown = Columns(moment, Service.at(moment, using=alias()))
+        shown = Columns(moment, Service.at(moment, using=alias()), ErrorTexts.of(request))
         return (
             "id",
             shown.status,
@@ -136,7 +137,7 @@ class MessageAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         ids = actions.chosen(self, request, queryset).ids
         moment = now(request)
-        shown = Columns(moment, Service.at(moment, using=alias()))
+        shown = Columns(moment, Service.at(moment, using=alias()), ErrorTexts.of(request))
         first = {message.pk: message for message in self.rows(request).filter(pk__in=ids[:LISTED])}
         context = {
             **self.admin_site.each_context(request),
@@ -204,6 +205,7 @@ class MessageAdmin(ReadOnlyAdmin):
             return Detail(
                 moment,
                 Service.at(moment, using=alias()),
+                ErrorTexts.of(request),
                 sees_content=may_see_content(request),
                 sees_history=may_see(request.user, "attempt"),
             )

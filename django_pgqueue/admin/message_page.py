@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from django.utils.safestring import SafeString
 
+    from django_pgqueue.admin.said import ErrorTexts
     from django_pgqueue.overview.service import Service
 
 ATTEMPTS_SHOWN = 50
@@ -63,8 +64,10 @@ class Found:
 class Detail(Columns):
     """The fields of the page, at one moment and for one person."""
 
-    def __init__(self, now: dt.datetime, service: Service, *, sees_content: bool, sees_history: bool) -> None:
-        super().__init__(now, service)
+    def __init__(
+        self, now: dt.datetime, service: Service, errors: ErrorTexts, *, sees_content: bool, sees_history: bool
+    ) -> None:
+        super().__init__(now, service, errors)
         self.sees_content = sees_content
         self.sees_history = sees_history
 
@@ -75,7 +78,7 @@ class Detail(Columns):
             known = message.__dict__["found"] = Found(
                 reasons=list(waiting.reasons(message, self.now, self.service)),
                 related=Related.of(message, self.now, history=self.sees_history),
-                attempts=finished_attempts(message) if self.sees_history else None,
+                attempts=finished_attempts(message, self.errors) if self.sees_history else None,
             )
         return known
 
@@ -117,7 +120,7 @@ class Detail(Columns):
 
     @admin.display(description="last error")
     def last_error(self, message: Message) -> SafeString | str:
-        return display.block(message.last_error)
+        return self.errors.block(message.task, message.last_error)
 
     @admin.display(description="finished attempts")
     def finished(self, message: Message) -> SafeString | str:
@@ -167,7 +170,7 @@ class Detail(Columns):
         return known
 
 
-def finished_attempts(message: Message) -> list[dict[str, Any]]:
+def finished_attempts(message: Message, errors: ErrorTexts) -> list[dict[str, Any]]:
     """The newest finished attempts of a message, and one more where there are more than are shown."""
     # By a sum, which no index has: else all of the history may be walked through in the order of the ids.
     newest = Attempt.objects.using(alias()).filter(message_id=message.pk).order_by((F("id") + 0).desc())
@@ -182,8 +185,8 @@ def finished_attempts(message: Message) -> list[dict[str, Any]]:
             "took": attempt.took(row),
             "waited": attempt.waited(row),
             "worker": attempt.worker(row),
-            "error": attempt.error(row),
-            "traceback": getattr(row, "trace", None),
+            "error": attempt.ErrorColumns(errors).error(row),
+            "traceback": None if errors.hides(row.task) else getattr(row, "trace", None),
         }
         for row in rows[: ATTEMPTS_SHOWN + 1]
     ]

@@ -133,7 +133,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 "nothing was changed. Here is the whole list: narrow it by fewer or other filters."
             )
         elif isinstance(error.__cause__, psycopg.DataError):
-            said = f"PostgreSQL can not look for that: {error} Here is the whole list."
+            said = f"PostgreSQL cannot look for that: {reason(error)} Here is the whole list."
         else:
             raise error
         if instead is None:
@@ -225,6 +225,12 @@ def may_see(user: Any, model: str) -> bool:
 def may_see_content(request: HttpRequest) -> bool:
     """Content, headers, state, progress and results: what jobs are about, and not how they are."""
     return bool(request.user.has_perm("pgqueue.see_content"))
+
+
+def reason(error: Exception) -> str:
+    """What PostgreSQL could not do, without its details: they may quote a whole row."""
+    diagnosis = getattr(error.__cause__, "diag", None)
+    return getattr(diagnosis, "message_primary", None) or str(error).partition("\n")[0]
 
 
 LONGEST_ID = 19

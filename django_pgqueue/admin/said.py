@@ -9,8 +9,9 @@ from django.db.models.functions import Cast
 
 from django_pgqueue import checks
 from django_pgqueue.admin import display
-from django_pgqueue.admin.database import alias
+from django_pgqueue.admin.database import alias, once
 from django_pgqueue.admin.expressions import Pretty, Short
+from django_pgqueue.admin.readonly import may_see_content
 from django_pgqueue.conf import Options
 from django_pgqueue.sensitivity import HIDDEN, Sensitivity, is_possible
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django.db.models import Model
+    from django.http import HttpRequest
     from django.utils.safestring import SafeString
 
 LONGEST = 20_000_000
@@ -30,6 +32,35 @@ def sensitivity(task: str | None) -> Sensitivity:
     everything = any(one.sensitive is True or not is_possible(one.sensitive) for one in options)
     names = {name for one in options if not everything and one.sensitive for name in cast("Any", one.sensitive)}
     return Sensitivity.of(task, Options(sensitive=everything or tuple(names)))
+
+
+class ErrorTexts:
+    """Messages and tracebacks of errors, as far as one person may read them.
+
+    A task raises what it likes, so that the errors of one with sensitive arguments may quote them.
+    """
+
+    def __init__(self, *, sees: bool) -> None:
+        self.sees = sees
+        self._hidden: dict[str | None, bool] = {}
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> ErrorTexts:
+        texts: ErrorTexts = once(request, "error texts", lambda: cls(sees=may_see_content(request)))
+        return texts
+
+    def hides(self, task: str | None) -> bool:
+        if self.sees:
+            return False
+        if task not in self._hidden:
+            self._hidden[task] = bool(sensitivity(task))
+        return self._hidden[task]
+
+    def line(self, task: str | None, text: str | None, length: int) -> SafeString | str:
+        return display.quiet(HIDDEN) if text and self.hides(task) else display.shortened(text, length)
+
+    def block(self, task: str | None, text: str | None) -> SafeString | str:
+        return display.hidden() if text and self.hides(task) else display.block(text)
 
 
 class Said:

@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 
 from django_pgqueue.admin import errors
+from django_pgqueue.admin.said import ErrorTexts
 from tests.admin.conftest import ATTEMPTS, claim, fail, retry, send
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def test_counts_over_time_are_drawn(clock: Clock, root: Visitor) -> None:
     clock.move_to(NOON)
     failed("second")
     failed("third")
-    [group], capped = errors.found(NOON, dt.timedelta(hours=24))
+    [group], capped = errors.found(NOON, dt.timedelta(hours=24), texts=ErrorTexts(sees=True))
     assert group.over_time == [0] * 12 + [1] + [0] * 10 + [2]
     assert not capped
     assert root.open(ERRORS).root.one("svg", class_="pgqueue-spark").one("desc").text == "At most 2 in 1 h."

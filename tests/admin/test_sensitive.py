@@ -14,10 +14,10 @@ from django_pgqueue import functions, registry
 from django_pgqueue.bulk import enqueue_many
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import drain
-from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, noted, retry, send
+from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, noted, retry, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -183,6 +183,96 @@ class TestErrors:
         drain()
         assert caplog.records
         assert SECRET not in caplog.text
+
+
+class TestErrorTexts:
+    """A task raises what it likes: the errors of one with sensitive arguments are for those who may see content."""
+
+    WORDS = f"the card {SECRET} was refused"
+    OTHER = "the printer is out of paper"
+    PAGES = (MESSAGES, ATTEMPTS, f"{ATTEMPTS}errors/", "/admin/pgqueue/overview/", "/admin/pgqueue/reporthour/")
+
+    @pytest.fixture
+    def urls(self, bank: ModuleType) -> list[str]:
+        """Every page about errors of a task with sensitive arguments, and of another one."""
+        found = list(self.PAGES)
+        errors = {bank.pay.module_path: LookupError(self.WORDS), "shop.tasks.send_receipt": ValueError(self.OTHER)}
+        for path, error in errors.items():
+            pk = send(task=path, queue=path)
+            retry(claim(path)[0], raised(error), dequeue_at=2**50)
+            ended = send(task=path, queue=f"{path}.ended")
+            fail(claim(f"{path}.ended")[0], raised(error))
+            rows = Attempt.objects.filter(message_id__in=[pk, ended])
+            found += [url_of(pk), *(f"{ATTEMPTS}{row.pk}/change/" for row in rows)]
+        return found
+
+    def test_they_follow_the_permission_on_every_page(self, visitor: Callable[..., Visitor], urls: list[str]) -> None:
+        views = ("view_message", "view_attempt", "view_overview", "view_reporthour", "run_message")
+        clerk, auditor = visitor(*views), visitor(*views, "see_content")
+        for url in urls:
+            assert SECRET not in clerk.open(url).response.content.decode(), url
+        seen = "".join(clerk.open(url).response.content.decode() for url in urls)
+        assert self.OTHER in seen, "of other tasks everybody who may see the history sees them"
+        assert "builtins.LookupError" in seen, "their class stands there all the same"
+        shown = [url for url in urls if SECRET in auditor.open(url).response.content.decode()]
+        assert len(shown) == 6, shown
+
+    @pytest.mark.usefixtures("urls")
+    def test_they_are_not_found_by_a_part_of_them_either(self, visitor: Callable[..., Visitor]) -> None:
+        clerk, auditor = visitor("view_attempt", "run_message"), visitor("view_attempt", "see_content")
+        for part in (SECRET, SECRET[:3], "refused"):
+            assert clerk.open(ATTEMPTS, error_class=part).ids == []
+            assert clerk.open(ATTEMPTS, q=part).ids == []
+            assert len(auditor.open(ATTEMPTS, error_class=part).ids) == 2
+        assert len(clerk.open(ATTEMPTS, error_class="lookuperror").ids) == 2
+        again = clerk.open(f"{ATTEMPTS}again/", error_class="refused").root.one(id="content-main").text
+        assert again.startswith("0 ended messages ")
+
+    def test_those_of_a_task_that_is_not_in_the_code_any_more_are_hidden_too(
+        self, visitor: Callable[..., Visitor]
+    ) -> None:
+        send(task="bank.gone")
+        fail(claim()[0], ValueError(self.WORDS))
+        clerk = visitor("view_attempt")
+        assert clerk.open(ATTEMPTS).column("error") == ["ValueError: (hidden)"]
+        assert SECRET not in clerk.open(f"{ATTEMPTS}errors/").response.content.decode()
+
+    @pytest.mark.usefixtures("bank")
+    def test_what_postgresql_refuses_is_told_without_the_row(self, visitor: Callable[..., Visitor]) -> None:
+        """Its details quote all of it."""
+        send(f'{{"args": ["{SECRET}"], "kwargs": {{}}}}', task="bank.pay")
+        fail(claim()[0])
+        Attempt.objects.update(priority=9999)
+        pk = Attempt.objects.get().pk
+        page = visitor("view_attempt", "run_message", "see_content").act(ATTEMPTS, "enqueue_again", [pk])
+        assert page.said[0].startswith("Nothing was enqueued again: ")
+        assert SECRET not in page.response.content.decode()
+
+    def test_neither_does_a_schedule_whose_key_can_not_be_made_quote_it(
+        self, visitor: Callable[..., Visitor], bank: ModuleType, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def key(card: str) -> str:
+            raise ValueError(card)
+
+        def charge(card: str) -> None: ...
+
+        charge.__module__, charge.__qualname__ = "bank", "charge"
+        bank.charge = task(charge, sensitive=["card"], unique_key=key)  # type: ignore[attr-defined]
+        content = {"args": [SECRET], "kwargs": {}}
+        Schedule.objects.create(name="daily", task="bank.charge", content=content, cron="* * * * *", next_at=0)
+        page = visitor("view_schedule", "run_message").act("/admin/pgqueue/schedule/", "run_now", ["daily"])  # type: ignore[list-item]
+        assert page.said == [
+            "Schedule daily: The unique_key or the channel of bank.charge can not be made: ValueError."
+        ]
+        drain()
+        assert SECRET not in page.response.content.decode() + caplog.text
+
+
+def raised(error: Exception) -> Exception:
+    """It, with a traceback."""
+    with pytest.raises(type(error)) as caught:
+        raise error
+    return caught.value
 
 
 @pytest.mark.parametrize("sensitive", ["card", 1, [1], [""], None])
