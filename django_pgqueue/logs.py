@@ -17,11 +17,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import sensitivity
+from django_pgqueue.functions import Error
 from django_pgqueue.sensitivity import HIDDEN
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options
-    from django_pgqueue.functions import Error
     from django_pgqueue.worker.outcome import Ended
 
 OURS = "django_pgqueue"
@@ -98,11 +98,8 @@ class JsonFormatter(logging.Formatter):
         if record.name.partition(".")[0] == OURS:
             fields |= said(record)
         if record.exc_info and record.exc_info[0] is not None:
-            kind = record.exc_info[0]
-            fields |= {
-                "error_class": f"{kind.__module__}.{kind.__qualname__}",
-                "traceback": self.formatException(record.exc_info),
-            }
+            error = Error.of(record.exc_info[1])
+            fields |= {"error_class": error.error_class, "traceback": (error.traceback or "").rstrip("\n")}
         fields.setdefault("trace_id", current_trace())
         shown = {key: value for key, value in fields.items() if value is not None}
         return json.dumps(shown, ensure_ascii=False, default=str)

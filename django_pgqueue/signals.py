@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from django_pgqueue.compat import LOG_RECEIVERS, TASKS_LOGGER, task_finished, task_started
+from django_pgqueue.functions.error import to_log
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
@@ -70,7 +71,7 @@ def send(signal: Signal, result: AnyTaskResult, *, backend: PgQueueBackend) -> N
     """Tells every receiver.  Errors are logged, where those who look after a worker see them."""
     try:
         for receiver, answer in signal.send_robust(type(backend), task_result=result):
-            if isinstance(answer, Exception):
+            if issubclass(type(answer), Exception):
                 _log(signal, result, receiver, answer)
     except BaseException as error:  # SystemExit in a receiver is no end of a job, and not of its worker
         if is_ctrl_c(error):
@@ -80,16 +81,19 @@ def send(signal: Signal, result: AnyTaskResult, *, backend: PgQueueBackend) -> N
 
 def is_ctrl_c(exception: BaseException) -> bool:
     """Python interrupts the main thread only.  In a slot of a worker it is a task that raises, and fails."""
-    return isinstance(exception, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    return issubclass(type(exception), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _log(signal: Signal, result: AnyTaskResult, receiver: Any, error: BaseException) -> None:
-    logger.error(
-        "receiver failed signal=%s receiver=%s id=%s task=%s error=%s: the job goes on without it",
-        NAMES[signal],
-        getattr(receiver, "__qualname__", receiver),
-        result.id,
-        result.task.module_path,
-        type(error).__qualname__,
-        exc_info=error,
-    )
+    # The error may be one that cannot be printed, and a handler of the project's LOGGING may raise: so may the receiver
+    # that has the job's log.  None of it is the job's affair.
+    with suppress(BaseException):
+        logger.error(
+            "receiver failed signal=%s receiver=%s id=%s task=%s error=%s: the job goes on without it",
+            NAMES[signal],
+            getattr(receiver, "__qualname__", receiver),
+            result.id,
+            result.task.module_path,
+            type(error).__qualname__,
+            exc_info=to_log(error),
+        )

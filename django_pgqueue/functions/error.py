@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from traceback import format_exception
+from traceback import format_exception, format_tb
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_TEXT_CHARS = 100_000
+"""Of a message or a traceback.  What is longer nobody reads, and its row and its line in the log would harm others."""
+MAX_PATH_CHARS = 1_000
+
+
+class Unprintable(Exception):
+    """Stands for an exception that cannot be printed, where others are shown it: receivers of signals, and logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,17 +26,41 @@ class Error:
     message: str
     error_class: str | None = None
     traceback: str | None = None
+    printable: bool = True
+    """Whether Python can print the exception, and in a reasonable length."""
 
     @classmethod
     def of(cls, error: BaseException | str) -> Error:
-        if isinstance(error, str):
-            return cls(message=error)
-        path = f"{type(error).__module__}.{type(error).__qualname__}"
-        return cls(message=_text_of(error), error_class=path, traceback="".join(format_exception(error)))
+        """Whatever the exception does when it is asked for its words: nothing is raised, and no text is endless."""
+        if issubclass(type(error), str):  # isinstance() would also ask the exception
+            return cls(message=bounded(cast("str", error), MAX_TEXT_CHARS))
+        return cls._of_exception(cast("BaseException", error))
+
+    @classmethod
+    def _of_exception(cls, error: BaseException) -> Error:
+        path = _path_of(type(error))
+        message = _made(lambda: str(error), lambda why: f"{_name_of(type(error))} (its text cannot be made: {why})")
+        message = message or _name_of(type(error))
+        shown = bounded(message, MAX_TEXT_CHARS)
+        printed = ""  # a huge text would be copied several times
+        if shown == message:
+            printed = _made(lambda: "".join(format_exception(error)), lambda _: "")
+        traceback = bounded(printed or _frames(error, f"{path}: {shown}"), MAX_TEXT_CHARS)
+        return cls(message=shown, error_class=path, traceback=traceback, printable=traceback == printed)
 
     def as_json(self) -> str:
         words = {"class": self.error_class, "message": self.message, "traceback": self.traceback}
         return json.dumps({name: storable(text) for name, text in words.items()})
+
+
+def to_log(error: BaseException) -> BaseException:
+    """For the ``exc_info`` of a line in a log: an exception that cannot be printed makes logging itself raise."""
+    said = Error.of(error)
+    return error if said.printable else stand_in(said)
+
+
+def stand_in(error: Error) -> Unprintable:
+    return Unprintable(f"{error.error_class}: {error.message}")
 
 
 def storable(text: str | None) -> str | None:
@@ -34,8 +70,44 @@ def storable(text: str | None) -> str | None:
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
-def _text_of(error: BaseException) -> str:
+def bounded(text: str, chars: int) -> str:
+    """``text``, or where it is too long its beginning and its end: a traceback begins and ends with what matters.
+
+    >>> bounded("a" * 50 + "b" * 50, 20)
+    'aaaaaaaaaa … (80 characters left out) … bbbbbbbbbb'
+    """
+    if len(text) <= chars:
+        return text
+    half = chars // 2
+    return f"{text[:half]} … ({len(text) - 2 * half} characters left out) … {text[-half:]}"
+
+
+def _made(make: Callable[[], str], otherwise: Callable[[str], str]) -> str:
+    """What ``make`` returns, as a text of no other class; ``otherwise`` gets the name of what it raised."""
     try:
-        return str(error) or type(error).__qualname__
-    except Exception as unprintable:  # noqa: BLE001 -- the error of an error must not hide the first one
-        return f"{type(error).__qualname__} (its text can not be made: {type(unprintable).__qualname__})"
+        return str.__str__(make())  # a copy, where the class of the text is the project's
+    except BaseException as trouble:  # noqa: BLE001 -- the error of an error must not hide the first one
+        return otherwise(_name_of(type(trouble)))
+
+
+def _frames(error: BaseException, last_line: str) -> str:
+    """The traceback without the help of the exception: past what its class says ``__traceback__`` is."""
+    frames = vars(BaseException)["__traceback__"].__get__(error)
+    lines = _made(lambda: "".join(format_tb(frames)), lambda _: "")
+    return f"Traceback (most recent call last):\n{lines}{last_line}\n"
+
+
+def _path_of(kind: type) -> str:
+    module: Any = _of_type(kind, "__module__")
+    name = _name_of(kind)
+    path = f"{module}.{name}" if isinstance(module, str) else name
+    return bounded(path, MAX_PATH_CHARS)
+
+
+def _name_of(kind: type) -> str:
+    return bounded(str(_of_type(kind, "__qualname__")), MAX_PATH_CHARS)
+
+
+def _of_type(kind: type, name: str) -> Any:
+    """Past what a metaclass says: only Python's own word is sure to be what it should be."""
+    return vars(type)[name].__get__(kind)

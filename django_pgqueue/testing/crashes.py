@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.compat import AnyTask
     from django_pgqueue.functions import Received
+    from django_pgqueue.worker.outcome import Outcome
 
 MOST_STATEMENTS = 1000
 MOST_ATTEMPTS = 25
@@ -272,13 +273,13 @@ class UntilItIsKilled(Execution):
         self.points.follow_this_coroutine()
         return await super()._acall()
 
-    def _send_if_finished(self) -> None:
+    def _send_if_finished(self, outcome: Outcome | None = None) -> None:
         if not self.points.is_stopped:
-            super()._send_if_finished()
+            super()._send_if_finished(outcome)
 
-    async def _asend_if_finished(self) -> None:
+    async def _asend_if_finished(self, outcome: Outcome | None = None) -> None:
         if not self.points.is_stopped:
-            await super()._asend_if_finished()
+            await super()._asend_if_finished(outcome)
 
 
 class _Reports:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -14,15 +13,15 @@ from django.db import connections
 
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, leave_connections_clean
 from django_pgqueue.worker.forks import shared_loops
+from django_pgqueue.worker.log import log_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.execution import Execution
+    from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.slots import Slots
-
-logger = logging.getLogger("django_pgqueue.worker")
 
 
 class Coroutines:
@@ -32,7 +31,8 @@ class Coroutines:
         self.slots = slots
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Received] = deque()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], Received | None] = {}
+        """What is to be ended by each; None: it has been."""
         self._begun: dict[asyncio.Task[None] | None, Execution] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
         self._idle: asyncio.TimerHandle | None = None
@@ -77,9 +77,9 @@ class Coroutines:
         while not self._stopped:
             try:
                 loop.run_forever()
-            except BaseException:
+            except BaseException as error:  # noqa: BLE001
                 # SystemExit in something that a task has started besides itself: asyncio lets go of the whole loop.
-                logger.exception("Something that an async task had started ended with more than an Exception.")
+                log_trouble("Something that an async task had started ended with more than an Exception.", error)
         if databases_were_used():
             SyncToAsync.single_thread_executor.submit(connections.close_all)
 
@@ -90,37 +90,43 @@ class Coroutines:
             except IndexError:
                 return
             task = asyncio.get_running_loop().create_task(self._run(message))
-            self._running.add(task)
+            self._running[task] = message
             task.add_done_callback(self._ended)
 
     async def _run(self, message: Received) -> None:
-        if self._reconnects != self.slots.reconnects:
-            self._reconnects = self.slots.reconnects
-            await sync_to_async(connections.close_all)()
-        execution = self.slots.execution(message)
-        if message.id in self.slots.reports.cancelled:
-            self.slots.ended(execution.cancelled_before_it_began())
-            return
         task = asyncio.current_task()
-        self._begun[task] = execution
+        assert task is not None  # noqa: S101 -- it runs in one
+        execution = self.slots.execution(message)
         try:
-            end = await execution.arun()
+            end = await self._attempt(execution, task)
         except BaseException as error:  # noqa: BLE001
             end = execution.broken(error)
+        self._begun.pop(task, None)
+        self._running[task] = None
         self.slots.ended(end)
-        del self._begun[task]
         # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
         # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.
         if databases_were_used():
             self._clean(leave_connections_clean, message, shared=bool(self._begun))
 
+    async def _attempt(self, execution: Execution, task: asyncio.Task[None]) -> Ended:
+        if self._reconnects != self.slots.reconnects:
+            self._reconnects = self.slots.reconnects
+            await sync_to_async(connections.close_all)()
+        if execution.message.id in self.slots.reports.cancelled:
+            return execution.cancelled_before_it_began()
+        self._begun[task] = execution
+        return await execution.arun()
+
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        message = self._running.pop(task)
         self._start_waiting()
         if not self._running:
             if self._idle is not None:
                 self._idle.cancel()
             self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_if_idle)
+        if message is not None:  # somebody cancelled whatever the loop had, and this had not begun
+            self.slots.ended(self.slots.execution(message).broken(_why(task)))
 
     def _close_if_idle(self) -> None:
         if not self._running and databases_were_used():
@@ -130,6 +136,11 @@ class Coroutines:
         cleaning = asyncio.create_task(sync_to_async(how)(*args, **kwargs))
         self._cleaning.add(cleaning)
         cleaning.add_done_callback(self._cleaning.discard)
+
+
+def _why(task: asyncio.Task[None]) -> BaseException:
+    error = None if task.cancelled() else task.exception()
+    return error or asyncio.CancelledError("Its coroutine was cancelled before it began.")
 
 
 def databases_were_used() -> bool:

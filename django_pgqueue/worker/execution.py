@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
-from django_pgqueue import content, functions, registry, results, schedule, sensitivity, signals
+from django_pgqueue import content, functions, registry, results, retry, schedule, sensitivity, signals
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.context import Deferral, PgQueueContext
 from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as RetryAsked, TaskCancelled, TaskTimeout
 from django_pgqueue.functions import Error
+from django_pgqueue.functions.error import Unprintable, stand_in, to_log
 from django_pgqueue.later import is_known, know
 from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.forks import ending_here
@@ -32,7 +33,7 @@ from django_pgqueue.worker.outcome import (
     Retry,
     Succeeded,
 )
-from django_pgqueue.worker.verdict import Verdict, asked_for, was_cancelled
+from django_pgqueue.worker.verdict import Verdict, asked_for, is_a, was_cancelled
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -119,7 +120,7 @@ class Execution:
             if signals.is_ctrl_c(exception):
                 raise
             outcome = self._not_succeeded(exception)
-            self._send_if_finished()
+            self._send_if_finished(outcome)
             return self._ended(outcome, exception)
 
     async def arun(self) -> Ended:
@@ -139,7 +140,7 @@ class Execution:
             if signals.is_ctrl_c(exception):
                 raise
             outcome = self._not_succeeded(exception)
-            await self._asend_if_finished()
+            await self._asend_if_finished(outcome)
             return self._ended(outcome, exception)
 
     def timed_out(self) -> Ended:
@@ -157,7 +158,7 @@ class Execution:
             raise self._timeout(registry.timeout_seconds(self.message.task or ""))  # noqa: TRY301 -- it gets a traceback
         except Exception as exception:  # noqa: BLE001
             outcome = self._not_succeeded(exception)
-            self._send_if_finished()
+            self._send_if_finished(outcome)
             return self._ended(outcome, exception)
 
     def cancelled_before_it_began(self) -> Ended:
@@ -165,9 +166,14 @@ class Execution:
         return self._ended(Cancelled(Error.of(TaskCancelled("Somebody asked the task to stop before it began."))))
 
     def broken(self, error: BaseException) -> Ended:
-        """The end when something around the task wants to end the program."""
+        """The end when not the task, but something around it raised: an attempt like others that failed.  It asks
+        nobody of the project, and so it cannot fail itself.
+        """
         self.finished_at = self.clock()
-        return self._ended(Failed(Error.of(error)))
+        said, attempt, max_attempts = Error.of(error), self.message.attempt, self.message.max_attempts
+        if max_attempts is None or attempt >= max_attempts:
+            return self._ended(Failed(said))
+        return self._ended(Retry(said, retry.DEFAULT.seconds(attempt=attempt)))
 
     def _begin(self) -> None:
         self.task = registry.find(self.message.task or "")
@@ -322,12 +328,12 @@ class Execution:
     def _not_succeeded(self, exception: BaseException) -> Outcome:
         self.finished_at = self.clock()
         exception, state = asked_for(exception), None
-        if isinstance(exception, (Deferral, RetryAsked)):
+        if is_a(exception, (Deferral, RetryAsked)):
             try:
-                state = self._state(exception.state)
+                state = self._state(getattr(exception, "state", None))
             except InvalidContent as invalid:
                 exception = invalid
-        if isinstance(exception, Deferral):
+        if is_a(exception, Deferral):
             self._set(status=TaskResultStatus.READY)
             return Deferred(exception.wait_seconds, state)
         error = Error.of(exception)
@@ -355,7 +361,7 @@ class Execution:
     def _went_down_with_its_connection(self, exception: BaseException) -> bool:
         if self.is_lost:
             return True
-        if not getattr(self.task, "atomic", False) or not isinstance(exception, (OperationalError, InterfaceError)):
+        if not getattr(self.task, "atomic", False) or not is_a(exception, (OperationalError, InterfaceError)):
             return False
         # Not Django's connection: it has opened another session by now.
         return self.session is None or bool(self.session.closed)
@@ -383,16 +389,16 @@ class Execution:
 
     # Signals
 
-    def _send_if_finished(self) -> None:
+    def _send_if_finished(self, outcome: Outcome | None = None) -> None:
         """Inside the except block: receivers find the exception of a failure in ``sys.exc_info()``."""
         self.is_over = True
         if self._is_seen_finished():
-            self._send(task_finished)
+            self._send(task_finished, _shown(outcome))
 
-    async def _asend_if_finished(self) -> None:
+    async def _asend_if_finished(self, outcome: Outcome | None = None) -> None:
         self.is_over = True
         if self._is_seen_finished():
-            await self._asend(task_finished)
+            await self._asend(task_finished, _shown(outcome))
 
     def _is_seen_finished(self) -> bool:
         return self._result is not None and bool(self._result.is_finished)
@@ -400,16 +406,23 @@ class Execution:
     def _tell_of_the_end(self, exception: BaseException) -> None:
         """The job should have gone on, and did not: what was recorded is its end."""
         self._finish(TaskResultStatus.FAILED)
-        if isinstance(asked_for(exception), Deferral):
+        if is_a(asked_for(exception), Deferral):
             self._send(task_finished)
             return
         try:
-            raise exception  # noqa: TRY301 -- for sys.exc_info(), as it was when the attempt ended
+            raise to_log(exception)  # noqa: TRY301 -- for sys.exc_info(), as it was when the attempt ended
         except BaseException:  # noqa: BLE001
             self._send(task_finished)
 
-    def _send(self, signal: Signal) -> None:
-        if signals.has_receivers(signal):
+    def _send(self, signal: Signal, shown: Unprintable | None = None) -> None:
+        """``shown``: what receivers find in ``sys.exc_info()`` instead of the exception of the task."""
+        if shown is not None:
+            try:
+                raise shown
+            except Unprintable:
+                shown.__context__ = None  # which cannot be printed either
+                self._send(signal)
+        elif signals.has_receivers(signal):
             signals.send(signal, self.result, backend=self.backend)
             self._clean_up_after_receivers(signal)
         elif signals.is_logged(logging.ERROR if self._has_failed() else logging.INFO):
@@ -418,19 +431,24 @@ class Execution:
     def _has_failed(self) -> bool:
         return self._result is not None and self._result.status == TaskResultStatus.FAILED
 
-    async def _asend(self, signal: Signal) -> None:
+    async def _asend(self, signal: Signal, shown: Unprintable | None = None) -> None:
         """A receiver that is no coroutine may use the ORM, which is not spoken in an event loop: it gets the thread,
         and the connection, that the database work of all async tasks goes through.
         """
         if signals.has_receivers(signal):
-            await sync_to_async(self._send)(signal)
+            await sync_to_async(self._send)(signal, shown)
         else:
-            self._send(signal)
+            self._send(signal, shown)
 
     def _clean_up_after_receivers(self, signal: Signal) -> None:
         """What a receiver began and did not end, the task would write into, and lose."""
         if has_connected():
             roll_back_what_is_open(self.message, f"A receiver of {signals.NAMES[signal]}")
+
+
+def _shown(outcome: Outcome | None) -> Unprintable | None:
+    error: Error | None = getattr(outcome, "error", None)
+    return None if error is None or error.printable else stand_in(error)
 
 
 def _normal(value: Any) -> Any:

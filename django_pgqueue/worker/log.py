@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from django_pgqueue import sensitivity
+from django_pgqueue.functions.error import bounded, to_log
 from django_pgqueue.logs import Facts
 from django_pgqueue.sensitivity import HIDDEN
 from django_pgqueue.worker.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.outcome import Ended
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+MAX_LINE_CHARS = 2_000
+"""Of the message of an error.  The whole of it stands in the history."""
 
 
 def log_end(end: Ended, settings: Options) -> None:
@@ -66,4 +71,12 @@ def log_end(end: Ended, settings: Options) -> None:
 
 
 def _in_one_line(text: str, *, hidden: bool) -> str:
-    return HIDDEN if hidden else " ".join(text.split())
+    return HIDDEN if hidden else bounded(" ".join(text.split()), MAX_LINE_CHARS)
+
+
+def log_trouble(what: str, error: BaseException) -> None:
+    """Of code of the project's that should not have raised.  Never raises itself: a handler of the project's LOGGING
+    may, and so may the error when it is printed; a slot has no time for either.
+    """
+    with suppress(BaseException):
+        logger.error("%s", what, exc_info=to_log(error))

@@ -19,7 +19,7 @@ from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections,
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.forks import ending_here
-from django_pgqueue.worker.log import log_end
+from django_pgqueue.worker.log import log_end, log_trouble
 from django_pgqueue.worker.reports import SharedReports
 
 if TYPE_CHECKING:
@@ -32,13 +32,30 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.waker import Waker
 
 
+class Slot:
+    """A thread that runs one attempt after the other."""
+
+    __slots__ = ("execution", "is_given_up", "name", "reconnects", "thread", "timeout")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.thread: threading.Thread
+        self.execution: Execution | None = None
+        """What it runs now."""
+        self.timeout: float | None = None
+        """Seconds that this may take."""
+        self.reconnects = 0
+        self.is_given_up = False
+        """Its thread goes on after its time: the slot is another thread's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timed:
     """An attempt whose time is limited."""
 
     until: float
     """By the monotonic clock."""
-    slot: str
+    slot: Slot
 
 
 class Slots:
@@ -57,7 +74,7 @@ class Slots:
         self._waiting: SimpleQueue[Received | None] = SimpleQueue()
         self._timed: dict[Execution, Timed] = {}
         self._aside: set[threading.Thread] = set()
-        self._threads: list[threading.Thread] = []
+        self._slots: list[Slot] = []
         self._without_thread: list[str] = []
         """Slots whose threads go on after their time."""
         self._coroutines = Coroutines(self)
@@ -72,7 +89,7 @@ class Slots:
                 self._waiting.put(message)
         if coroutines:
             self._coroutines.run(coroutines)
-        if not self._threads and not self._waiting.empty():
+        if not (self._slots or self._without_thread or self._waiting.empty()):
             self._start_threads()
         while self._without_thread:
             self._start_thread(self._without_thread.pop())
@@ -93,7 +110,7 @@ class Slots:
                 unstarted.append(message)
 
     def stop(self) -> None:
-        for _ in self._threads:
+        for _ in self._slots:
             self._waiting.put(None)
         self._coroutines.stop()
 
@@ -110,11 +127,13 @@ class Slots:
 
     def ended(self, end: Ended) -> None:
         """Called by the slots."""
-        log_end(end, self.backend.settings)
-        self.done.append(end)
-        # The consumer wants to know of the first end, to record it in time, and of a stock that runs low.
-        if self.waker.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
-            self.waker.wake()
+        try:
+            log_end(end, self.backend.settings)
+        finally:  # a handler of the project's LOGGING may raise
+            self.done.append(end)
+            # The consumer wants to know of the first end, to record it in time, and of a stock that runs low.
+            if self.waker.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
+                self.waker.wake()
 
     def _start_threads(self) -> None:
         signals.cache_receivers()
@@ -122,36 +141,54 @@ class Slots:
             self._start_thread(f"slot-{number}")
 
     def _start_thread(self, name: str) -> None:
-        thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        slot = Slot(name)
+        slot.thread = threading.Thread(target=self._work, args=[slot], name=name, daemon=True)
+        self._slots.append(slot)
+        slot.thread.start()
 
-    def _work(self) -> None:
-        reconnects = 0
-        while (message := self._next()) is not None:
-            if reconnects != self.reconnects:
-                reconnects = self.reconnects
-                connections.close_all()
-            execution = self.execution(message)
-            if message.id in self.reports.cancelled:
-                self.ended(execution.cancelled_before_it_began())
-                continue
-            seconds = timeout_seconds(message)
-            if seconds is not None:
-                self._timed[execution] = Timed(time.monotonic() + seconds, threading.current_thread().name)
-            # A context of its own: what a task puts into context variables is not for the next one.
+    def _work(self, slot: Slot) -> None:
+        """A slot does not end before its worker: what raises here is nothing that a task has raised, and is logged."""
+        while not slot.is_given_up:
             try:
-                with ending_here:
-                    end = copy_context().run(execution.run)
-            except BaseException as error:  # noqa: BLE001 -- a slot must not end before the worker
-                end = execution.broken(error)
+                if (message := self._next()) is None:
+                    break
+                self._attempt(message, slot)
+            except BaseException as error:  # noqa: BLE001
+                log_trouble("Something around a task failed; its slot goes on.", error)
+        connections.close_all()
+
+    def _attempt(self, message: Received, slot: Slot) -> None:
+        """Whatever raises in it, the message ends once."""
+        execution = slot.execution = self.execution(message)
+        try:
+            end = self._run(execution, slot)
+        except BaseException as error:  # noqa: BLE001
+            end = execution.broken(error)
+        try:
             if has_connected():
                 leave_connections_clean(message)
+        finally:
+            slot.execution = None
             # Who takes it out ends the attempt: this thread, or the consumer when the time is up.
-            if seconds is not None and self._timed.pop(execution, None) is None:
-                break  # this slot is another thread's now
-            self.ended(end)
-        connections.close_all()
+            if slot.timeout is not None and self._timed.pop(execution, None) is None:
+                slot.is_given_up = True
+            else:
+                self.ended(end)
+
+    def _run(self, execution: Execution, slot: Slot) -> Ended:
+        slot.timeout = None
+        if slot.reconnects != self.reconnects:
+            slot.reconnects = self.reconnects
+            connections.close_all()
+        message = execution.message
+        if message.id in self.reports.cancelled:
+            return execution.cancelled_before_it_began()
+        slot.timeout = timeout_seconds(message)
+        if slot.timeout is not None:
+            self._timed[execution] = Timed(time.monotonic() + slot.timeout, slot)
+        # A context of its own: what a task puts into context variables is not for the next one.
+        with ending_here:
+            return copy_context().run(execution.run)
 
     def _next(self) -> Received | None:
         try:
@@ -168,12 +205,17 @@ class Slots:
         for execution, timed in list(self._timed.items()):
             if now >= timed.until and self._timed.pop(execution, None) is not None:
                 self._do_aside(partial(self._time_out, execution))
-                self._without_thread.append(timed.slot)
+                self._slots.remove(timed.slot)
+                self._without_thread.append(timed.slot.name)
                 messages.append(execution.message)
         return messages
 
     def _time_out(self, execution: Execution) -> None:
-        self.ended(execution.timed_out())
+        try:
+            end = execution.timed_out()
+        except BaseException as error:  # noqa: BLE001
+            end = execution.broken(error)
+        self.ended(end)
 
     def announce(self, tell: Callable[[], None]) -> None:
         """Sends a signal that had to wait until the outcome was recorded."""

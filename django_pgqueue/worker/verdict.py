@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from django_pgqueue import retry
 from django_pgqueue.context import Deferral
 from django_pgqueue.exceptions import Retry as RetryAsked, TaskCancelled, UnknownTask
+from django_pgqueue.worker.log import log_trouble
 from django_pgqueue.worker.outcome import Cancelled, Failed, Outcome, Retry
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Error, Received
     from django_pgqueue.models import Attempt
 
-logger = logging.getLogger("django_pgqueue.worker")
+E = TypeVar("E", bound=BaseException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class Verdict:
     def on(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         if was_cancelled(exception, self.message, self.reports):
             return Cancelled(error)
-        if isinstance(exception, RetryAsked):
+        if is_a(exception, RetryAsked):
             return self._retry_asked(exception, error, state)
         if not self._has_attempts_left() or not self._is_worth_a_retry(exception):
             return Failed(error)
         return self._retry_in(self._backoff_seconds(exception), error)
 
-    def _retry_asked(self, exception: RetryAsked, error: Error, state: str | None) -> Outcome:
+    def _retry_asked(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         # Who says nothing of max_attempts has five, less those that were deferred: SQL counts them.
         if self.message.max_attempts is not None and not self._has_attempts_left():
             return Failed(error)
-        wait_seconds = exception.wait_seconds
+        wait_seconds = _asked_seconds(exception)
         return self._retry_in(self._backoff_seconds(exception) if wait_seconds is None else wait_seconds, error, state)
 
     def _retry_in(self, wait_seconds: float | None, error: Error, state: str | None = None) -> Outcome:
@@ -55,10 +55,10 @@ class Verdict:
         return self.message.max_attempts is not None and self.message.attempt < self.message.max_attempts
 
     def _is_worth_a_retry(self, exception: BaseException) -> bool:
-        if isinstance(exception, (UnknownTask, *getattr(self.task, "no_retry_on", ()))):
+        if is_a(exception, (UnknownTask, *getattr(self.task, "no_retry_on", ()))):
             return False
         retry_on = getattr(self.task, "retry_on", None)
-        return retry_on is None or isinstance(exception, retry_on)
+        return retry_on is None or is_a(exception, retry_on)
 
     def _backoff_seconds(self, exception: BaseException) -> float | None:
         """None: the backoff gives up."""
@@ -68,8 +68,8 @@ class Verdict:
         try:
             wait_seconds = backoff(exception, self.result)
             return None if wait_seconds is None else _number_of_seconds(wait_seconds)
-        except Exception:
-            logger.exception("The backoff of task=%s failed; the default is used.", self.message.task)
+        except Exception as trouble:  # noqa: BLE001
+            log_trouble(f"The backoff of task={self.message.task} failed; the default is used.", trouble)
             return retry.DEFAULT.seconds(attempt=self._attempts_that_count())
 
     def _attempts_that_count(self) -> int:
@@ -80,7 +80,7 @@ class Verdict:
 
 
 def was_cancelled(exception: BaseException, message: Received, reports: Reports) -> bool:
-    return isinstance(exception, (TaskCancelled, asyncio.CancelledError)) and reports.is_cancelled(message)
+    return is_a(exception, (TaskCancelled, asyncio.CancelledError)) and reports.is_cancelled(message)
 
 
 def asked_for(exception: BaseException) -> BaseException:
@@ -90,22 +90,33 @@ def asked_for(exception: BaseException) -> BaseException:
     and of the same kind the one with the longest wait, because somebody does not want to be asked sooner.  Beside any
     other exception the group is an error like others.
     """
-    if not isinstance(exception, BaseExceptionGroup):
+    if not is_a(exception, BaseExceptionGroup):
         return exception
     asked = list(_leaves(exception))
     for kind in (TaskCancelled, RetryAsked, Deferral):
-        of_this_kind = [leaf for leaf in asked if isinstance(leaf, kind)]
-        if of_this_kind and all(isinstance(leaf, (TaskCancelled, RetryAsked, Deferral)) for leaf in asked):
-            return max(of_this_kind, key=lambda leaf: getattr(leaf, "wait_seconds", None) or 0.0)
+        of_this_kind = [leaf for leaf in asked if is_a(leaf, kind)]
+        if of_this_kind and all(is_a(leaf, (TaskCancelled, RetryAsked, Deferral)) for leaf in asked):
+            return max(of_this_kind, key=lambda leaf: _asked_seconds(leaf) or 0.0)
     return exception
 
 
-def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
-    for exception in group.exceptions:
-        if isinstance(exception, BaseExceptionGroup):
+def is_a(exception: BaseException, kind: type[E] | tuple[type[E], ...]) -> TypeGuard[E]:
+    """As an ``except`` has it.  ``isinstance`` also asks the exception itself, whose answer may be an error."""
+    return issubclass(type(exception), kind)
+
+
+def _leaves(group: BaseException) -> Iterator[BaseException]:
+    for exception in vars(BaseExceptionGroup)["exceptions"].__get__(group):  # a class of the project's may have its own
+        if is_a(exception, BaseExceptionGroup):
             yield from _leaves(exception)
         else:
             yield exception
+
+
+def _asked_seconds(exception: BaseException) -> float | None:
+    """What a Retry, or a class of the project's that is one, says.  None: as the backoff has it."""
+    wait_seconds = getattr(exception, "wait_seconds", None)
+    return None if wait_seconds is None else _number_of_seconds(wait_seconds)
 
 
 def _number_of_seconds(value: Any) -> float:

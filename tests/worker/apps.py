@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Any
@@ -17,6 +18,8 @@ class WorkerTestsConfig(AppConfig):
     def ready(self) -> None:
         if os.environ.get("PGQUEUE_TEST_SIGNALS") == "1":
             listen()
+        if os.environ.get("PGQUEUE_TEST_LOG") == "broken":
+            logging.getLogger("django_pgqueue.worker").addFilter(misfilter)
         if "PGQUEUE_TEST_SPANS" in os.environ:
             from tests.traces.exporter import export_to_file
 
@@ -57,3 +60,10 @@ def misbehave(task_result: Any, **_: Any) -> None:
         raise SystemExit(6)
     message = "this receiver is broken"
     raise RuntimeError(message)
+
+
+def misfilter(record: logging.LogRecord) -> bool:
+    if "id=" in record.getMessage():
+        message = "this filter is broken"
+        raise RuntimeError(message)
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from django_pgqueue.tasks import task
@@ -22,6 +23,65 @@ class Unprintable(Exception):
 class Nonsense(Exception):
     def __str__(self) -> str:
         return 5  # type: ignore[return-value]  # noqa: PLE0307
+
+
+class Endless(Exception):
+    def __str__(self) -> str:
+        return str(self)
+
+
+def refuse(self: Any) -> Any:
+    raise SystemExit(8)
+
+
+Annotated: Any = type("Annotated", (Exception,), {"__module__": __name__, "__notes__": property(refuse)})
+Traceless: Any = type("Traceless", (Exception,), {"__module__": __name__, "__traceback__": property(refuse)})
+
+
+class Nobodys(Exception):
+    __module__: Any = 5
+
+
+Masked: Any = type("Masked", (Exception,), {"__module__": __name__, "__class__": property(refuse)})
+
+
+class Closed(Exception):
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Silent(type):
+    def __getattribute__(cls, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class OfASilentClass(Exception, metaclass=Silent):
+    pass
+
+
+class Word(str):
+    """A text of the project's own."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        raise RuntimeError
+
+    def __format__(self, spec: str) -> str:
+        raise RuntimeError
+
+    replace = split = encode = __len__  # type: ignore[assignment]
+
+
+class OwnWords(Exception):
+    def __str__(self) -> str:
+        return Word("own words")
+
+
+class Folded(ExceptionGroup[ValueError]):
+    @property
+    def exceptions(self) -> Any:
+        raise RuntimeError
 
 
 def nested(depth: int) -> list[Any]:
@@ -47,6 +107,18 @@ def throw_chained() -> NoReturn:
         raise ValueError(message) from error
 
 
+def throw_syntax() -> NoReturn:
+    # As a compiler of templates may, which has read its file as bytes: Python cannot print it.
+    text: Any = b"text"
+    raise SyntaxError("bad", ("f.py", 1, 5, text))
+
+
+def throw_circle() -> NoReturn:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
 ERRORS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "exception": (lambda: throw(ValueError("one")), "builtins.ValueError", "one"),
     "exit": (lambda: throw(SystemExit(3)), "builtins.SystemExit", "3"),
@@ -56,14 +128,29 @@ ERRORS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "no exception": (lambda: throw(NotAnException("x")), f"{__name__}.NotAnException", "x"),
     "recursion": (recurse, "builtins.RecursionError", "maximum recursion depth exceeded"),
     "memory": (lambda: throw(MemoryError()), "builtins.MemoryError", "MemoryError"),
-    "unprintable": (lambda: throw(Unprintable()), f"{__name__}.Unprintable", "Unprintable (its text can not be made"),
-    "nonsense": (lambda: throw(Nonsense()), f"{__name__}.Nonsense", "Nonsense (its text can not be made"),
+    "unprintable": (lambda: throw(Unprintable()), f"{__name__}.Unprintable", "Unprintable (its text cannot be made"),
+    "nonsense": (lambda: throw(Nonsense()), f"{__name__}.Nonsense", "Nonsense (its text cannot be made"),
     "chained": (throw_chained, "builtins.ValueError", "second"),
     "group": (lambda: throw(ExceptionGroup("many", [ValueError("a")])), "builtins.ExceptionGroup", "many (1 sub-"),
     "nul": (lambda: throw(ValueError("a\x00b")), "builtins.ValueError", "a\N{REPLACEMENT CHARACTER}b"),
     "surrogate": (lambda: throw(ValueError("a\ud800b")), "builtins.ValueError", "a?b"),
     "long": (lambda: throw(ValueError("long " * 100_000)), "builtins.ValueError", "long long"),
+    "very long": (lambda: throw(ValueError("x" * 50_000_000)), "builtins.ValueError", "xxx"),
+    "syntax": (throw_syntax, "builtins.SyntaxError", "bad (f.py, line 1)"),
+    "circle": (throw_circle, "builtins.ValueError", "first"),
+    "endless": (lambda: throw(Endless()), f"{__name__}.Endless", "Endless (its text cannot be made: RecursionError)"),
+    "notes": (lambda: throw(Annotated("a")), f"{__name__}.Annotated", "a"),
+    "traceback": (lambda: throw(Traceless("a")), f"{__name__}.Traceless", "a"),
+    "module": (lambda: throw(Nobodys("a")), "Nobodys", "a"),
+    "class": (lambda: throw(Masked("a")), f"{__name__}.Masked", "a"),
+    "closed": (lambda: throw(Closed("a")), f"{__name__}.Closed", "a"),
+    "silent class": (lambda: throw(OfASilentClass("a")), f"{__name__}.OfASilentClass", "a"),
+    "own words": (lambda: throw(OwnWords()), f"{__name__}.OwnWords", "own words"),
+    "folded": (lambda: throw(Folded("a", [ValueError()])), f"{__name__}.Folded", "a (1 sub-exception)"),
 }
+
+UNPRINTABLE = ("syntax", "notes", "traceback", "class", "closed", "silent class", "very long")
+"""Those that Python, or a log, cannot print."""
 
 INVALID = "django_pgqueue.exceptions.InvalidContent"
 VALUES: dict[str, tuple[Callable[[], Any], str, str]] = {
@@ -84,6 +171,24 @@ VALUES: dict[str, tuple[Callable[[], Any], str, str]] = {
 @task
 def raise_error(name: str) -> None:
     ERRORS[name][0]()
+
+
+@task
+async def raise_error_on(name: str) -> None:
+    ERRORS[name][0]()
+
+
+@task(max_attempts=3, backoff=lambda *_: 0.0)
+def raise_again(name: str) -> None:
+    ERRORS[name][0]()
+
+
+@task
+async def cancel_all_on() -> None:
+    """As a task may that wants to end what it has started, and asks for all that there is."""
+    for other in asyncio.all_tasks():
+        if other is not asyncio.current_task():
+            other.cancel()
 
 
 @task

@@ -5,14 +5,26 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from django_pgqueue.models import Attempt, Message
 from tests.waiting import wait_until
-from tests.worker.misbehaviour import ERRORS, VALUES, answer, raise_error
-from tests.worker.tasks import write
-from tests.worker.watching import ended
+from tests.worker.misbehaviour import (
+    ERRORS,
+    UNPRINTABLE,
+    VALUES,
+    answer,
+    cancel_all_on,
+    raise_again,
+    raise_error,
+    raise_error_on,
+)
+from tests.worker.tasks import fail, nothing, write, write_row_on
+from tests.worker.watching import ended, statuses
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Session, Start
+    from tests.worker.diary import Diary
     from tests.worker.processes import QWorker
 
 
@@ -23,8 +35,9 @@ def lives_on(worker: QWorker) -> None:
     assert worker.stop() == 0
 
 
-def test_an_error_of_any_kind_is_recorded(start: Start) -> None:
-    results = {name: raise_error.enqueue(name) for name in ERRORS}
+@pytest.mark.parametrize("task", [raise_error, raise_error_on], ids=["plain", "async"])
+def test_an_error_of_any_kind_is_recorded(start: Start, task: Any) -> None:
+    results = {name: task.enqueue(name) for name in ERRORS}
     worker = start("-v", "0", "--threads", "1", ready=False)
     for name, (_, path, text) in ERRORS.items():
         result = ended(results[name])
@@ -32,9 +45,53 @@ def test_an_error_of_any_kind_is_recorded(start: Start) -> None:
         assert (name, attempt.status, attempt.error_class) == (name, "failed", path)
         assert str(attempt.error_message).startswith(text), name
         assert "Traceback" in str(attempt.traceback), name
+        assert len(str(attempt.error_message)) + len(str(attempt.traceback)) < 210_000, name
         [error] = result.errors
         assert error.exception_class_path == path
         assert error.traceback == attempt.traceback
+    lives_on(worker)
+
+
+def test_an_error_that_cannot_be_printed_is_tried_again_and_receivers_hear_of_its_end(
+    start: Start, diary: Diary
+) -> None:
+    results = [raise_again.enqueue(name) for name in UNPRINTABLE]
+    worker = start("--threads", "2", PGQUEUE_TEST_SIGNALS="1", ready=False)
+    for result in results:
+        assert statuses(ended(result)) == ["retried", "retried", "failed"]
+    heard = {entry["id"]: entry["error"] for entry in diary.entries("finished")}
+    assert heard == {result.id: "Unprintable" for result in results}
+    assert worker.output.count("receiver failed") == 4 * len(results)  # one receiver raises at each start and end
+    lives_on(worker)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_an_error_that_cannot_be_printed_is_one_line_of_the_log(start: Start, log_format: str) -> None:
+    for name in UNPRINTABLE:
+        raise_error.enqueue(name)
+    worker = start("--burst", "--log-format", log_format, ready=False)
+    assert worker.ends() == 0
+    lines = [line for line in worker.output.splitlines() if "failed id=" in line]
+    assert len(lines) == len(UNPRINTABLE)
+    assert max(len(line) for line in worker.output.splitlines()) < 300_000
+
+
+def test_a_log_that_raises_costs_no_job_and_no_slot(start: Start) -> None:
+    """A filter of the project's, for example: of its handlers too, logging passes on what most of them raise."""
+    results = [task.enqueue(*args) for task, args in ((nothing, ()), (fail, ("no",)), (write_row_on, ("x",)))] * 2
+    worker = start("--threads", "1", PGQUEUE_TEST_LOG="broken", ready=False)
+    assert [ended(result).status for result in results] == ["SUCCESSFUL", "FAILED", "SUCCESSFUL"] * 2
+    lives_on(worker)
+
+
+def test_coroutines_that_are_cancelled_before_they_begin_have_ended(start: Start) -> None:
+    others = [write_row_on.using(priority=-1).enqueue("x") for _ in range(5)]
+    ender = cancel_all_on.enqueue()
+    worker = start("-v", "0", "--threads", "6", ready=False)
+    assert ended(ender).status == "SUCCESSFUL"
+    for other in others:
+        assert ended(other).status == "FAILED"
+        assert other.errors[0].exception_class_path == "asyncio.exceptions.CancelledError"
     lives_on(worker)
 
 
