@@ -50,11 +50,19 @@ def clashes(database: str) -> dict[str, list[str]]:
     return {name: paths for name, paths in found.items() if len(paths) > 1}
 
 
+def check_public(path: str) -> None:
+    """Raises InvalidSchedule for a task that is this package's own."""
+    if registry.is_internal(path):
+        message = f"{path} is internal work of django_pgqueue, which no schedule can enqueue. Name a task of yours."
+        raise InvalidSchedule(message)
+
+
 def columns_of(connection: functions.Connection, schedule: functions.KnownSchedule) -> dict[str, Any]:
     """How a message of a schedule holds the unique key of its task, and its channel, as arguments of the SQL.
 
     They are made when they are needed: who made the schedule by hand, or with other code, knew others.
     """
+    check_public(schedule.task)
     try:
         task = registry.find(schedule.task)
     except UnknownTask:

@@ -61,6 +61,11 @@ def scheduled() -> list[AnyTask]:
     return [found[path] for path in sorted(found)]
 
 
+def is_internal(path: str) -> bool:
+    """Whether a task is this package's own: its pages enqueue it, and nothing else has a reason to."""
+    return path.startswith("django_pgqueue.")
+
+
 @cache
 def timeout_seconds(path: str) -> float | None:
     """How long an attempt of the task at a dotted path may take."""

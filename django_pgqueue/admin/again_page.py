@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from django_pgqueue.admin.readonly import ReadOnlyAdmin
 
 MOST = CappedPaginator.CAP
+JOB = "django_pgqueue.admin.again.enqueue_again"
+"""The task, which is imported when it is needed: it takes a backend to declare one."""
 
 
 def view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:

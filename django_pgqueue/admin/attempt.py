@@ -318,7 +318,8 @@ class AttemptAdmin(ReadOnlyAdmin):
     def enqueue_again(self, request: HttpRequest, queryset: QuerySet[Attempt]) -> HttpResponse | None:
         """Makes new messages of ended ones.  Attempts that were not the last of their message are passed over."""
         selected = actions.chosen(self, request, queryset)
-        ended = self.get_queryset(request).filter(pk__in=selected.ids, final=True, content__isnull=False)
+        there = self.get_queryset(request).exclude(task=again_page.JOB)
+        ended = there.filter(pk__in=selected.ids, final=True, content__isnull=False)
         ids = sorted(ended.values_list("pk", flat=True))
         try:
             with transaction.atomic(using=alias()):
@@ -342,11 +343,21 @@ class AttemptAdmin(ReadOnlyAdmin):
         return self.back(request)
 
     def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
-        if passed:
+        jobs = self.get_queryset(request).filter(pk__in=passed, task=again_page.JOB)
+        own = sorted(jobs.values_list("pk", flat=True))  # no query where none was passed over
+        others = sorted(set(passed) - set(own))
+        if own:
             self.message_user(
                 request,
-                f"Nothing was done to {display.number(len(passed))}, which were not the last attempt of their message: "
-                f"the queue still has it, or a later attempt says how it ended ({actions.listed(passed)}).",
+                f"Nothing was done to {display.number(len(own))}, which enqueue others again: ask for that on the page "
+                f"“Enqueue all again” ({actions.listed(own)}).",
+                messages.WARNING,
+            )
+        if others:
+            self.message_user(
+                request,
+                f"Nothing was done to {display.number(len(others))}, which were not the last attempt of their message: "
+                f"the queue still has it, or a later attempt says how it ended ({actions.listed(others)}).",
                 messages.WARNING,
             )
 

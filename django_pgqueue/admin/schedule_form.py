@@ -14,6 +14,7 @@ from django_pgqueue import content, registry
 from django_pgqueue.admin.database import alias
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
+from django_pgqueue.declarations import check_public
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule, UnknownTask
 from django_pgqueue.models import Schedule
 from django_pgqueue.recurrence import MILLISECOND, Rule, check_call, zone
@@ -111,8 +112,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         path: str = self.cleaned_data["task"]
         registry.autodiscover()
         try:
+            check_public(path)
             backend = registry.find(path).get_backend()
-        except UnknownTask as error:
+        except (InvalidSchedule, UnknownTask) as error:
             raise ValidationError(str(error)) from error
         if not isinstance(backend, PgQueueBackend) or backend.settings.database != alias():
             message = f"{path} has a backend that does not keep its jobs here."

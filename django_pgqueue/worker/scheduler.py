@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue import content, functions, recurrence, schedule
-from django_pgqueue.declarations import columns_of, declarations
+from django_pgqueue.declarations import check_public, columns_of, declarations
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.fields import EpochDateTime
 
@@ -53,6 +53,7 @@ class Scheduler:
         for name, declared in self.declared.items():
             call = {"args": list(declared.recurrence.args), "kwargs": declared.recurrence.kwargs}
             try:
+                check_public(declared.task.module_path)
                 functions.schedule_declare(
                     connection,
                     name,

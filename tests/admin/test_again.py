@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import doctest
-from typing import TYPE_CHECKING, Any
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
+from django.core import signing
+from django.db import connection
 from django.test import Client
 
+from django_pgqueue import control, functions, registry
 from django_pgqueue.admin import again, again_page
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.exceptions import InvalidSchedule
+from django_pgqueue.models import Attempt, Binding, Message, Schedule
+from django_pgqueue.recurrence import every
 from django_pgqueue.testing import drain
+from django_pgqueue.worker.scheduler import Scheduler
 from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, visitor_of
 from tests.admin.page import Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_django.fixtures import Settings
+
+    from django_pgqueue.testing import Clock
     from tests.admin.page import Visitor
 
 AGAIN = f"{ATTEMPTS}again/"
@@ -183,3 +195,151 @@ def test_a_permission_that_was_taken_away_stops_the_job(history: list[int]) -> N
     ended = Attempt.objects.get(task=JOB)
     assert (ended.status, ended.error_class) == ("failed", "django.core.exceptions.PermissionDenied")
     assert made() == []
+
+
+@pytest.mark.usefixtures("history")
+class TestFromOutside:
+    """A job that no page has signed for its own message does nothing, however somebody enqueues it."""
+
+    def refused(self, reason: str) -> None:
+        drain(["default"])
+        ended = Attempt.objects.filter(task=JOB).latest("id")
+        assert (ended.status, ended.error_class) == ("failed", "django.core.exceptions.PermissionDenied")
+        assert reason in str(ended.error_message)
+        assert "Ask for it on the page" in str(ended.error_message)
+        assert made() == []
+
+    @pytest.mark.parametrize("token", ['""', '"e30:1vN:x"', "7", "null", '{"query": ""}'])
+    def test_sql_without_a_signature(self, token: str) -> None:
+        send(f'{{"args": [], "kwargs": {{"token": {token}}}}}', task=JOB)
+        self.refused("no token that this site has signed")
+
+    def test_arguments_instead_of_a_token(self) -> None:
+        user = User.objects.create_superuser("root")
+        said = {"query": "", "newest": 10**9, "user_id": user.pk}
+        send(json.dumps({"args": [], "kwargs": said}), task=JOB)
+        drain(["default"])
+        ended = Attempt.objects.get(task=JOB)
+        assert "unexpected keyword argument 'query'" in str(ended.error_message)
+        assert made() == []
+
+    def test_a_token_of_another_secret(self, root: Visitor, settings: Settings) -> None:
+        confirmed(root, FAILED_MAILS)
+        settings.SECRET_KEY = "another one"
+        self.refused("no token that this site has signed")
+
+    def test_a_signature_of_something_else(self) -> None:
+        token = signing.dumps({"query": "", "newest": 10**9, "user": "1"}, salt="a form of the project")
+        send(json.dumps({"args": [], "kwargs": {"token": token}}), task=JOB)
+        self.refused("no token that this site has signed")
+
+    def test_a_copy_before_and_after_the_job_has_run(self, root: Visitor) -> None:
+        """Who may see the content of messages, or read the table, has a token that is good for nothing."""
+        confirmed(root, FAILED_MAILS)
+        [job] = Message.objects.all()
+        copy = json.dumps(job.content)
+        Message.objects.all().delete()
+        send(copy, task=JOB)
+        self.refused("This job is a copy")
+
+    def test_the_job_enqueued_again(self, root: Visitor, history: list[int]) -> None:
+        confirmed(root, FAILED_MAILS)
+        run()
+        assert made() == history
+        [ended] = Attempt.objects.filter(task=JOB)
+        page = root.act(ATTEMPTS, "enqueue_again", [ended.pk])
+        assert page.said[0].startswith("Nothing was done to 1, which enqueue others again")
+        functions.attempt_enqueue(connection, [ended.pk])
+        drain(["default"])
+        assert Attempt.objects.filter(task=JOB).latest("id").status == "failed"
+        assert made() == history
+
+    def test_one_that_waited_for_a_week(self, root: Visitor, clock: Clock) -> None:
+        confirmed(root, FAILED_MAILS)
+        clock.advance(again.MAX_AGE + dt.timedelta(seconds=1))
+        self.refused("more than 7 days ago")
+
+    @pytest.mark.parametrize("change", [{"is_active": False}, {"is_staff": False}, None])
+    def test_one_of_somebody_who_is_nobody_any_more(self, root: Visitor, change: dict[str, bool] | None) -> None:
+        confirmed(root, FAILED_MAILS)
+        if change is None:
+            User.objects.all().delete()
+        else:
+            User.objects.update(**change)
+        drain(["default"])
+        assert Attempt.objects.get(task=JOB).error_class == "django.core.exceptions.PermissionDenied"
+        assert made() == []
+
+
+@pytest.mark.usefixtures("history")
+class TestSchedules:
+    CONTENT: ClassVar[dict[str, Any]] = {"args": [], "kwargs": {"token": ""}}
+
+    def schedule(self) -> None:
+        Schedule.objects.create(name="mine", task=JOB, content=self.CONTENT, cron="* * * * *", next_at=0)
+
+    def test_the_form_refuses_it(self, root: Visitor) -> None:
+        given = {"name": "mine", "task": JOB, "args": "[]", "kwargs": '{"token": ""}', "cron": "* * * * *"}
+        more = {"timezone": "UTC", "catch_up": "one", "queue": "default", "priority": "0", "max_attempts": "1"}
+        answer = root.client.post("/admin/pgqueue/schedule/add/", {**given, **more})
+        assert b"is internal work of django_pgqueue, which no schedule can enqueue" in answer.content
+        assert not Schedule.objects.exists()
+
+    def test_a_binding_refuses_it(self, root: Visitor) -> None:
+        functions.exchange_declare(connection, "orders")
+        given = {"exchange": "orders", "kind": "topic", "pattern": "#", "queue": "", "task": JOB, "priority": "0"}
+        answer = root.client.post("/admin/pgqueue/binding/add/", given)
+        assert answer.status_code == 200
+        assert not Binding.objects.exists()
+
+    def test_it_is_not_fired(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.schedule()
+        Scheduler("default").look_if_due(connection)
+        assert "schedule name=mine can not be used and is paused" in caplog.text
+        assert not Message.objects.exists()
+        assert Schedule.objects.get().paused_at is not None
+
+    def test_nobody_runs_it_now(self) -> None:
+        self.schedule()
+        with pytest.raises(InvalidSchedule, match="internal work"):
+            control.run_schedule("mine")
+        assert functions.schedule_run(connection, "mine")
+        drain(["default"])
+        assert Attempt.objects.get(task=JOB).status == "failed", "SQL may enqueue it, and it does nothing"
+        assert made() == []
+
+    def test_code_cannot_declare_it(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+        rule = every(dt.timedelta(minutes=1), kwargs={"token": ""})
+        monkeypatch.setattr(registry, "scheduled", lambda: [replace(again.enqueue_again, schedule=rule)])
+        Scheduler("default").look_if_due(connection)
+        assert "can not be declared" in caplog.text
+        assert not Schedule.objects.exists()
+
+
+def test_asking_again_and_again_does_not_multiply(root: Visitor, history: list[int]) -> None:
+    """What was enqueued again is left out, and so are the jobs that did it: each message has one that stands for it."""
+    for _ in range(3):
+        confirmed(root, "")
+        run()
+        assert Message.objects.count() == 9, "of seven mails that failed, one that succeeded, and one of another queue"
+        for queue in ("mail", "other"):
+            for held in claim(queue, limit=100):
+                fail(held, ValueError("no"))
+    confirmed(root, "status__exact=failed")
+    run()
+    assert Message.objects.count() == 9
+
+
+def test_what_waits_or_has_ended_stands_for_what_it_was_made_of(root: Visitor, history: list[int]) -> None:
+    confirmed(root, FAILED_MAILS)
+    run()
+    complete(claim("mail")[0])
+    confirmed(root, FAILED_MAILS)
+    assert run() == [{"enqueued_again": 0}], "six wait, and one has succeeded"
+    fail(claim("mail")[0], ValueError("no"))
+    confirmed(root, FAILED_MAILS)
+    assert run() == [{"enqueued_again": 1}]
+
+
+def test_its_path_is_what_waiting_jobs_are_stored_with() -> None:
+    assert again_page.JOB == JOB == again.enqueue_again.module_path
