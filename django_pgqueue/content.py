@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,8 +21,9 @@ NEXT_STEP = (
     "Pass text, numbers, booleans, None, lists and dictionaries with text keys; a primary key instead of an object."
 )
 EXACT_FLOATS_END = 2.0**53
-LONGEST_NAME = 255
-NAMES_ARE = f"names are text of 1 to {LONGEST_NAME} characters, without NUL"
+MAX_NAME_BYTES = 255
+CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
+NAMES_ARE = f"names are text of 1 to {MAX_NAME_BYTES} bytes in UTF-8, without control characters"
 _hides: ContextVar[bool] = ContextVar("pgqueue_hides", default=False)
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
@@ -122,12 +124,25 @@ def _normalize(value: Any, where: str) -> Any:
 
 
 def is_name(value: object) -> bool:
-    """Whether a queue or a channel may be called so.  An entry of an index has room for no more than 2,704 bytes.
+    """Whether a queue, a channel or anything else that has a name may be called so.  The tables have the same limits:
+    names fit into an index, a notification and a line of a log.
 
     >>> is_name("mail"), is_name("")
     (True, False)
     """
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and is_text(value)
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= MAX_NAME_BYTES
+        and CONTROL_CHARACTER.search(value) is None
+        and _fits(value)
+    )
+
+
+def _fits(value: str) -> bool:
+    try:
+        return value.isascii() or len(value.encode()) <= MAX_NAME_BYTES
+    except UnicodeEncodeError:
+        return False
 
 
 def is_text(value: str) -> bool:
@@ -149,7 +164,7 @@ def name_of(what: str, name: Any, error: type[Exception] = InvalidMessage) -> st
     'mail'
     """
     if not is_name(name):
-        message = f"{name!r} can not be the name of a {what}: {NAMES_ARE}."
+        message = f"{shown(name)} cannot be the name of a {what}: {NAMES_ARE}."
         raise error(message)
     return str(name)
 

@@ -21,7 +21,7 @@ from django_pgqueue.routers import database_of
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
 
-LARGEST_LIMIT = 2**31 - 1
+LARGEST_LIMIT = 1_000_000_000
 
 
 def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) -> str | None:
@@ -49,7 +49,7 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
 
 def pause(queue: str, *, by: str | None = None, database: str | None = None) -> None:
     """Pauses a queue: what runs goes on, what comes waits.  ``by``: who did it, shown to those who wonder."""
-    functions.queue_pause(_connection(database), content.name_of("queue", queue), by)
+    functions.queue_pause(_connection(database), content.name_of("queue", queue), by and by[:255])
 
 
 def resume(queue: str, *, database: str | None = None) -> bool:

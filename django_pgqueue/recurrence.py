@@ -150,7 +150,7 @@ class Recurrence:
             message = f"catch_up must be one of {', '.join(CATCH_UP)}, not {self.catch_up!r}."
             raise InvalidSchedule(message)
         if self.name is not None and not content.is_name(self.name):
-            message = f"{self.name!r} can not be the name of a schedule: {content.NAMES_ARE}."
+            message = f"{self.name!r} cannot be the name of a schedule: {content.NAMES_ARE}."
             raise InvalidSchedule(message)
         content.normalize({"args": self.args, "kwargs": self.kwargs}, "the call of a schedule")
 

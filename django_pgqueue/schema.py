@@ -22,6 +22,11 @@ def folder() -> Path:
     raise FileNotFoundError(message)
 
 
+def current(name: str) -> str:
+    """The text of ``name`` that is in force today."""
+    return (folder() / f"{name}.sql").read_text(encoding="utf-8")
+
+
 def load(name: str, *, migration: str) -> str:
     """The text of ``name`` as ``migration`` knew it.
 
@@ -29,5 +34,4 @@ def load(name: str, *, migration: str) -> str:
     True
     """
     superseded = folder() / "history" / migration / f"{name}.sql"
-    current = folder() / f"{name}.sql"
-    return (superseded if superseded.is_file() else current).read_text(encoding="utf-8")
+    return superseded.read_text(encoding="utf-8") if superseded.is_file() else current(name)

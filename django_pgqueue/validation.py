@@ -6,7 +6,7 @@ import datetime as dt
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
-from django_pgqueue import channels, dependencies, retry, sensitivity, unique
+from django_pgqueue import channels, content, dependencies, retry, sensitivity, unique
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.recurrence import Recurrence, check_call
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def validate(task: AnyTask) -> None:
     """Looks at what Django's ``validate_task`` does not know.  Plain tasks have none of it."""
+    content.name_of("task", task.module_path, InvalidTask)
     _validate_retries(task)
     unique.validate(task)
     channels.validate(task)

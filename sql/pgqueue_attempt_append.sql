@@ -19,6 +19,6 @@ as $$
         coalesce(p_finished_at, pgqueue_clock()), (p_message).attempt, (p_message).max_attempts, (p_message).priority,
         p_final, p_status, (p_message).queue, (p_message).channel, (p_message).task, (p_message).unique_key,
         (p_message).worker,
-        p_error ->> 'class', p_error ->> 'message', p_error ->> 'traceback',
+        left(p_error ->> 'class', 255), p_error ->> 'message', p_error ->> 'traceback',
         case when p_final then (p_message).content end, (p_message).headers)
 $$;

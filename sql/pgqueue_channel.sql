@@ -18,8 +18,14 @@ create table pgqueue_channel (
     max_concurrency     integer,
     max_size            integer,
     release_interval_ms integer,
-    constraint pgqueue_channel_concurrency_range check (max_concurrency >= 0),
-    constraint pgqueue_channel_size_range check (max_size >= 0),
+    constraint pgqueue_channel_name_short check (octet_length(name) <= 255),
+    constraint pgqueue_channel_times_of_calendar check (
+        set_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
+        and released_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
+    -- One can still be added to them.
+    constraint pgqueue_channel_running_range check (running between -1000000000 and 1000000000),
+    constraint pgqueue_channel_concurrency_range check (max_concurrency between 0 and 1000000000),
+    constraint pgqueue_channel_size_range check (max_size between 0 and 1000000000),
     constraint pgqueue_channel_interval_range check (release_interval_ms >= 0)
 ) with (
     fillfactor = 50,  -- running changes all the time: room to do it in place
@@ -37,7 +43,8 @@ create table pgqueue_lane (
     parked    boolean not null default false,
     next_at   bigint,
     turned_at timestamptz,
-    primary key (channel, queue, raw)
+    primary key (channel, queue, raw),
+    constraint pgqueue_lane_names_short check (octet_length(channel) <= 255 and octet_length(queue) <= 255)
 ) with (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.02,
@@ -58,7 +65,9 @@ create table pgqueue_arrival (
     raw        boolean not null,
     channel    text not null,
     queue      text not null,
-    primary key (channel, queue, raw, id)
+    primary key (channel, queue, raw, id),
+    constraint pgqueue_arrival_names_short check (octet_length(channel) <= 255 and octet_length(queue) <= 255),
+    constraint pgqueue_arrival_ended_range check (ended between -1 and 1)
 ) with (
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 2000,

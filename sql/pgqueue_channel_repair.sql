@@ -22,7 +22,7 @@ begin
         select (select count(*) from pgqueue_message m where m.channel = p_channel and m.unlock_at is not null)
              + (select coalesce(sum(a.ended), 0) from pgqueue_arrival a where a.channel = p_channel)
         into p_after;
-        update pgqueue_channel c set running = p_after where c.name = p_channel and c.running <> p_after;
+        update pgqueue_channel c set running = least(p_after, 1000000000) where c.name = p_channel and c.running <> p_after;
         insert into pgqueue_arrival (channel, queue, raw, dequeue_at)
         select m.channel, m.queue, m.task is null, min(m.dequeue_at)
         from pgqueue_message m

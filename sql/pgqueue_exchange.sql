@@ -5,7 +5,7 @@
 create table pgqueue_exchange (
     name     text primary key,
     declared boolean not null default false,
-    constraint pgqueue_exchange_named check (octet_length(name) between 1 and 255)
+    constraint pgqueue_exchange_named check (octet_length(name) between 1 and 255 and name !~ '[\u0001-\u001f\u007f]')
 );
 
 -- task null: raw messages for consumers of the queue; else the task that gets content and routing key.
@@ -25,7 +25,10 @@ create table pgqueue_binding (
     regex        text,
     constraint pgqueue_binding_priority_range check (priority between -100 and 100),
     constraint pgqueue_binding_kind_known check (kind in ('topic', 'regex')),
-    constraint pgqueue_binding_queue_named check (queue <> '')
+    constraint pgqueue_binding_attempts_range check (max_attempts between 0 and 2000000000),
+    constraint pgqueue_binding_pattern_short check (octet_length(pattern) <= 255),
+    constraint pgqueue_binding_queue_named check (octet_length(queue) between 1 and 255 and queue !~ '[\u0001-\u001f\u007f]'),
+    constraint pgqueue_binding_task_short check (octet_length(task) between 1 and 255 and task !~ '[\u0001-\u001f\u007f]')
 );
 
 -- What a publish reads, and what makes a second declaration of the same binding the first one.  A task has one queue:

@@ -101,7 +101,7 @@ begin
                row_number() over (partition by g.channel) as number
         from gone g group by g.channel, g.queue, g.raw
     ), counted as (
-        update pgqueue_channel c set running = c.running - s.ended
+        update pgqueue_channel c set running = greatest(-1000000000, least(c.running - s.ended, 1000000000))
         from sums s where s.channel = c.name and c.name = any (v_channels) and s.number = 1 and s.ended <> 0
     ), armed as (
         update pgqueue_lane l

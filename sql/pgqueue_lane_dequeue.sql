@@ -117,7 +117,8 @@ begin
         return query
         with taken as (
             update pgqueue_message u
-            set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = p_worker, attempt = u.attempt + 1
+            set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = p_worker,
+                attempt = least(u.attempt, 1999999999) + 1
             where u.ctid = any (array(
                 select n.ctid
                 from unnest(v_channels, v_queues, v_priorities, v_rooms) as k (channel, queue, priority, room)
@@ -137,7 +138,7 @@ begin
             select t.channel, count(*)::integer as taken from taken t group by t.channel
         ), counted as (
             update pgqueue_channel c
-            set running = c.running + n.taken,
+            set running = least(c.running + n.taken, 1000000000),
                 release_at = case when c.release_interval_ms > 0 then v_now + c.release_interval_ms end
             from counts n where n.channel = c.name and c.name = any (v_channels)
         )

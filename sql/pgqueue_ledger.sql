@@ -6,7 +6,9 @@ create table pgqueue_ledger (
     run_id     text primary key,
     epoch      bigint not null,
     rows       bigint not null,
-    written_at timestamptz not null default now()
+    written_at timestamptz not null default now(),
+    constraint pgqueue_ledger_run_id_short check (octet_length(run_id) between 1 and 255 and run_id !~ '[\u0001-\u001f\u007f]'),
+    constraint pgqueue_ledger_times_of_calendar check (written_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 );
 
 -- Where the tasks of a run put their rows until all of them have ended well: nothing of a run is to be seen in the queue
@@ -24,7 +26,10 @@ create unlogged table pgqueue_staged (
     task         text,
     unique_key   text,
     content      jsonb not null,
-    headers      jsonb
+    headers      jsonb,
+    constraint pgqueue_staged_names_short check (
+        octet_length(queue) between 1 and 255 and octet_length(channel) <= 255 and octet_length(task) <= 255
+        and octet_length(unique_key) <= 2300)
 );
 
 create index pgqueue_staged_batch_ix on pgqueue_staged (batch);

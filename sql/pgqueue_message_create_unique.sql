@@ -86,7 +86,8 @@ begin
             update pgqueue_message m
             set content = p_content, queue = p_queue, task = p_task, priority = p_priority,
                 dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
-                max_attempts = m.attempt + p_max_attempts,  -- all of them, whatever the earlier call has had
+                max_attempts = m.attempt + case when p_max_attempts < 2000000000 - m.attempt then p_max_attempts
+                                                when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever the earlier call has had
                 unique_until_started = p_until_started, state = null, last_error = null, progress = null
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null

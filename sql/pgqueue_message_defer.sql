@@ -54,7 +54,7 @@ begin
         set unlock_at = null, locked_at = null, worker = null, progress = null,
             dequeue_at = coalesce(p_dequeue_at, pgqueue_now()),
             state = coalesce(p_state, m.state),
-            max_attempts = m.max_attempts + case when p_error is null then 1 else 0 end,
+            max_attempts = m.max_attempts + case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end,
             last_error = coalesce(p_error ->> 'message', p_error ->> 'class', m.last_error)
         where m.id = p_id;
     end if;

@@ -55,6 +55,10 @@ declare
     v_floor_dequeue_at bigint := -9223372036854775808;
     v_floor_id bigint := -9223372036854775808;
 begin
+    if p_lock_ms not between -1000000000000 and 1000000000000 then
+        raise exception 'p_lock_ms is %', p_lock_ms
+            using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, at most 1000000000000.';
+    end if;
     -- One statement for all that is asked first: who is woken for a single message waits for it.
     select exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now),
            exists (select from pgqueue_arrival),
@@ -155,7 +159,8 @@ begin
                 return query
                 with taken as (
                     update pgqueue_message u
-                    set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = v_worker, attempt = u.attempt + 1
+                    set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = v_worker,
+                        attempt = least(u.attempt, 1999999999) + 1
                     where u.ctid = any (array(
                         select m.ctid
                         from pgqueue_message m

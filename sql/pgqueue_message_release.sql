@@ -24,7 +24,8 @@ begin
 
     for v_message in
         update pgqueue_message m
-        set unlock_at = null, locked_at = null, worker = null, progress = null, attempt = m.attempt - 1,
+        set unlock_at = null, locked_at = null, worker = null, progress = null,
+            attempt = greatest(m.attempt, 1) - 1,
             -- Where it begins to hold its key again somebody else may be in the way, and that must stop none of these.
             unique_key = case when not m.unique_until_started or m.attempt > 1 then m.unique_key end
         where m.id = any (p_ids)

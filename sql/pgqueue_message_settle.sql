@@ -47,7 +47,7 @@ begin
         from pgqueue_message d where d.id = any (v_message.after_ids) order by d.id desc limit 1;
         if found then
             update pgqueue_message m
-            set checks = m.checks + 1, awaited_id = v_left,
+            set checks = least(m.checks, 1999999999) + 1, awaited_id = v_left,
                 check_at = v_now + least(10000, greatest(100, (v_now - pgqueue_to_epoch(m.created_at)) / 10))
             where m.id = v_message.id;
             continue;

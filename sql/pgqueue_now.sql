@@ -2,7 +2,5 @@ create or replace function pgqueue_now(p_real timestamptz default clock_timestam
 language sql volatile parallel safe
 as $$
     -- pgqueue_clock in milliseconds since 1970 (see there).
-    select coalesce(
-        nullif(current_setting('pgqueue.now', true), '')::bigint,
-        floor(extract(epoch from p_real) * 1000)::bigint)
+    select floor(extract(epoch from p_real) * 1000)::bigint
 $$;

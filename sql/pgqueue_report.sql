@@ -23,7 +23,9 @@ create table pgqueue_report_hour (
     wait_ms          double precision not null,
     run_ms           double precision not null,
     wait_histogram   jsonb not null,
-    run_histogram    jsonb not null
+    run_histogram    jsonb not null,
+    constraint pgqueue_report_hour_names_short check (
+        octet_length(queue) <= 255 and octet_length(task) <= 255 and octet_length(channel) <= 255)
 );
 
 create index pgqueue_report_hour_ix on pgqueue_report_hour (hour);
@@ -37,7 +39,8 @@ create table pgqueue_report_queue (
     depth_max   bigint not null,
     running     double precision not null,
     running_max bigint not null,
-    slots       bigint not null
+    slots       bigint not null,
+    constraint pgqueue_report_queue_name_short check (octet_length(queue) <= 255)
 );
 
 create index pgqueue_report_queue_ix on pgqueue_report_queue (hour);
@@ -50,7 +53,9 @@ create table pgqueue_report_error (
     task        text,
     error_class text not null,
     attempts    bigint not null,
-    example     text
+    example     text,
+    constraint pgqueue_report_error_names_short check (
+        octet_length(queue) <= 255 and octet_length(task) <= 255 and octet_length(error_class) <= 1020)
 );
 
 create index pgqueue_report_error_ix on pgqueue_report_error (hour);

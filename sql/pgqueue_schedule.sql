@@ -16,6 +16,13 @@ create table pgqueue_schedule (
     timezone     text not null default 'UTC',
     catch_up     text not null default 'one',
     content      jsonb not null default '{"args": [], "kwargs": {}}',
+    constraint pgqueue_schedule_name_short check (octet_length(name) between 1 and 255 and name !~ '[\u0001-\u001f\u007f]'),
+    constraint pgqueue_schedule_names_short check (
+        octet_length(task) between 1 and 255 and octet_length(queue) between 1 and 255
+        and task !~ '[\u0001-\u001f\u007f]' and queue !~ '[\u0001-\u001f\u007f]'),
+    constraint pgqueue_schedule_rule_short check (octet_length(cron) <= 1020 and octet_length(timezone) <= 255),
+    constraint pgqueue_schedule_attempts_range check (max_attempts between 0 and 2000000000),
+    constraint pgqueue_schedule_times_of_calendar check (paused_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_schedule_one_rule check (num_nonnulls(cron, interval_ms) = 1),
     constraint pgqueue_schedule_interval_positive check (interval_ms > 0),
     constraint pgqueue_schedule_priority_range check (priority between -100 and 100),
@@ -28,5 +35,6 @@ create table pgqueue_schedule_slot (
     name       text not null,
     slot_at    bigint not null,
     message_id bigint,
-    primary key (name, slot_at)
+    primary key (name, slot_at),
+    constraint pgqueue_schedule_slot_name_short check (octet_length(name) between 1 and 255)
 );

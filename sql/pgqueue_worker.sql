@@ -16,5 +16,14 @@ create table pgqueue_worker (
     has_room       boolean not null default false,
     hostname       text not null,
     queues         text[],
-    exclude_queues text[] not null default '{}'
+    exclude_queues text[] not null default '{}',
+    -- 'pgqueue_' || id is the name of a notification channel, which has less than 64 bytes.
+    constraint pgqueue_worker_id_short check (octet_length(id) between 1 and 55 and id !~ '[\u0001-\u001f\u007f]'),
+    constraint pgqueue_worker_hostname_short check (octet_length(hostname) <= 255 and hostname !~ '[\u0001-\u001f\u007f]'),
+    -- Every enqueue that looks for a sleeper reads them.
+    constraint pgqueue_worker_queues_few check (
+        octet_length(array_to_string(queues, '')) <= 65536 and octet_length(array_to_string(exclude_queues, '')) <= 65536
+        and cardinality(queues) <= 1000 and cardinality(exclude_queues) <= 1000),
+    constraint pgqueue_worker_times_of_calendar check (started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
+        and seen_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);

@@ -9,20 +9,26 @@ create or replace function pgqueue_worker_seen(
     p_tasks boolean default true,
     p_has_room boolean default false
 ) returns void
-language sql
+language plpgsql
 set search_path from current
 as $$
-    -- Says that a worker is alive, and registers it on the first call.  p_asleep_ms: it now waits for a notification on
-    -- the notification channel 'pgqueue_' || p_id, and will say so again within that time; null: it is awake.
-    -- p_tasks: it runs tasks; false: it takes raw messages.
-    -- p_has_room: it is awake and looks every few milliseconds.  Who says so must say so when it does not any more, and
-    -- wake the next one (pgqueue_worker_wake) when it took as much as it could.
-    -- A worker that goes to sleep must look once more after this has been committed: an enqueue that read the sleepers
-    -- before has notified nobody.
+-- Says that a worker is alive, and registers it on the first call.  p_asleep_ms: it now waits for a notification on
+-- the notification channel 'pgqueue_' || p_id, and will say so again within that time; null: it is awake.
+-- p_tasks: it runs tasks; false: it takes raw messages.
+-- p_has_room: it is awake and looks every few milliseconds.  Who says so must say so when it does not any more, and
+-- wake the next one (pgqueue_worker_wake) when it took as much as it could.
+-- A worker that goes to sleep must look once more after this has been committed: an enqueue that read the sleepers
+-- before has notified nobody.
+begin
+    if p_asleep_ms not between -1000000000000 and 1000000000000 then
+        raise exception 'p_asleep_ms is %', p_asleep_ms
+            using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, at most 1000000000000.';
+    end if;
     insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, tasks, has_room, seen_at, asleep_until)
     values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, p_tasks, p_has_room,
             pgqueue_clock(), pgqueue_now() + p_asleep_ms)
     on conflict (id) do update
     set seen_at = excluded.seen_at, asleep_until = excluded.asleep_until, slots = excluded.slots,
-        has_room = excluded.has_room
+        has_room = excluded.has_room;
+end
 $$;

@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from django.db import connection
 
+from django_pgqueue import schema
 from tests.emptying import emptied_quickly
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from pytest_django import DjangoDbBlocker
 
 __all__ = ["emptied_quickly"]
 
 HERE = Path(__file__).parent
 OF_DJANGO = {"test_migrations.py", "test_install.py"}
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    """As pytest-django's.  The tests move the clock of the queue, in sessions of their own too."""
+    from django_pgqueue.testing.clocks import make_movable
+
+    with django_db_blocker.unblock():
+        make_movable("default")
+
+
+@pytest.fixture
+def fixed_clock(db: None) -> BaseDatabaseWrapper:
+    """The test database with the clock of a queue that is in use, until the end of the test's transaction."""
+    with connection.cursor() as cursor:
+        for name in ("pgqueue_clock", "pgqueue_now"):
+            cursor.execute(schema.current(name))
+    return connection
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

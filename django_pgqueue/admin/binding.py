@@ -45,7 +45,7 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
     )
     queue = forms.CharField(
         required=False,
-        max_length=content.LONGEST_NAME,
+        max_length=content.MAX_NAME_BYTES,
         widget=AdminTextInputWidget,
         help_text="Empty: the queue of the task.",
     )

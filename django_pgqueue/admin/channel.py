@@ -46,7 +46,7 @@ class Waiting(Func):
 
 
 class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
-    name = forms.CharField(widget=AdminTextInputWidget, max_length=content.LONGEST_NAME, label="Channel")
+    name = forms.CharField(widget=AdminTextInputWidget, max_length=content.MAX_NAME_BYTES, label="Channel")
     max_concurrency = forms.IntegerField(
         required=False,
         min_value=0,
@@ -77,7 +77,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
         if not content.is_name(name):
-            message = f"This can not be the name of a channel: {content.NAMES_ARE}."
+            message = f"This cannot be the name of a channel: {content.NAMES_ARE}."
             raise ValidationError(message)
         return name
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminTextInputWidget
+from django.core.exceptions import ValidationError
 from django.db.models import Q
 
 from django_pgqueue import content, control
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
     name = forms.CharField(
         label="Queue",
-        max_length=content.LONGEST_NAME,
+        max_length=content.MAX_NAME_BYTES,
         widget=AdminTextInputWidget,
         help_text="It is paused from now on: what runs goes on, what comes waits.",
     )
@@ -33,6 +34,9 @@ class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = QueueState
         fields = ("name",)
+
+    def clean_name(self) -> str:
+        return content.name_of("queue", self.cleaned_data["name"], ValidationError)
 
     def validate_unique(self) -> None:
         """One that was resumed can be paused again."""

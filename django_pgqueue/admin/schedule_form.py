@@ -29,7 +29,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         "task", "content", "cron", "interval_ms", "timezone", "catch_up", "queue", "priority", "max_attempts",
     )  # fmt: skip
 
-    name = forms.CharField(max_length=content.LONGEST_NAME, widget=AdminTextInputWidget)
+    name = forms.CharField(max_length=content.MAX_NAME_BYTES, widget=AdminTextInputWidget)
     task = forms.CharField(
         widget=AdminTextInputWidget, help_text="Dotted path of a task, such as shop.tasks.send_receipt."
     )
@@ -87,7 +87,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         return self.is_new or self.before != self._rule_columns()
 
     def clean_name(self) -> str:
-        name: str = self.cleaned_data["name"]
+        name = content.name_of("schedule", self.cleaned_data["name"], ValidationError)
         if Schedule.objects.using(alias()).filter(pk=name).exists():
             message = f"There is a schedule {name!r} already."
             raise ValidationError(message)

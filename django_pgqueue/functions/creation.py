@@ -33,8 +33,8 @@ PLACES = {
     "headers": "p_headers => %s::jsonb",
     "max_attempts": "p_max_attempts => %s",
 }
-# What pgqueue_clock(now()) is made of, which is cheaper than to call it; and so is a number than a time to read.
-CLOCK = "extract(epoch from now())::double precision, current_setting('pgqueue.now', true)"
+# A number is cheaper to read than a time.
+CLOCK = "extract(epoch from pgqueue_clock(now()))::double precision"
 DEFAULTS = {"queue": "default", "priority": 0, "max_attempts": 5}
 
 
@@ -45,10 +45,6 @@ def _create(*given: str) -> str:
     """
     places = ", ".join(["%s::jsonb", *(PLACES[name] for name in given)])
     return f"select pgqueue_message_create({places}), {CLOCK}"
-
-
-def _clock(real_seconds: float, set_ms: str | None) -> dt.datetime:
-    return EPOCH + (dt.timedelta(milliseconds=int(set_ms)) if set_ms else dt.timedelta(seconds=real_seconds))
 
 
 def message_create(
@@ -78,8 +74,8 @@ def message_create(
     given = {name: value for name, value in given.items() if value != DEFAULTS.get(name)}
     with connection.cursor() as cursor:
         cursor.execute(_create(*given), (content, *given.values()))
-        message_id, *clock = cursor.fetchone()
-    return _created(connection, (message_id, _clock(*clock)), channel)
+        message_id, seconds = cursor.fetchone()
+    return _created(connection, (message_id, EPOCH + dt.timedelta(seconds=seconds)), channel)
 
 
 def message_create_many(connection: Connection, messages: str) -> list[int | None]:

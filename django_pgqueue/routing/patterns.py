@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from django_pgqueue import content
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern
 
 MOST_BYTES = 255
@@ -12,10 +13,7 @@ BACK_REFERENCE = re.compile(r"\\[1-9]")
 
 def checked_name(name: str) -> str:
     """The name of an exchange."""
-    if not name or not _is_short(name):
-        message = f"{name!r} can not be the name of an exchange: it is a text of 1 to {MOST_BYTES} bytes, without NUL."
-        raise InvalidMessage(message)
-    return name
+    return content.name_of("exchange", name)
 
 
 def checked_key(routing_key: str) -> str:

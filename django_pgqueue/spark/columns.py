@@ -12,7 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from django_pgqueue.spark.messages import NAMES, Declared
-from django_pgqueue.spark.rows import LONGEST_NAME, MOST_ATTEMPTS, RAW, STAGED, Unfit, escaped, milliseconds, read_json
+from django_pgqueue.spark.rows import (
+    CONTROL_CHARACTER,
+    MAX_NAME_BYTES,
+    MOST_ATTEMPTS,
+    RAW,
+    STAGED,
+    Unfit,
+    escaped,
+    milliseconds,
+    read_json,
+)
 from django_pgqueue.spark.tasks import EVERY
 
 if TYPE_CHECKING:
@@ -91,8 +101,9 @@ def _declared(task: pa.Array | None, tasks: Mapping[str, Declared]) -> dict[str,
 def _check_name(column: pa.Array | None) -> None:
     if column is None:
         return
-    lengths = pc.min_max(pc.utf8_length(column)).as_py()
-    if not 1 <= lengths["min"] <= lengths["max"] <= LONGEST_NAME or _has(column, "\x00"):
+    lengths = pc.min_max(pc.binary_length(column)).as_py()
+    unprintable = pc.any(pc.match_substring_regex(column, CONTROL_CHARACTER)).as_py()
+    if not 1 <= lengths["min"] <= lengths["max"] <= MAX_NAME_BYTES or unprintable:
         raise NotObvious
 
 

@@ -26,6 +26,13 @@ def text(value: str) -> str:
     return value.strip()
 
 
+def run_name(value: str) -> str:
+    """A stream's run is called so and like its query, in a column of 255 bytes."""
+    if len(value.encode(errors="replace")) > 200 or re.search(r"[\x00-\x1f\x7f]", value):
+        raise ValueError("text of 1 to 200 bytes in UTF-8, without control characters")
+    return text(value)
+
+
 def names(value: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in value.split(",") if word.strip())
 
@@ -107,7 +114,7 @@ class Options:
     """Stream: where a new stream begins."""
     max_rows_per_batch: int = option(1_000_000, whole(1))
     """Stream: about how many rows one micro-batch may have; a transaction is never cut in two."""
-    run_id: str | None = option(None, text)
+    run_id: str | None = option(None, run_name)
     """Write: a name for this piece of work.  A second run with the same name writes nothing."""
     tasks: Mapping[str, Declared] | None = option(None, tasks.parse)
     """Write: the tasks that the column task may name: declared(task, ...), or dotted paths; * allows all."""

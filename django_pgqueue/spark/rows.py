@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-LONGEST_NAME = 255
-MOST_ATTEMPTS = 2**31 - 1
+MAX_NAME_BYTES = 255
+CONTROL_CHARACTER = r"[\x00-\x1f\x7f]"
+MOST_ATTEMPTS = 1_000_000
 CHUNK = 1_000_000
 LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|\d{309}")
 RAW = Declared(max_attempts=5)
@@ -83,7 +84,7 @@ class Intake:
         if attempts is None:
             attempts = says.max_attempts
         elif not 1 <= attempts <= MOST_ATTEMPTS:
-            raise Unfit(f"max_attempts is {attempts}, and begins at 1")
+            raise Unfit(f"max_attempts is {attempts}, and goes from 1 to {MOST_ATTEMPTS:,}")
         return (
             get("dequeue_at"),
             attempts,
@@ -111,8 +112,10 @@ class Intake:
         if key not in self.known:
             if len(self.known) > 100_000:  # unique keys are all different
                 self.known.clear()
-            fit = 0 < len(value) <= LONGEST_NAME and "\x00" not in value
-            self.known[key] = None if fit else f"{name} is text of 1 to {LONGEST_NAME} characters, without NUL"
+            fit = 0 < len(value.encode(errors="replace")) <= MAX_NAME_BYTES and not re.search(CONTROL_CHARACTER, value)
+            self.known[key] = (
+                None if fit else f"{name} is text of 1 to {MAX_NAME_BYTES} bytes in UTF-8, without control characters"
+            )
         if (reason := self.known[key]) is not None:
             raise Unfit(reason)
 

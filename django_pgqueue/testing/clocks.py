@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from asgiref.sync import sync_to_async
-from django.db import connections
+from django.db import DatabaseError, connections, transaction
+from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
-from django_pgqueue import functions
+from django_pgqueue import functions, schema
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.routers import database_of
 from django_pgqueue.testing.draining import is_broken
 
 if TYPE_CHECKING:
     import datetime as dt
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 class Clock:
@@ -26,6 +30,7 @@ class Clock:
         self._start = start
 
     def __enter__(self) -> Self:
+        make_movable(self.database)
         self.move_to(self._start or functions.now(connections[self.database]))
         return self
 
@@ -67,6 +72,48 @@ def clock(at: dt.datetime | None = None, *, database: str | None = None) -> Cloc
     ...     drain()  # doctest: +SKIP
     """
     return Clock(at, database_of(database))
+
+
+IS_MOVABLE = "select prosrc like '%%pgqueue.now%%' from pg_proc where oid = 'pgqueue_now(timestamptz)'::regprocedure"
+WHERE = """
+select current_setting('search_path'), quote_ident(n.nspname)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = 'pgqueue_message'::regclass
+"""
+
+
+def make_movable(database: str) -> None:
+    """Installs sql/movable_clock.sql, once in a test database: nobody can move the clock of a queue that is in use."""
+    connection = connections[database]
+    with connection.cursor() as cursor:
+        cursor.execute(IS_MOVABLE, ())
+        if cursor.fetchone()[0]:
+            return
+        name = connection.settings_dict["NAME"]
+        if not _is_of_tests(connection):
+            message = (
+                f"The clock of the queue in the database {name!r} cannot be moved: its name is not that of a test "
+                "database. If it is one all the same, its owner runs sql/movable_clock.sql there."
+            )
+            raise PgQueueError(message)
+        try:
+            with transaction.atomic(using=database):
+                cursor.execute(WHERE)
+                path, own = cursor.fetchone()
+                cursor.execute("select set_config('search_path', %s, true)", (own,))
+                cursor.execute(schema.current("movable_clock"))
+                cursor.execute("select set_config('search_path', %s, true)", (path,))
+        except DatabaseError as error:
+            message = (
+                f"The clock of the queue in the database {name!r} cannot be moved: {error}. "
+                "The owner of the queue runs sql/movable_clock.sql there once."
+            )
+            raise PgQueueError(message) from error
+
+
+def _is_of_tests(connection: BaseDatabaseWrapper) -> bool:
+    """Test databases of Django have the name that the settings give, with a number behind it where several run."""
+    settings = connection.settings_dict
+    return str(settings["NAME"]).startswith((TEST_DATABASE_PREFIX, settings["TEST"]["NAME"] or TEST_DATABASE_PREFIX))
 
 
 def _set(database: str, epoch_ms: str) -> None:

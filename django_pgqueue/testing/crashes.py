@@ -14,6 +14,7 @@ from django.db import connections
 from django_pgqueue import functions, registry
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.testing.breakpoints import Breakpoints, ProcessKilled
+from django_pgqueue.testing.clocks import make_movable
 from django_pgqueue.testing.draining import backend_of
 from django_pgqueue.testing.effects import Effects, RowEffects
 from django_pgqueue.worker.connection import connect
@@ -113,6 +114,7 @@ def crash_at_every_statement(
         )
         raise PgQueueError(message)
     registry.autodiscover()
+    make_movable(backend.settings.database)
     with Laboratory(task, args, kwargs, backend=backend, effects=effects) as laboratory:
         return laboratory.report()
 

@@ -28,7 +28,7 @@ FULL_AFTER_SECONDS = 0.05
 class Presence:
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
-        self.hostname = socket.gethostname()
+        self.hostname = socket.gethostname()[:255]
         # Unique for each start: a server crash may undo a claim and hand the same attempt out again.
         self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.next_seen = 0.0

@@ -46,7 +46,7 @@ class Pump:
     ) -> None:
         self.queue, self.slots, self.lock_ms = queue, slots, lock_ms
         self.deliver = deliver
-        self.hostname = socket.gethostname()
+        self.hostname = socket.gethostname()[:255]
         # Unique for each start, as a worker's.
         self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.idleness = Idleness(listen=listen)

@@ -153,7 +153,7 @@ def test_the_number_of_queries_does_not_depend_on_the_schedules(
 def test_rows_written_by_hand_break_nothing(root: Visitor, noon: Clock) -> None:
     sql(
         "insert into pgqueue_schedule (name, task, next_at, cron, timezone, paused_at, content, queue) values "
-        "('<b>/?&', '', %s, '', 'Mars', 'infinity', '7', ''), ('x', 'y', %s, '* * * * *', '', null, 'null', 'q')",
+        "('<b>/?&', ' ', %s, '', 'Mars', '9999-12-30Z', '7', ' '), ('x', 'y', %s, '* * * * *', '', null, 'null', 'q')",
         2**63 - 1,
         -(2**63),
     )

@@ -62,8 +62,8 @@ def test_workers_written_by_hand_break_nothing(root: Visitor, clock: Clock) -> N
     sql(
         "insert into pgqueue_worker "
         "(id, pid, slots, hostname, queues, exclude_queues, seen_at, started_at, asleep_until) values "
-        "('', -1, 2147483647, '<script>', array[null, ''], array[null]::text[], 'infinity', '-infinity', %s), "
-        "('x', 0, 0, '', '{}', '{}', '-infinity', 'infinity', %s)",
+        "(' ', -1, 2147483647, '<script>', array[null, ''], array[null]::text[], '9999-12-30Z', '0001-01-02Z', %s), "
+        "('x', 0, 0, '', '{}', '{}', '0001-01-02Z', '9999-12-30Z', %s)",
         2**63 - 1,
         -(2**63),
     )

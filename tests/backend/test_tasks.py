@@ -199,7 +199,7 @@ class TestValidation:
 
     @pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "q" * 256, 5, b"mail", ["mail"]])
     def test_what_can_not_be_stored_as_a_name_is_invalid(self, name: Any) -> None:
-        with pytest.raises(InvalidTask, match="can not be the name of a queue"):
+        with pytest.raises(InvalidTask, match="cannot be the name of a queue"):
             tasks.do_nothing.using(queue_name=name)
 
     @pytest.mark.parametrize("max_attempts", [0, -1, 2.0, "3", True, 2**31, [3]])

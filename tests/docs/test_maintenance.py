@@ -38,7 +38,8 @@ def yard(psql: Psql) -> Psql:
     """A queue in a schema of its own."""
     psql.run("--command", "create schema yard")
     own = replace(psql, environment={**psql.environment, "PGOPTIONS": "-c search_path=yard"})
-    own.run("--file", str(ROOT / "sql" / "install.sql"))
+    for name in ("install", "movable_clock"):
+        own.run("--file", str(ROOT / "sql" / f"{name}.sql"))
     return own
 
 

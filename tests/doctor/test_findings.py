@@ -305,7 +305,7 @@ def test_default_partition(find: Find, db: None) -> None:
     sql(
         "insert into pgqueue_attempt (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, "
         "status, queue) select 1, 0, day, day, 1, 0, true, 'succeeded', 'q' "
-        "from unnest(array['2020-02-03', '2020-02-05', 'infinity']::timestamptz[]) day"
+        "from unnest(array['2020-02-03', '2020-02-05']::timestamptz[]) day"
     )
     found = only(find("default-partition", history.default_partition))
     assert "has 2 attempts, which ended from 2020-02-03 to 2020-02-05" in found.found
@@ -398,10 +398,15 @@ def test_channel_count(find: Find, db: None) -> None:
 # What is installed
 
 
-def test_nothing_is_said_of_a_queue_as_the_migrations_make_it(db: None) -> None:
+def test_nothing_is_said_of_a_queue_as_the_migrations_make_it(fixed_clock: object) -> None:
     patient = Patient("default")
     assert [*installation.migrations(patient), *installation.parts(patient)] == []
     assert sql("select from pg_namespace where nspname = 'pgqueue_doctor_copy'") == [], "the copy leaves nothing"
+
+
+def test_a_clock_that_any_session_can_move_is_found(find: Find, db: None) -> None:
+    found = {finding.command for finding in find("changed-function", installation.parts)}
+    assert found == {"psql -f sql/pgqueue_clock.sql", "psql -f sql/pgqueue_now.sql"}
 
 
 def test_unapplied_migration(find: Find, db: None) -> None:
@@ -442,7 +447,7 @@ def test_missing_function(find: Find, db: None) -> None:
 
 
 @pytest.mark.parametrize("change", ["stable", "volatile", "reset search_path", "set jit = on"])
-def test_changed_function(find: Find, db: None, change: str) -> None:
+def test_changed_function(find: Find, fixed_clock: object, change: str) -> None:
     [[signature]] = sql("select 'pgqueue_worker_wake'::regproc::oid::regprocedure::text")
     sql(f"alter function {signature} {change}")
     found = find("changed-function", installation.parts)
@@ -451,7 +456,7 @@ def test_changed_function(find: Find, db: None, change: str) -> None:
     )
 
 
-def test_a_function_whose_text_was_changed_is_told_with_its_line(find: Find, db: None) -> None:
+def test_a_function_whose_text_was_changed_is_told_with_its_line(find: Find, fixed_clock: object) -> None:
     [[text]] = sql("select pg_get_functiondef('pgqueue_worker_wake'::regproc)")
     sql(text.replace("group by w.tasks", "group by 1").replace("%", "%%"))
     found = only(find("changed-function", installation.parts))
@@ -719,7 +724,7 @@ def test_each_finding_has_a_test_here() -> None:
     ids=["as roles.sql does", "with a path that is not safe"],
 )
 def test_the_rights_of_the_owner_are_no_change_where_the_path_is_safe(
-    find: Find, db: None, path: str, findings: int
+    find: Find, fixed_clock: object, path: str, findings: int
 ) -> None:
     for name in ("pgqueue_message_create_many(jsonb)", "pgqueue_exchange_route(text, text)"):
         sql(f"alter function {name} security definer set search_path = {path}")

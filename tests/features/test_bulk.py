@@ -267,7 +267,7 @@ def test_raise_names_the_call_and_enqueues_nothing(db: None) -> None:
         (Call(("x",), priority=101), InvalidMessage, r"^calls\[2\]: .*priority"),
         (Call(("x",), priority="high"), InvalidMessage, r"^calls\[2\]: .*priority"),  # type: ignore[arg-type]
         (Call(("x",), queue_name="q" * 300), InvalidMessage, r"^calls\[2\]: .*name of a queue"),
-        (Call(("x",), channel=""), InvalidMessage, r"^calls\[2\]: '' can not be the name of a channel"),
+        (Call(("x",), channel=""), InvalidMessage, r"^calls\[2\]: '' cannot be the name of a channel"),
         (Call(("x",), run_after=dt.datetime(2030, 1, 1)), InvalidMessage, r"^calls\[2\]: .*aware"),  # noqa: DTZ001
         (Call(("x",), run_after=dt.timedelta.max), InvalidMessage, r"^calls\[2\]: .*"),
         (Call((float("inf"),), where="row 9"), InvalidContent, r"^row 9\['args'\]"),
@@ -381,7 +381,7 @@ BAD_LINES = {
     '{"args": ["a"], "run_after": "2026-13-01T00:00Z"}': "line 2: run_after '2026-13-01T00:00Z' is neither",
     '{"args": ["a"], "run_after": "2026-12-01T00:00"}': "line 2: run_after must be",
     '{"args": ["a"], "queue": ""}': "line 2: ",
-    '{"args": ["a"], "channel": 7}': "line 2: 7 can not be the name of a channel",
+    '{"args": ["a"], "channel": 7}': "line 2: 7 cannot be the name of a channel",
     "[" * 100_000: "line 2 is not JSON",
 }
 

@@ -110,7 +110,7 @@ class TestControl:
 
     @pytest.mark.parametrize("call", [set_channel, release_channel, repair_channels])
     def test_wrong_names_are_refused_before_any_sql(self, call: Callable[[str], Any]) -> None:
-        with no_queries(), pytest.raises(InvalidMessage, match="can not be the name of a channel"):
+        with no_queries(), pytest.raises(InvalidMessage, match="cannot be the name of a channel"):
             call("")
 
     def test_one_that_is_unknown_can_not_be_released(self) -> None:

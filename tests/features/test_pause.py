@@ -103,10 +103,10 @@ class TestControl:
         for control in (pause, resume):
             with (
                 no_queries(),
-                pytest.raises(InvalidMessage, match="can not be the name of a queue: names are text") as e,
+                pytest.raises(InvalidMessage, match="cannot be the name of a queue: names are text") as e,
             ):
                 control(name)
-            assert repr(name) in str(e.value)
+            assert repr(name)[:77] in str(e.value)
 
     @pytest.mark.parametrize("name", ["'; drop table pgqueue_message; --", "a,b", "{}", "q" * 255, "é 🍵"])
     def test_any_name_that_a_queue_may_have_can_be_paused(self, name: str) -> None:

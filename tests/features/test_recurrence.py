@@ -324,7 +324,7 @@ def test_a_rule_is_one_thing() -> None:
 def test_a_wrong_policy_a_wrong_name_and_a_wrong_call_are_named() -> None:
     with pytest.raises(InvalidSchedule, match="skip, one, all, not 'never'"):
         cron("0 0 * * *", catch_up="never")
-    with pytest.raises(InvalidSchedule, match="'' can not be the name of a schedule"):
+    with pytest.raises(InvalidSchedule, match="'' cannot be the name of a schedule"):
         every(HOUR, name="")
     with pytest.raises(InvalidContent, match=r"the call of a schedule\['kwargs'\]\['at'\]"):
         every(HOUR, kwargs={"at": EPOCH})

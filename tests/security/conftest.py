@@ -14,14 +14,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue import schema
 from example_project.database import database_url
-from tests.sql.conftest import test_database
+from tests.sql.conftest import connect, session, sessions, test_database
 from tests.sql.databases import empty_database, psql
 from tests.sql.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["test_database"]
+__all__ = ["connect", "session", "sessions", "test_database"]
 
 ROLES = ("producer", "consumer", "reader", "admin")
 PASSWORD = "not a secret: of a database that is dropped"

@@ -63,7 +63,7 @@ def test_a_status_that_is_not_in_the_glossary_is_refused(session: Session) -> No
 def test_all_partitions_refuse_what_the_history_refuses(session: Session) -> None:
     """Partitions are made with the constraints of the table."""
     constraints = session.rows("""
-        select c.conrelid, array_agg(pg_get_constraintdef(c.oid) order by 1) as definitions
+        select c.conrelid, array_agg(pg_get_constraintdef(c.oid) order by pg_get_constraintdef(c.oid)) as definitions
         from pg_constraint c
         where c.contype = 'c' and (c.conrelid = 'pgqueue_attempt'::regclass or c.conrelid in (
             select inhrelid from pg_inherits where inhparent = 'pgqueue_attempt'::regclass))

@@ -65,7 +65,7 @@ def test_a_lock_is_held_whole_or_not_at_all(session: Session, columns: dict[str,
     [
         ({"priority": -101}, "priority_range"),
         ({"priority": 101}, "priority_range"),
-        ({"queue": ""}, "queue_named"),
+        ({"queue": ""}, "names_short"),
         ({"after_ids": [1]}, "after_whole"),
         ({"check_at": 5}, "after_whole"),
         ({"awaited_id": 5}, "awaited_of_after"),
@@ -86,7 +86,7 @@ def test_two_messages_can_not_hold_one_key(session: Session) -> None:
 
 def test_rows_written_by_hand_are_worked_off_like_any_other(session: Session) -> None:
     minimal = insert(session)
-    odd = insert(session, attempt=-7, max_attempts=0, headers='"text"', dequeue_at=-(2**63), channel="")
+    odd = insert(session, attempt=7, max_attempts=0, headers='"text"', dequeue_at=-(2**63), channel="")
     held_by_hand = insert(session, unlock_at=1, worker="", locked_at="2024-05-01", attempt=3)
     taken = session.dequeue(10)
     assert [message.id for message in taken] == [odd, minimal, held_by_hand]

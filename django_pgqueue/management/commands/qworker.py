@@ -222,8 +222,8 @@ def names(option: str, text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     found = tuple(name.strip() for name in text.split(",") if name.strip())
-    if (not found and (text or option == "queues")) or not content.is_text(text):
-        message = f"--{option} {text!r} names no queue."
+    if (not found and (text or option == "queues")) or not all(content.is_name(name) for name in found):
+        message = f"--{option} {content.shown(text)} names no queue: {content.NAMES_ARE}."
         raise CommandError(message)
     return found
 
