@@ -145,8 +145,9 @@ class Execution:
 
     def timed_out(self) -> Ended:
         """The end of an attempt whose thread goes on: made on a copy, because the thread still has this one."""
+        mine = copy.copy(self)
         self.is_over = True
-        return copy.copy(self)._time_out()  # noqa: SLF001
+        return mine._time_out()  # noqa: SLF001
 
     def _time_out(self) -> Ended:
         try:
@@ -391,14 +392,17 @@ class Execution:
 
     def _send_if_finished(self, outcome: Outcome | None = None) -> None:
         """Inside the except block: receivers find the exception of a failure in ``sys.exc_info()``."""
-        self.is_over = True
-        if self._is_seen_finished():
+        if self._ends_here() and self._is_seen_finished():
             self._send(task_finished, _shown(outcome))
 
     async def _asend_if_finished(self, outcome: Outcome | None = None) -> None:
-        self.is_over = True
-        if self._is_seen_finished():
+        if self._ends_here() and self._is_seen_finished():
             await self._asend(task_finished, _shown(outcome))
+
+    def _ends_here(self) -> bool:
+        """False: its time was up before, and that has been told."""
+        was_over, self.is_over = self.is_over, True
+        return not was_over
 
     def _is_seen_finished(self) -> bool:
         return self._result is not None and bool(self._result.is_finished)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from django_pgqueue import registry, signals, traces
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, has_connected, leave_connections_clean
 from django_pgqueue.worker.coroutines import Coroutines
+from django_pgqueue.worker.cutting import Sessions, sessions_of_this_thread
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.forks import ending_here
 from django_pgqueue.worker.log import log_end, log_trouble
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.waker import Waker
 
 
+logger = logging.getLogger("django_pgqueue.worker")
+
+
 class Slot:
     """A thread that runs one attempt after the other."""
 
-    __slots__ = ("execution", "is_given_up", "name", "reconnects", "thread", "timeout")
+    __slots__ = ("execution", "is_given_up", "name", "reconnects", "sessions", "thread", "timeout")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,6 +52,7 @@ class Slot:
         self.reconnects = 0
         self.is_given_up = False
         """Its thread goes on after its time: the slot is another thread's."""
+        self.sessions: Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,7 @@ class Slots:
 
     def _work(self, slot: Slot) -> None:
         """A slot does not end before its worker: what raises here is nothing that a task has raised, and is logged."""
+        slot.sessions = sessions_of_this_thread()
         while not slot.is_given_up:
             try:
                 if (message := self._next()) is None:
@@ -204,13 +211,17 @@ class Slots:
         messages = []
         for execution, timed in list(self._timed.items()):
             if now >= timed.until and self._timed.pop(execution, None) is not None:
-                self._do_aside(partial(self._time_out, execution))
+                self._do_aside(partial(self._time_out, execution, timed.slot))
                 self._slots.remove(timed.slot)
                 self._without_thread.append(timed.slot.name)
                 messages.append(execution.message)
         return messages
 
-    def _time_out(self, execution: Execution) -> None:
+    def _time_out(self, execution: Execution, slot: Slot) -> None:
+        # First: who takes the job over would wait for its locks.
+        if sessions := slot.sessions.cut():
+            message = execution.message
+            logger.warning("cut id=%s task=%s sessions=%s: its time was up", message.id, message.task, sessions)
         try:
             end = execution.timed_out()
         except BaseException as error:  # noqa: BLE001

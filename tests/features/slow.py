@@ -8,8 +8,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 
+from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks import task
 from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
 
@@ -50,6 +51,57 @@ def write_late(context: TaskContext[Any, Any], word: str) -> int:
     stick(context, word)
     write_effect(f"{word}, attempt {context.attempt}")
     return context.attempt
+
+
+@task(timeout=TIMEOUT_SECONDS, max_attempts=2, backoff=at_once, takes_context=True)
+def lock_and_sleep(context: TaskContext[Any, Any], where: str) -> int:
+    """Its first attempt keeps a row's lock, in PostgreSQL or in Python, until somebody ends its session."""
+    with transaction.atomic():
+        lock_effect()
+        with transaction.atomic():  # whose end by an error would not release what was locked before
+            if context.attempt == 1 and where == "PostgreSQL":
+                with connection.cursor() as cursor:
+                    cursor.execute("select pg_sleep(%s)", [LONGEST_WAIT_SECONDS])
+            elif context.attempt == 1:
+                stick(context, where)
+    return context.attempt
+
+
+@task(timeout=TIMEOUT_SECONDS)
+def never_give_up() -> None:
+    """Connects again whatever happens."""
+    diary = Diary.of_this_process()
+    while not diary.is_allowed("end"):
+        try:
+            lock_effect()
+            time.sleep(0.01)
+        except DatabaseError as error:
+            diary.write(type(error).__name__)
+            connection.close()
+        except TaskTimeout as error:
+            diary.write(str(error))
+            break
+
+
+@task(takes_context=True)
+def sleep_in_a_transaction(context: TaskContext[Any, Any], word: str) -> list[int]:
+    """Ends when the test allows it; the process of the server that it had at first, and at the end."""
+    with transaction.atomic():
+        pids = [backend_pid()]
+        hold.func(context, word)
+        return [*pids, backend_pid()]
+
+
+def lock_effect() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("update feature_effect set word = 'locked'")
+
+
+def backend_pid() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_backend_pid()")
+        [[pid]] = cursor.fetchall()
+        return int(pid)
 
 
 def write_effect(word: str) -> None:

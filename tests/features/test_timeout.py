@@ -26,7 +26,7 @@ from tests.worker.watching import ended, holder, started, statuses
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.features.conftest import Consume, Effects
-    from tests.worker.conftest import Start
+    from tests.worker.conftest import Session, Start
     from tests.worker.diary import Diary
 
 
@@ -76,18 +76,15 @@ class TestThreads:
         diary.allow("x-1")
         wait_until(lambda: "x, late" in diary.words(), "the thread ends")
 
-    def test_it_is_retried_elsewhere_and_the_late_outcome_is_dropped(self, consume: Consume, diary: Diary) -> None:
-        consume()
+    def test_it_is_retried_and_the_late_outcome_is_dropped(self, consume: Consume, diary: Diary) -> None:
+        consume(threads=1)
         result = slow.stay_at_first.enqueue("x")
-        started(diary, "x")
-        consume()  # the fresh process
         assert ended(result).return_value == 2
         diary.allow("x-1")
         wait_until(lambda: "x, late" in diary.words(), "the thread ends")
         result.refresh()
         assert result.return_value == 2
         assert statuses(result) == ["retried", "succeeded"]
-        assert len(set(result.worker_ids)) == 2
 
     def test_what_an_atomic_task_writes_late_is_rolled_back(
         self, consume: Consume, diary: Diary, effects: Effects
@@ -98,9 +95,9 @@ class TestThreads:
         assert len(effects.writers()) == 1
         consume()
         started(diary, "x", attempt=2)
-        assert len(effects.writers()) == 2
+        wait_until(lambda: len(effects.writers()) == 1, "the first transaction has ended with its time")
         diary.allow("x-1")
-        wait_until(lambda: "x, late" in diary.words() and len(effects.writers()) == 1, "the thread has tried to commit")
+        wait_until(lambda: "x, late" in diary.words(), "the thread has tried to commit")
         assert effects() == []
         diary.allow("x-2")
         assert ended(result).return_value == 2
@@ -111,6 +108,59 @@ class TestThreads:
         results = [slow.take_most_of_it.enqueue(f"{n}") for n in range(3)]
         consume(threads=1)
         assert [ended(result).return_value for result in results] == ["0", "1", "2"]
+
+
+class TestSessions:
+    """What goes on after its time keeps nobody waiting in the database."""
+
+    @pytest.mark.parametrize("where", ["PostgreSQL", "Python"])
+    def test_the_locks_of_an_attempt_end_with_its_time(
+        self, consume: Consume, effects: Effects, session: Session, where: str
+    ) -> None:
+        session.rows("insert into feature_effect (word) values ('free')")
+        consume()
+        result = slow.lock_and_sleep.enqueue(where)
+        assert ended(result).return_value == 2, "the second one does the same"
+        assert statuses(result) == ["retried", "succeeded"]
+        assert result.errors[0].exception_class is TaskTimeout
+        assert effects.writers() == []
+
+    @pytest.mark.usefixtures("effects")
+    def test_the_sessions_of_others_go_on(self, consume: Consume, diary: Diary) -> None:
+        consume(threads=3)
+        others = [slow.sleep_in_a_transaction.enqueue(word) for word in ("a", "b")]
+        for word in ("a", "b"):
+            started(diary, word)
+        ended(slow.lock_and_sleep.using(max_attempts=1).enqueue("PostgreSQL"))
+        for word in ("a", "b"):
+            diary.allow(f"{word}-1")
+        pids = {pid for result in others for pid in ended(result).return_value}
+        assert len(pids) == 2
+
+    @pytest.mark.usefixtures("effects")
+    def test_it_cannot_connect_again(self, consume: Consume, diary: Diary) -> None:
+        consume()
+        assert ended(slow.never_give_up.enqueue()).errors[0].exception_class is TaskTimeout
+        wait_until(lambda: len(diary.words()) == 2, "the thread has tried")
+        assert diary.words()[0] == "OperationalError"
+        assert "it cannot connect to the database again" in diary.words()[1]
+
+    def test_receivers_hear_of_one_end(self, consume: Consume, effects: Effects) -> None:
+        heard: list[str] = []
+
+        def hear(task_result: AnyTaskResult, **_: Any) -> None:
+            heard.extend(error.exception_class_path for error in task_result.errors)
+
+        with listening("finished", hear):
+            consumer = consume(threads=1)
+            ended(slow.whoami.enqueue())
+            [slot] = consumer.slots._slots
+            late = slot.thread
+            result = slow.lock_and_sleep.using(max_attempts=1).enqueue("PostgreSQL")
+            assert ended(result).status is TaskResultStatus.FAILED
+            wait_until(lambda: not effects.writers(), "the late thread has noticed")
+            wait_until(lambda: not late.is_alive(), "it has ended")
+        assert heard == ["django_pgqueue.exceptions.TaskTimeout"]
 
 
 class TestBeforeItBegan:

@@ -1,0 +1,89 @@
+"""Ends the database sessions of a thread whose task goes on after its time, and with them the locks that they hold."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.db.backends.signals import connection_created
+
+from django_pgqueue.exceptions import TaskTimeout
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+MAX_CANCEL_SECONDS = 5.0
+"""The end of the attempt waits for it."""
+
+
+class Sessions:
+    """Those that a thread has opened through Django.  Only its own: another thread's are in another one."""
+
+    def __init__(self) -> None:
+        self._opened: list[weakref.ref[BaseDatabaseWrapper]] = []
+        self._is_cut = False
+
+    def note(self, connection: BaseDatabaseWrapper) -> None:
+        """By the thread, when it has connected."""
+        if self._is_cut:
+            connection.close()
+            message = "The time of this task is up, and its attempt has ended: it cannot connect to the database again."
+            raise TaskTimeout(message)
+        if not any(known() is connection for known in self._opened):
+            self._opened = [known for known in self._opened if known() is not None]
+            self._opened.append(weakref.ref(connection))
+
+    def cut(self) -> int:
+        """By another thread.  Returns how many there were."""
+        self._is_cut = True
+        wrappers = [known() for known in self._opened]
+        opened = [wrapper.connection for wrapper in wrappers if wrapper is not None]
+        return sum(_cut(one) for one in opened if isinstance(one, psycopg.Connection))
+
+
+_here = threading.local()
+
+
+def sessions_of_this_thread() -> Sessions:
+    try:
+        return _here.sessions  # type: ignore[no-any-return]
+    except AttributeError:
+        _here.sessions = Sessions()
+        return _here.sessions  # type: ignore[no-any-return]
+
+
+def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    sessions_of_this_thread().note(connection)
+
+
+connection_created.connect(_note, dispatch_uid="django_pgqueue.worker.cutting")
+
+
+def _cut(connection: psycopg.Connection[Any]) -> bool:
+    """The statement first: a server that executes one does not look whether somebody still wants to know.  By way of
+    libpq, which goes through poolers.  Whatever fails here, the attempt has to end.
+    """
+    with contextlib.suppress(psycopg.Error, OSError):
+        if hasattr(connection, "cancel_safe"):
+            connection.cancel_safe(timeout=MAX_CANCEL_SECONDS)
+        else:  # psycopg 3.1
+            connection.cancel()
+    with contextlib.suppress(psycopg.Error, OSError):
+        return _hang_up(connection)
+    return False
+
+
+def _hang_up(connection: psycopg.Connection[Any]) -> bool:
+    """The thread may be in the middle of libpq, which is for one thread at a time: we may only touch the socket."""
+    number = connection.fileno()
+    with socket.socket(fileno=os.dup(number)) as same:
+        # If it is still open now it was when we had its number doubled: no connection is opened twice.
+        if connection.closed or connection.fileno() != number:
+            return False
+        same.shutdown(socket.SHUT_RDWR)
+    return True
