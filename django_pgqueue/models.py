@@ -104,6 +104,7 @@ class Worker(models.Model):
     tasks = models.BooleanField(db_default=True)
     has_room = models.BooleanField(db_default=False)
     hostname = models.TextField()
+    problem = models.TextField(null=True, blank=True)  # noqa: DJ001 -- null: there is none
     queues = NamesField(null=True, blank=True)
     exclude_queues = NamesField(blank=True)
 

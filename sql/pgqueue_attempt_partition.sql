@@ -5,22 +5,32 @@ set timezone = 'UTC'
 as $$
 -- Makes the partition pgqueue_attempt_YYYYMMDD of the history for one day (UTC), with the rows of that day that went
 -- to pgqueue_attempt_default before there was one.  True: made.  False: it was there.
--- Takes ACCESS EXCLUSIVE on pgqueue_attempt_default and SHARE UPDATE EXCLUSIVE on pgqueue_attempt until the end of the
--- transaction: attempts of days with a partition end without waiting, and so do readers that name such days.
+-- The rows move before anything is locked that others wait for, and the few that came meanwhile move after that.  From
+-- then on it keeps, until the end of the transaction, ACCESS EXCLUSIVE on pgqueue_attempt_default and SHARE UPDATE
+-- EXCLUSIVE on pgqueue_attempt: attempts of days with a partition end without waiting, and so do readers that name such
+-- days.  Around today it first takes SHARE ROW EXCLUSIVE on pgqueue_attempt: an attempt that ends just now waits there,
+-- where its row has no partition yet.  If it waited for pgqueue_attempt_default, its row would be refused by that table,
+-- because the partition for it is there now.
 -- The only dynamic SQL of the queue, with pgqueue_attempt_maintain and pgqueue_attempt_drop: the name of a table can not
 -- be a parameter.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
+    v_move text;
 begin
     if to_regclass(quote_ident(v_name)) is not null then
         return false;
     end if;
     execute format('create table %I (like pgqueue_attempt including defaults including constraints)', v_name);
-    lock table pgqueue_attempt_default in access exclusive mode;
-    execute format(
+    v_move := format(
         'with moved as (delete from pgqueue_attempt_default where finished_at >= %L and finished_at < %L returning *)
          insert into %I select * from moved',
         p_day::timestamptz, (p_day + 1)::timestamptz, v_name);
+    execute v_move;
+    if p_day between pgqueue_clock()::date - 1 and pgqueue_clock()::date + 1 then
+        lock table only pgqueue_attempt in share row exclusive mode;
+    end if;
+    lock table pgqueue_attempt_default in access exclusive mode;
+    execute v_move;
     execute format(
         'alter table pgqueue_attempt attach partition %I for values from (%L) to (%L)',
         v_name, p_day::timestamptz, (p_day + 1)::timestamptz);

@@ -7,7 +7,8 @@ create or replace function pgqueue_worker_seen(
     p_slots integer,
     p_asleep_ms bigint default null,
     p_tasks boolean default true,
-    p_has_room boolean default false
+    p_has_room boolean default false,
+    p_problem text default null
 ) returns void
 language plpgsql
 set search_path from current
@@ -17,6 +18,7 @@ as $$
 -- p_tasks: it runs tasks; false: it takes raw messages.
 -- p_has_room: it is awake and looks every few milliseconds.  Who says so must say so when it does not any more, and
 -- wake the next one (pgqueue_worker_wake) when it took as much as it could.
+-- p_problem: what it cannot do at present, for people who look after it.
 -- A worker that goes to sleep must look once more after this has been committed: an enqueue that read the sleepers
 -- before has notified nobody.
 begin
@@ -24,11 +26,12 @@ begin
         raise exception 'p_asleep_ms is %', p_asleep_ms
             using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, at most 1000000000000.';
     end if;
-    insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, tasks, has_room, seen_at, asleep_until)
-    values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, p_tasks, p_has_room,
+    insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, tasks, has_room, problem, seen_at,
+        asleep_until)
+    values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, p_tasks, p_has_room, left(p_problem, 500),
             pgqueue_clock(), pgqueue_now() + p_asleep_ms)
     on conflict (id) do update
     set seen_at = excluded.seen_at, asleep_until = excluded.asleep_until, slots = excluded.slots,
-        has_room = excluded.has_room;
+        has_room = excluded.has_room, problem = excluded.problem;
 end
 $$;

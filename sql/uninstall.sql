@@ -55,7 +55,7 @@ drop function if exists pgqueue_attempt_maintain(integer, integer);
 drop function if exists pgqueue_attempt_partition(date);
 drop function if exists pgqueue_attempt_append;
 drop function if exists pgqueue_worker_gone(text, bigint);
-drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean);
+drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text);
 drop function if exists pgqueue_worker_wake(text, boolean);
 drop function if exists pgqueue_session_worker();
 drop function if exists pgqueue_now(timestamptz);

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.pq import Format
 
 from django_pgqueue.functions.connection import answered_ids, array_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
+
+    from psycopg.pq.abc import PGresult
 
     from django_pgqueue.functions.connection import Connection
     from django_pgqueue.functions.error import Error
@@ -34,6 +40,14 @@ class Received:
     content: str
     headers: str | None
     state: str | None
+
+
+class Token(NamedTuple):
+    """What ends an attempt, of a message that cannot be read."""
+
+    id: int
+    attempt: int
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +86,28 @@ union all"""
 )
 
 
-def message_dequeue(connection: Connection, *, flush: bool = True, **wanted: Unpack[Wanted]) -> list[Received]:
-    """Takes and locks ready messages.  ``flush=False``: the claim's own transaction does not wait for the disk."""
+def message_dequeue(
+    connection: Connection,
+    *,
+    flush: bool = True,
+    unreadable: Callable[[int, int, Exception], None] | None = None,
+    **wanted: Unpack[Wanted],
+) -> list[Received]:
+    """Takes and locks ready messages.  ``flush=False``: the claim's own transaction does not wait for the disk.
+
+    ``unreadable`` is called with the id, the attempt and the error of each row that was claimed and cannot be read.
+    """
     with connection.cursor() as cursor:
         cursor.execute(DEQUEUE if flush else DEQUEUE_UNFLUSHED, _parameters(wanted))
-        return [Received(*row) for row in cursor.fetchall()]
+        return [Received(*row) for row in _readable(cursor, unreadable)]
 
 
 def message_dequeue_in_turn(
-    connection: Connection, *, wait_ms: int, **wanted: Unpack[Wanted]
+    connection: Connection,
+    *,
+    wait_ms: int,
+    unreadable: Callable[[int, int, Exception], None] | None = None,
+    **wanted: Unpack[Wanted],
 ) -> tuple[list[Received], int | None]:
     """The same without a flush, one after the other with those that do so; and how many ms it waited for that, None
     when its turn did not come within ``wait_ms``.
@@ -88,8 +115,33 @@ def message_dequeue_in_turn(
     parameters = _parameters(wanted)
     with connection.cursor() as cursor:
         cursor.execute(DEQUEUE_IN_TURN, (parameters[0], wait_ms, *parameters))
-        (waited_ms, *_), *rows = cursor.fetchall()
+        (waited_ms, *_), *rows = _readable(cursor, unreadable)
         return [Received(*row) for row in rows], waited_ms
+
+
+def _readable(cursor: Any, unreadable: Callable[[int, int, Exception], None] | None) -> list[tuple[Any, ...]]:
+    """The rows of an answer.  ``unreadable`` gets the id and the attempt of each row that Python cannot represent.  Its
+    consumer holds that row as well.  Without ``unreadable`` one such row is an error of all of them.
+    """
+    try:
+        return list(cursor.fetchall())
+    except (psycopg.DataError, UnicodeError):
+        if unreadable is None:
+            raise
+    result, rows = cursor.pgresult, []
+    transformer = Transformer(cursor.connection)
+    transformer.set_pgresult(result)
+    for number in range(result.ntuples):
+        try:
+            rows.append(transformer.load_row(number, tuple))
+        except (psycopg.DataError, UnicodeError) as error:
+            unreadable(_integer(result, number, 0), _integer(result, number, 1), error)
+    return rows
+
+
+def _integer(result: PGresult, row: int, column: int) -> int:
+    value = result.get_value(row, column) or b""
+    return int.from_bytes(value, signed=True) if result.fformat(column) == Format.BINARY else int(value)
 
 
 class Wanted(TypedDict, total=False):
@@ -165,6 +217,20 @@ def _seconds(moment: dt.datetime | None) -> float | str:
     return "null" if moment is None else moment.timestamp()
 
 
+LOCKED = """
+with free as materialized (select m.id from pgqueue_message m where m.id = any (%s::bigint[]) for update skip locked)
+select m.id from pgqueue_message m where m.id = any (%s::bigint[]) and m.id not in (select f.id from free f)
+"""
+
+
+def message_locked(connection: Connection, ids: Iterable[int]) -> set[int]:
+    """Which of these rows somebody else has locked.  The others are the caller's to the end of its transaction, as far
+    as they exist.
+    """
+    wanted = array_of(ids)
+    return answered_ids(connection, LOCKED, (wanted, wanted))
+
+
 DEFER = """
 select pgqueue_message_defer(
     %s::bigint, %s::integer, %s, coalesce(cast(%s as bigint), pgqueue_now() + %s::bigint), %s::jsonb, %s::jsonb,
@@ -213,7 +279,7 @@ FAIL = "select pgqueue_message_fail(%s::bigint, %s::integer, %s, %s::jsonb, %s::
 
 def message_fail(
     connection: Connection,
-    message: Received,
+    message: Received | Token,
     *,
     error: Error,
     started_at: dt.datetime | None = None,
@@ -239,7 +305,7 @@ def message_cancelled(
 
 
 def _given_up(
-    connection: Connection, statement: str, message: Received, error: Error, *times: dt.datetime | None
+    connection: Connection, statement: str, message: Received | Token, error: Error, *times: dt.datetime | None
 ) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(statement, (message.id, message.attempt, message.worker, error.as_json(), *times))

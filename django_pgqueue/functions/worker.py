@@ -20,7 +20,7 @@ class Company(NamedTuple):
 
 SEEN = """
 with setting as materialized (select set_config('synchronous_commit', 'off', true))
-select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s), o.workers, o.with_room
+select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s, %s), o.workers, o.with_room
 from setting cross join (
     select count(*) as workers, count(*) filter (where
         w.has_room and w.asleep_until is null and w.tasks = %s
@@ -43,13 +43,14 @@ def worker_seen(
     asleep_ms: int | None,
     tasks: bool = True,
     has_room: bool = False,
+    problem: str | None = None,
 ) -> Company:
     """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk."""
     served = (None if queues is None else list(queues), list(exclude_queues))
     with connection.cursor() as cursor:
         cursor.execute(
             SEEN,
-            (worker, *served, hostname, pid, slots, asleep_ms, tasks, has_room, tasks, *served, worker),
+            (worker, *served, hostname, pid, slots, asleep_ms, tasks, has_room, problem, tasks, *served, worker),
         )
         _, others, with_room = cursor.fetchone()
         return Company(1 + others, int(has_room) + with_room)

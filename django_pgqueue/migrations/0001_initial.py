@@ -131,6 +131,7 @@ class Migration(migrations.Migration):
                         ("tasks", models.BooleanField(db_default=True)),
                         ("has_room", models.BooleanField(db_default=False)),
                         ("hostname", models.TextField()),
+                        ("problem", models.TextField(blank=True, null=True)),
                         ("queues", django_pgqueue.fields.NamesField(blank=True, null=True)),
                         ("exclude_queues", django_pgqueue.fields.NamesField(blank=True)),
                     ],

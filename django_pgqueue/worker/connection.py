@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.db import connections
-from psycopg import sql
+from psycopg import IsolationLevel, sql
 from psycopg.pq import Format
 from psycopg.waiting import Ready, Wait
 
@@ -26,10 +26,6 @@ KEEPALIVES = {
     "tcp_user_timeout": 25_000,
 }
 
-TROUBLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
-"""What may be better on another try, or on another connection.  Not only what psycopg calls operational: a time-out
-that ends an idle transaction, and a server that can only be read as yet, are internal errors to it."""
-
 
 class BinaryCursor(psycopg.Cursor[Any]):
     """Asks for results in binary: reading two timestamps a message as text would cost more than all the rest."""
@@ -37,11 +33,6 @@ class BinaryCursor(psycopg.Cursor[Any]):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self.format = Format.BINARY
-
-
-def is_of_no_use(connection: psycopg.Connection[Any], error: Exception) -> bool:
-    """After ``error``.  From a server that can only be read, the next connection may lead to another one."""
-    return connection.broken or isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
 
 def listen(connection: psycopg.Connection[Any], consumer: str) -> None:
@@ -82,9 +73,11 @@ def _reading_ahead(gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         return end.value
 
 
-def connect(database: str) -> psycopg.Connection[Any]:
+def connect(database: str, *, pooled: bool = False) -> psycopg.Connection[Any]:
     """Opens an autocommit connection.  psycopg prepares nothing on it: after a rollback it would throw away what the
     session has prepared, that of Statements too, and poolers give every transaction another session.
+
+    ``pooled``: nothing is set for the session, because behind a transaction pooler it is everybody's.
     """
     wrapper = connections.create_connection(database)
     params = wrapper.get_connection_params()
@@ -97,10 +90,13 @@ def connect(database: str) -> psycopg.Connection[Any]:
         prepare_threshold=None,
     )
     note_connection(connection)
+    # Whatever the application uses: a claim that waits for nobody needs no more than this.
+    connection.isolation_level = IsolationLevel.READ_COMMITTED
+    if pooled:
+        return connection
     try:
         if role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
             connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
-        # Whatever the application uses: a claim that waits for nobody needs no more than this.
         connection.execute("set session characteristics as transaction isolation level read committed")
         connection.execute("set timezone = 'UTC'")
     except BaseException:

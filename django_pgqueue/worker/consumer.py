@@ -5,23 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 
 from django_pgqueue import functions, registry, traces
 from django_pgqueue.compat import task_backends
+from django_pgqueue.functions import Error
+from django_pgqueue.worker.background import Background
 from django_pgqueue.worker.clock import DatabaseClock
-from django_pgqueue.worker.connection import TROUBLE
+from django_pgqueue.worker.database_errors import BUSY_ERRORS, CONNECTION_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.worker.floors import Floors
-from django_pgqueue.worker.holdings import Holdings
+from django_pgqueue.worker.holdings import Heartbeats, Holdings, Progress
 from django_pgqueue.worker.idleness import Idleness
 from django_pgqueue.worker.maintenance import Maintenance
 from django_pgqueue.worker.pace import SHORT_SECONDS, Pace
 from django_pgqueue.worker.presence import Presence
 from django_pgqueue.worker.readiness import Readiness
-from django_pgqueue.worker.record import record
+from django_pgqueue.worker.record.recorder import BLOCKED_SECONDS, RECORD_WITHIN_SECONDS, Recorder
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED, Recycling
 from django_pgqueue.worker.scheduler import Scheduler
 from django_pgqueue.worker.session import Session
@@ -30,10 +33,11 @@ from django_pgqueue.worker.turns import Turns
 from django_pgqueue.worker.waker import Waker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.functions import Connection, Floor, Received, Wanted
+    from django_pgqueue.worker.background import Duty
     from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.retirement import Retirement
     from django_pgqueue.worker.settings import WorkerSettings
@@ -41,14 +45,30 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-RECORD_WITHIN_SECONDS = 0.02
-MOST_RECORDED = 1000
 LONGEST_WAIT_SECONDS = 1.0
 LET_BEGIN_SECONDS = 50e-6
 """A slot that has just been given a job gets the interpreter at once: it would wait until this thread waits."""
 STALLED_SECONDS = 0.5
 """When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""
 SETTLE_EVERY_SECONDS = 0.2
+HOT_LOCK_MS = 50
+"""How long a statement of the consumer's thread waits for somebody else's lock: everything else waits for it."""
+HOT_STATEMENT_MS = 60_000
+UPKEEP_LOCK_MS = 200
+MIN_POSTPONE_SECONDS, MAX_POSTPONE_SECONDS = 0.1, 10.0
+APART_SECONDS = 60.0
+"""After an error in a poll, its parts are transactions of their own for so long: none of them undoes the others."""
+LEAVE_SECONDS = 2.0
+"""How long a worker that leaves tries to record the ends whose rows somebody else has locked."""
+
+
+@dataclass(slots=True)
+class Postponed:
+    """A part of the turn that has failed."""
+
+    until: float = 0.0
+    seconds: float = MIN_POSTPONE_SECONDS
+    problem: str | None = None
 
 
 class Consumer:
@@ -67,6 +87,7 @@ class Consumer:
         self.watch = watch
         """Told of what is done, where somebody wants to know."""
         self.presence = Presence(settings)
+        self.presence.problem = self._problem
         self.id = self.presence.id
         self.backend = cast("PgQueueBackend", task_backends[settings.backend])
         self.database = self.backend.settings.database
@@ -80,22 +101,42 @@ class Consumer:
         """Another process has taken its place: it ends what it has begun, and leaves."""
         self.jobs = 0
         self.idleness = Idleness(listen=settings.listen)
-        self.held = Holdings(settings, self.id)
+        self.held = Holdings(settings)
         self.unstarted: list[Received] = []
-        self.ended: list[Ended] = []
         self.ended_ids: list[int] = []
         """What was recorded since the last look at messages that wait for others."""
-        self.first_ended = 0.0
+        self.unreadable: list[tuple[functions.Token, Error]] = []
+        self.gone: list[str] = []
+        """Names that this worker had before the server was started anew."""
+        self.postponed: dict[str, Postponed] = {}
+        self.together = False
+        """Within the transaction of a poll."""
+        self.apart_until = 0.0
         self.drained = False
         self.stop_by: float | None = None
         self.stop_now = self.stopping = False
         self.next_settling = 0.0
         self.maintenance = Maintenance(history_days=settings.history_days)
-        self.session = Session(self.database, consumer=self.id, listen=settings.listen, notified=self.idleness.notified)
+        self.session = Session(
+            self.database,
+            consumer=self.id,
+            pooled=not settings.listen,
+            notified=self.idleness.notified,
+            lock_ms=HOT_LOCK_MS,
+            statement_ms=HOT_STATEMENT_MS,
+            renamed=self._renamed,
+        )
         self.readiness = Readiness(
-            settings, self.session, presence=self.presence, idleness=self.idleness, pace=self.pace
+            settings,
+            self.session,
+            presence=self.presence,
+            idleness=self.idleness,
+            pace=self.pace,
+            attempt=self._attempt,
         )
         self.slots: Slots
+        self.recorder: Recorder
+        self.background: list[Background] = []
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
@@ -111,6 +152,11 @@ class Consumer:
         self.session.open()
         self.clock = DatabaseClock(functions.now(self.statements))
         self.slots = Slots(self.settings.threads, backend=self.backend, clock=self.clock, waker=self.waker)
+        self.recorder = Recorder(self.session, announce=self.slots.announce, on_recorded=self._recorded)
+        self.background = [
+            self._beside("heartbeats", Heartbeats(self.settings, self.held), Progress(self.slots.reports)),
+            self._beside("upkeep", self.maintenance),
+        ]
         logger.info("started worker=%s slots=%s queues=%s", self.id, self.settings.threads, self.settings.served)
         while not self._finished():
             self._turn()
@@ -118,6 +164,16 @@ class Consumer:
                 logger.error("worker=%s has lost its supervisor", self.id)
                 self.stop()
         return self._leave()
+
+    def _beside(self, name: str, *duties: Duty) -> Background:
+        return Background(
+            name,
+            duties,
+            database=self.database,
+            worker=self.id,
+            pooled=not self.settings.listen,
+            lock_ms=UPKEEP_LOCK_MS,
+        )
 
     def stop(self, *, again: bool = True) -> None:
         """Asks to stop: nothing new is begun, and what runs may end within grace.  Asked again: stops now, unless
@@ -139,23 +195,60 @@ class Consumer:
                 self._begin_to_stop()
             self._reconnect_if_needed()
             if self.idleness.hurries and not self.held and not self.session.is_closed:
-                self._claim_if_due()  # somebody waits for it, and nothing is held that all the rest is for
+                self._attempt("claim", self._claim_if_due)  # somebody waits for it, and there is nothing else to do
             self._time_out()
+            self._collect()
             if not self.session.is_closed:
-                self._collect()
-                self._record_if_due()
-                self._give_back_if_stopping_or_stalled()
-                self.held.heartbeat_if_due(self.statements, now=time.monotonic())
-                self._attend_if_due()
+                self.recorder.write_if_due(now=time.monotonic(), busy=self._unfinished() > 0)
+                self._attempt("give back", self._give_back_if_stopping_or_stalled)
+                self._attempt("attend", self._attend_if_due)
                 self._retire_if_due()
                 self.readiness.be_seen_if_due(stopping=self._is_leaving())
-                self.maintenance.do_if_due(self.connection)
-                self._schedule_if_due()
-                self._settle_if_due()
-                self._claim_if_due()
-        except TROUBLE as error:
+                self._attempt("schedules", self._schedule_if_due)
+                self._attempt("dependencies", self._settle_if_due)
+                self._attempt("claim", self._claim_if_due)
+            for background in self.background:
+                background.start_if_due()
+        except CONNECTION_ERRORS as error:
             self._pause(error)
         self._wait()
+
+    def _attempt(self, what: str, do: Callable[[], object]) -> None:
+        """Does a part of the turn.  Unless the connection is to blame, its error is nobody else's: it is told once, and
+        the part is left out for a while.
+        """
+        postponed = self.postponed.get(what)
+        if postponed is not None and time.monotonic() < postponed.until and not self.together:
+            return
+        try:
+            do()
+        except (psycopg.Error, UnicodeError) as error:
+            if self.together or is_of_the_connection(self.connection, error):
+                raise
+            self._postpone(what, error)
+        else:
+            if postponed is not None and not self.together:
+                del self.postponed[what]
+
+    def _postpone(self, what: str, error: Exception) -> None:
+        postponed = self.postponed.setdefault(what, Postponed())
+        if postponed.problem is None and not isinstance(error, BUSY_ERRORS):
+            postponed.problem = f"{what}: {first_line(error)}"
+            logger.error("not possible worker=%s %s", self.id, postponed.problem)
+        postponed.until = time.monotonic() + postponed.seconds
+        postponed.seconds = min(MAX_POSTPONE_SECONDS, 2 * postponed.seconds)
+
+    def _until(self, what: str) -> float:
+        """Until when a part of the turn is left out."""
+        postponed = self.postponed.get(what)
+        return 0.0 if postponed is None else postponed.until
+
+    def _problem(self) -> str | None:
+        problems = [one.problem for one in self.postponed.values() if one.problem is not None]
+        for background in self.background:
+            problems += [f"{name}: {why}" for name, why in list(background.problems.items())]
+        problems += list(self.maintenance.problems.values())
+        return "; ".join(problems) or None
 
     def _finished(self) -> bool:
         if self.stop_by is None:
@@ -203,7 +296,8 @@ class Consumer:
             self.idleness.sleeps_on(now=time.monotonic())
             return
         claimed, everywhere = self._look(room)
-        self.drained = self.settings.burst and everywhere and not claimed
+        self.drained = self.settings.burst and everywhere and not claimed and not self.unreadable
+        self._attempt("end what cannot be read", self._fail_unreadable)
         self.readiness.looked(found=bool(claimed), full=len(claimed) >= room)
 
     def _look(self, room: int) -> tuple[list[Received], bool]:
@@ -212,22 +306,23 @@ class Consumer:
         # transaction.  Who has been woken asks for work alone: somebody waits for it.
         self.idleness.looks()
         polls = self.idleness.polled
-        with self.connection.transaction() if polls else nullcontext():
+        with self._together(polls and time.monotonic() >= self.apart_until):
             # A burst that is over must not leave what only waited for its last jobs.
             if polls or (self.settings.burst and self.ended_ids):
-                self._settle()
+                self._attempt("dependencies", self._settle)
             if polls:
                 self.readiness.be_seen_with_a_poll()
             began = time.monotonic()
             floors = self.floors.choose(began)
-            claimed, waited_seconds = self._claim(room, floors, alone=not polls, now=began)
+            claimed, waited_seconds = self._claim(room, floors, alone=not self.together, now=began)
             now = time.monotonic()
-            if claimed and not polls:
+            if claimed and not self.together:
                 self._begin(claimed)
+            begun = not self.together
             self.idleness.looked(found=len(claimed), wanted=room, now=now)
             if self.idleness.asleep and not claimed:
                 self._sleep_until_due()
-        if claimed and polls:  # nothing begins before its claim is committed
+        if claimed and not begun:  # nothing begins before its claim is committed
             self._begin(claimed)
         seconds, more = now - began - waited_seconds, len(claimed) >= room
         self.turns.learn(more=more)
@@ -237,6 +332,34 @@ class Consumer:
         if self.watch is not None:
             self.watch.claimed(len(claimed), seconds=seconds)
         return claimed, floors is None
+
+    @contextmanager
+    def _together(self, together: bool) -> Iterator[None]:
+        """A poll asks for several things in one transaction."""
+        if not together:
+            yield
+            return
+        self.together = True
+        try:
+            with self.session.transaction():
+                yield
+        except (psycopg.Error, UnicodeError):
+            self.apart_until = time.monotonic() + APART_SECONDS
+            raise
+        finally:
+            self.together = False
+
+    def _unreadable(self, message_id: int, attempt: int, error: Exception) -> None:
+        """A row that was claimed with others, and that Python cannot represent.  The others are run."""
+        logger.error("unreadable id=%s attempt=%s: %s", message_id, attempt, first_line(error))
+        reason = Error(message=f"The message cannot be read: {first_line(error)}")
+        self.unreadable.append((functions.Token(message_id, attempt, self.id), reason))
+
+    def _fail_unreadable(self) -> None:
+        """Once: what cannot be ended either is held until its lock runs out."""
+        while self.unreadable:
+            token, error = self.unreadable.pop()
+            functions.message_fail(self.statements, token, error=error)
 
     def _claim(self, room: int, floors: list[Floor] | None, *, alone: bool, now: float) -> tuple[list[Received], float]:
         """What was claimed, and how many seconds it waited for its turn.  ``alone``: in a transaction of its own."""
@@ -250,8 +373,10 @@ class Consumer:
             "floors": floors,
         }
         if not alone or not self.turns.due(room, now=now):
-            return functions.message_dequeue(self.statements, **wanted, flush=False), 0.0
-        claimed, waited_ms = functions.message_dequeue_in_turn(self.statements, **wanted, wait_ms=self.turns.wait_ms)
+            return functions.message_dequeue(self.statements, **wanted, flush=False, unreadable=self._unreadable), 0.0
+        claimed, waited_ms = functions.message_dequeue_in_turn(
+            self.statements, **wanted, wait_ms=self.turns.wait_ms, unreadable=self._unreadable
+        )
         return claimed, self.turns.waited(waited_ms, now=time.monotonic())
 
     def _begin(self, claimed: list[Received]) -> None:
@@ -276,29 +401,17 @@ class Consumer:
         collected = self.slots.take_done()
         if collected:
             self.pace.last_progress = time.monotonic()
-            self.first_ended = self.first_ended if self.ended else self.pace.last_progress
             self.jobs += len(collected)
-            self.ended += collected
+            self.recorder.add(collected, now=self.pace.last_progress)
             self.pace.learn(collected)
 
-    def _record_if_due(self) -> None:
-        if not self.ended:
-            return
-        waited = time.monotonic() - self.first_ended
-        if self._unfinished() and waited < RECORD_WITHIN_SECONDS and len(self.ended) < MOST_RECORDED:
-            return
-        self._record()
-
-    def _record(self) -> None:
-        otherwise = record(self.statements, self.ended, worker=self.id, announce=self.slots.announce)
+    def _recorded(self, ends: list[Ended], otherwise: dict[tuple[int, int], str]) -> None:
         if self.watch is not None:
-            self.watch.recorded(self.ended, otherwise)
-        self.ended_ids += [end.message.id for end in self.ended]
-        for end in self.ended:
+            self.watch.recorded(ends, otherwise)
+        self.ended_ids += [end.message.id for end in ends]
+        for end in ends:
             self._forget(end.message)
-        freed = any(end.message.channel is not None for end in self.ended)
-        self.ended = []
-        if freed:  # a channel may have room again
+        if any(end.message.channel is not None for end in ends):  # a channel may have room again
             self.idleness.notified()
         if self.settings.burst:  # what has ended may have left something to do: leave only after another look
             self.drained = False
@@ -309,15 +422,14 @@ class Consumer:
             self.slots.reports.forget(message)
 
     def _unfinished(self) -> int:
-        return len(self.held) - len(self.ended)
+        return len(self.held) - len(self.recorder)
 
     # Attending to what is held
 
     def _attend_if_due(self) -> None:
-        """Passes on what running tasks say, and asks whether they shall stop."""
+        """Asks whether what is held shall stop."""
         now = time.monotonic()
         if self.held.needs_attention(now=now):
-            self.slots.reports.write(self.statements)
             asked = self.held.asked_to_stop(self.statements, now=now)
             if new := asked - self.slots.reports.cancelled:
                 self.slots.cancel(new)
@@ -363,31 +475,34 @@ class Consumer:
             return 0.0
         if self.session.is_closed:  # all else waits for this
             return min(*due, self.session.reconnect_at, self.stop_by or self.session.reconnect_at) - now
-        if self.slots.done or self.ended:
-            unfinished = self._unfinished() - len(self.slots.done)
-            due.append((self.first_ended if self.ended else now) + (RECORD_WITHIN_SECONDS if unfinished else 0))
+        busy = self._unfinished() - len(self.slots.done) > 0
+        if self.slots.done:
+            due.append(now + (RECORD_WITHIN_SECONDS if busy else 0))
+        due += [self.recorder.due_at(busy=busy), *(one.due_at() for one in self.background)]
         if self.stop_by is not None:
             due.append(self.stop_by)
         elif not self.retiring:
-            due += [self.scheduler.next_look, *([self.next_settling] if self.ended_ids else [])]
+            due.append(max(self.scheduler.next_look, self._until("schedules")))
+            if self.ended_ids:
+                due.append(max(self.next_settling, self._until("dependencies")))
             if self.pace.room(self._unfinished() - len(self.slots.done)):
-                due.append(self.idleness.next_look)
+                due.append(max(self.idleness.next_look, self._until("claim")))
         return min(*due, *self._attention_is_due()) - now
 
     def _attention_is_due(self) -> Iterator[float]:
         """When what is held has to be looked at."""
         if self.held:
-            yield from (self.held.next_heartbeat, self.held.next_attention)
+            yield max(self.held.next_attention, self._until("attend"))
         if self.slots.waiting():
-            yield self.pace.last_progress + STALLED_SECONDS
+            yield max(self.pace.last_progress + STALLED_SECONDS, self._until("give back"))
         if self.presence.says_room_by_mistake or (self.idleness.asleep and not self.pace.room(self._unfinished())):
             # After an error it leaves time.
-            yield max(self.pace.last_progress + SHORT_SECONDS, self.session.reconnect_at)
+            yield max(self.pace.last_progress + SHORT_SECONDS, self.session.reconnect_at, self._until("presence"))
 
     def _notified(self) -> None:
         try:
             self.session.take_notifications()
-        except TROUBLE as error:
+        except CONNECTION_ERRORS as error:
             self._pause(error)
 
     # The connection
@@ -396,14 +511,29 @@ class Consumer:
         if self.session.reopen_if_due():
             self.presence.next_seen = 0.0
             self.slots.reconnects += 1
+            for name in self.gone:
+                functions.worker_gone(self.statements, name)
+            self.gone = []
             if self.watch is not None:
                 self.watch.reconnected()
+
+    def _renamed(self) -> str:
+        """The server was started anew, or another one has taken over: what it had committed last may be gone, and its
+        ids may come again.  With a new name no end of what is held here can be taken for the end of another job.
+        """
+        before = self.presence.rename()
+        self.gone.append(before)
+        self.id = self.presence.id
+        logger.warning(
+            "the server is another one, or was started anew: worker=%s goes on as worker=%s", before, self.id
+        )
+        return self.id
 
     def _pause(self, error: Exception) -> None:
         """After an error of the connection: what was held is still held, and what has ended is recorded later."""
         seconds, now = self.session.failed(error), time.monotonic()
         self.idleness.pause(seconds, now=now)
-        self.first_ended = max(self.first_ended, now + seconds)
+        self.recorder.pause(seconds, now=now)
 
     # Giving back and stopping
 
@@ -412,11 +542,20 @@ class Consumer:
         if stalled or self.stop_by is not None:
             self.pace.stalled()
             self.unstarted += self.slots.take_unstarted()
-        if self.unstarted:
-            functions.message_release(self.statements, self.unstarted, worker=self.id)
-            for message in self.unstarted:
+        while self.unstarted:
+            worker = self.unstarted[0].worker
+            given_back = [message for message in self.unstarted if message.worker == worker]
+            functions.message_release(self.statements, given_back, worker=worker)
+            for message in given_back:
                 self._forget(message)
-            self.unstarted = []
+            self.unstarted = [message for message in self.unstarted if message.worker != worker]
+
+    def _record_the_last(self) -> None:
+        self.recorder.write()
+        leave_by = time.monotonic() + LEAVE_SECONDS
+        while self.recorder.blocked and time.monotonic() < leave_by and not self.stop_now:
+            self.recorder.write_blocked(now=time.monotonic())
+            self.waker.pause(BLOCKED_SECONDS)
 
     def _begin_to_stop(self) -> None:
         self.stopping = True
@@ -431,16 +570,17 @@ class Consumer:
     def _leave(self) -> int:
         self.slots.stop()
         try:
-            self._give_back_if_stopping_or_stalled()
+            self._attempt("give back", self._give_back_if_stopping_or_stalled)
             self._collect()
-            if self.ended:
-                self._record()
+            self._record_the_last()
             self.held.abandon(self.statements)
-            self._settle()
-            self.presence.leave(self.statements)
+            self._attempt("dependencies", self._settle)
+            self._attempt("presence", lambda: self.presence.leave(self.statements))
             self.connection.close()
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
+        for background in self.background:
+            background.stop()
         self.waker.close()
         if self.watch is not None:
             self.watch.write()

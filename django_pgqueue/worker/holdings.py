@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import logging
+import time
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
+from django_pgqueue.worker.database_errors import BUSY_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from django_pgqueue.functions import Connection, Received
+    from django_pgqueue.worker.background import Connect
+    from django_pgqueue.worker.reports import SharedReports
+    from django_pgqueue.worker.session import Session
     from django_pgqueue.worker.settings import WorkerSettings
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 ATTEND_EVERY_SECONDS = 0.5
+AGAIN_SECONDS = 0.5
+"""How soon to renew the lock of a message whose row somebody else has locked, or that was not found."""
 
 
 @dataclass(slots=True)
@@ -24,29 +33,39 @@ class Held:
     message: Received
     claimed: float
     locked: float
-    """When the lock was last set, by the monotonic clock."""
+    """When the lock was last renewed, by the monotonic clock."""
+    missing: bool = False
+    """The last heartbeat has not found it: it has just ended, or it is lost."""
     lost: bool = False
 
 
 class Holdings:
-    def __init__(self, settings: WorkerSettings, worker: str) -> None:
+    """The consumer's thread adds and forgets; the thread of the heartbeats reads."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
-        self.worker = worker
-        self.next_heartbeat = self.next_attention = 0.0
+        self.next_attention = 0.0
         self._held: dict[int, Held] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
+    def __iter__(self) -> Iterator[Held]:
+        return iter(list(self._held.values()))
+
     def add(self, messages: Iterable[Received], *, now: float) -> list[Received]:
-        """Answers those that have to be begun.  A crash of the server may have undone a claim, and then the same
-        attempt is claimed by the same worker again: it has its lock back, and goes on where it is.
+        """Returns those that have to be begun.  A crash of the server may have undone a claim, and then the same
+        attempt at the same message is claimed here again: it has its lock back, and goes on where it is.
+
+        A message that only has the same id is another one: a server that took over, and had not received the latest
+        messages, gives their ids again.
         """
         new = []
         for message in messages:
             held = self._held.get(message.id)
-            if held is not None and held.message.attempt == message.attempt:
-                held.locked, held.lost = now, False
+            if held is not None and _are_the_same(held.message, message):
+                held.message.worker = message.worker
+                held.locked, held.missing, held.lost = now, False, False
                 continue
             self._held[message.id] = Held(message, now, now)
             new.append(message)
@@ -55,30 +74,10 @@ class Holdings:
     def forget(self, message: Received) -> bool:
         """A lost attempt that ends late must not be taken for the next one, which may well be ours too: False."""
         held = self._held.get(message.id)
-        if held is None or held.message.attempt != message.attempt:
+        if held is None or held.message is not message:
             return False
         del self._held[message.id]
         return True
-
-    def heartbeat_if_due(self, connection: Connection, *, now: float) -> None:
-        third = self.settings.lock_seconds / 3
-        if now < self.next_heartbeat:
-            return
-        self.next_heartbeat = now + third / 2
-        old = [held for held in self._held.values() if not held.lost and now - held.locked > third]
-        if not old:
-            return
-        ours = functions.message_heartbeat(
-            connection, [held.message for held in old], worker=self.worker, lock_ms=self.settings.lock_ms
-        )
-        for held in old:
-            held.locked = now
-            if held.message.id not in ours:
-                held.lost = True
-                logger.warning(
-                    "lost id=%s task=%s attempt=%s: its lock ran out and it was taken over while it ran here",
-                    held.message.id, held.message.task, held.message.attempt,
-                )  # fmt: skip
 
     def needs_attention(self, *, now: float) -> bool:
         if not self._held or now < self.next_attention:
@@ -88,18 +87,108 @@ class Holdings:
 
     def asked_to_stop(self, connection: Connection, *, now: float) -> set[int]:
         """The ids of those that somebody wants to be cancelled.  What has only just begun is not worth the question."""
-        old = [message_id for message_id, held in self._held.items() if now - held.claimed > ATTEND_EVERY_SECONDS]
-        return functions.message_cancellations(connection, old, worker=self.worker) if old else set()
+        old = [held.message for held in self if now - held.claimed > ATTEND_EVERY_SECONDS]
+        asked: set[int] = set()
+        for worker, messages in groupby(old, key=lambda message: message.worker):
+            asked |= functions.message_cancellations(connection, [one.id for one in messages], worker=worker)
+        return asked
 
     def abandon(self, connection: Connection) -> None:
         """What did not end within grace: its lock ends now, so that others take it over at once."""
-        rest = [held.message for held in self._held.values()]
-        if rest:
-            functions.message_heartbeat(connection, rest, worker=self.worker, lock_ms=0)
-        for message in rest:
+        for held in self:
+            message = held.message
+            with suppress(*BUSY_ERRORS):  # its lock runs out by itself
+                functions.message_heartbeat(connection, [message], worker=message.worker, lock_ms=0)
             logger.error(
                 "abandoned id=%s task=%s attempt=%s: it did not end within grace",
-                message.id,
-                message.task,
-                message.attempt,
-            )
+                message.id, message.task, message.attempt,
+            )  # fmt: skip
+
+
+class Heartbeats:
+    """Renews the locks of what is held, before a third of their time has passed."""
+
+    name = "the heartbeat"
+
+    def __init__(self, settings: WorkerSettings, held: Holdings) -> None:
+        self.settings = settings
+        self.held = held
+        self.next_at = 0.0
+
+    def due_at(self) -> float:
+        return self.next_at if len(self.held) else float("inf")
+
+    def do(self, connect: Connect) -> None:
+        now, third = time.monotonic(), self.settings.lock_seconds / 3
+        self.next_at = now + third / 2
+        old = [held for held in self.held if not held.lost and (held.missing or now - held.locked > third)]
+        for worker, group in groupby(old, key=lambda held: held.message.worker):
+            self._renew(connect, list(group), worker, now)
+
+    def _renew(self, connect: Connect, old: list[Held], worker: str, now: float) -> None:
+        session = connect()
+        try:
+            ours = self._beat(session.statements, old, worker)
+        except BUSY_ERRORS:
+            self._renew_apart(session, old, worker, now)
+        else:
+            self._renewed(old, ours, now)
+
+    def _renew_apart(self, session: Session, old: list[Held], worker: str, now: float) -> None:
+        """Those whose rows somebody else has locked are waited for, one by one, after all others."""
+        with session.transaction():
+            locked = functions.message_locked(session.statements, [held.message.id for held in old])
+            free = [held for held in old if held.message.id not in locked]
+            ours = self._beat(session.statements, free, worker)
+        self._renewed(free, ours, now)
+        for held in old:
+            if held.message.id in locked:
+                try:
+                    ours = self._beat(session.statements, [held], worker)
+                except BUSY_ERRORS:
+                    self.next_at = min(self.next_at, now + AGAIN_SECONDS)
+                else:
+                    self._renewed([held], ours, now)
+
+    def _beat(self, connection: Connection, old: list[Held], worker: str) -> set[int]:
+        messages = [held.message for held in old]
+        if not messages:
+            return set()
+        return functions.message_heartbeat(connection, messages, worker=worker, lock_ms=self.settings.lock_ms)
+
+    def _renewed(self, old: list[Held], ours: set[int], now: float) -> None:
+        for held in old:
+            if held.message.id in ours:
+                held.locked, held.missing = now, False
+            elif not held.missing:  # the consumer may just have recorded its end
+                held.missing = True
+                self.next_at = min(self.next_at, now + AGAIN_SECONDS)
+            else:
+                held.lost = True
+                logger.warning(
+                    "lost id=%s task=%s attempt=%s: its lock ran out and it was taken over while it ran here",
+                    held.message.id, held.message.task, held.message.attempt,
+                )  # fmt: skip
+
+
+class Progress:
+    """Writes how far running tasks say that they are."""
+
+    name = "progress"
+
+    def __init__(self, reports: SharedReports) -> None:
+        self.reports = reports
+        self.next_at = 0.0
+
+    def due_at(self) -> float:
+        return self.next_at if self.reports.has_progress() else float("inf")
+
+    def do(self, connect: Connect) -> None:
+        self.next_at = time.monotonic() + ATTEND_EVERY_SECONDS
+        self.reports.write(connect().statements)
+
+
+def _are_the_same(held: Received, claimed: Received) -> bool:
+    return (held.attempt, held.created_at, held.task, held.content) == (
+        claimed.attempt, claimed.created_at, claimed.task, claimed.content,
+    )  # fmt: skip

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from django_pgqueue import functions
 from django_pgqueue.overview import bloat
-from django_pgqueue.worker.connection import TROUBLE
+from django_pgqueue.worker.database_errors import first_line, is_of_the_connection
+
+if TYPE_CHECKING:
+    from django_pgqueue.worker.background import Connect
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -28,11 +31,23 @@ Step = Callable[[psycopg.Connection[Any]], dict[str, str] | None]
 
 
 class Maintenance:
+    """Its steps are bounded, and each of them is a transaction of its own."""
+
+    name = "maintenance"
+
     def __init__(self, *, history_days: int | None) -> None:
         self.history_days = history_days
         self.next_at = 0.0
-        self.told: set[str] = set()
+        self.has_more = False
+        """Set by a step that has to be done once more."""
+        self.problems: dict[str, str] = {}
         """What was warned of and is still so: once is enough."""
+
+    def due_at(self) -> float:
+        return self.next_at
+
+    def do(self, connect: Connect) -> None:
+        self.do_if_due(connect().connection)
 
     def do_if_due(self, connection: psycopg.Connection[Any]) -> None:
         if time.monotonic() < self.next_at:
@@ -41,16 +56,18 @@ class Maintenance:
         problems: dict[str, str] = {}
         for what, step in self._steps():
             try:
-                with connection.transaction():
-                    connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
-                    problems |= step(connection) or {}
+                self.has_more = True
+                while self.has_more:
+                    self.has_more = False
+                    with connection.transaction():
+                        connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+                        problems |= step(connection) or {}
             except psycopg.errors.LockNotAvailable:
                 self._later()
-            except TROUBLE:
-                raise  # of the connection: the worker knows what to do
             except psycopg.Error as error:  # a worker without the rights of the tables' owner still does its jobs
-                reason = str(error).strip().partition("\n")[0]
-                problems[what] = f"maintenance of {what} is not possible: {reason}"
+                if is_of_the_connection(connection, error):
+                    raise
+                problems[what] = f"maintenance of {what} is not possible: {first_line(error)}"
         self._tell(problems)
 
     def _steps(self) -> list[tuple[str, Step]]:
@@ -62,8 +79,9 @@ class Maintenance:
         ]
 
     def _partitions(self, connection: psycopg.Connection[Any]) -> None:
-        functions.attempt_maintain(connection, days_kept=self.history_days)
-        if functions.attempt_overdue(connection, days_kept=self.history_days):
+        if functions.attempt_maintain(connection, days_kept=self.history_days):
+            self.has_more = True  # each call does a part, in a transaction of its own
+        elif functions.attempt_overdue(connection, days_kept=self.history_days):
             self._later()
 
     def _slots(self, connection: psycopg.Connection[Any]) -> None:
@@ -80,6 +98,6 @@ class Maintenance:
 
     def _tell(self, problems: dict[str, str]) -> None:
         for name, words in problems.items():
-            if name not in self.told:
+            if name not in self.problems:
                 logger.warning("%s", words)
-        self.told = set(problems)
+        self.problems = problems

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from django_pgqueue import functions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_pgqueue.functions import Connection
     from django_pgqueue.worker.settings import WorkerSettings
 
@@ -29,14 +31,26 @@ class Presence:
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self.hostname = socket.gethostname()[:255]
-        # Unique for each start: a server crash may undo a claim and hand the same attempt out again.
-        self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.id = self._new_id()
+        self.problem: Callable[[], str | None] = lambda: None
+        """Returns what the worker cannot do at present, for qdoctor."""
         self.next_seen = 0.0
         self.has_room = False
         """What the row says: who enqueues wakes nobody where somebody who is awake has room."""
         self._room_since: float | None = None
         self._full_since: float | None = None
         self._has_news_of_others = False
+
+    def _new_id(self) -> str:
+        # Unique for each start: a server crash may undo a claim and hand the same attempt out again.
+        return f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
+
+    def rename(self) -> str:
+        """Another name, as if the worker had just been started.  Returns the one that it had."""
+        before, self.id = self.id, self._new_id()
+        self.next_seen = 0.0
+        self.has_room = False
+        return before
 
     def has_news_of_others(self) -> bool:
         """Whether it has looked around since it was last asked."""
@@ -69,6 +83,7 @@ class Presence:
             slots=self.settings.threads,
             asleep_ms=int(2.5 * SEEN_EVERY_SECONDS * 1000) if asleep else None,
             has_room=has_room,
+            problem=self.problem(),
         )
         self._has_news_of_others = self.has_room and has_room
         self.has_room = has_room

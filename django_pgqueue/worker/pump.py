@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.worker.connection import TROUBLE
+from django_pgqueue.worker.database_errors import CONNECTION_ERRORS
 from django_pgqueue.worker.idleness import Idleness
 from django_pgqueue.worker.session import Session
 from django_pgqueue.worker.waker import Waker
@@ -51,7 +51,7 @@ class Pump:
         self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.idleness = Idleness(listen=listen)
         self.session = Session(
-            database, consumer=self.id, listen=listen, notified=self.idleness.notified, kind="listener"
+            database, consumer=self.id, pooled=not listen, notified=self.idleness.notified, kind="listener"
         )
         self.held: dict[int, Received] = {}
         self.being_ended: set[int] = set()
@@ -137,7 +137,7 @@ class Pump:
                 self._heartbeat_if_due()
                 self._be_seen_if_due()
                 self._claim_if_due()
-        except TROUBLE as error:
+        except CONNECTION_ERRORS as error:
             self._pause(error)
         self._wait()
 
@@ -157,7 +157,7 @@ class Pump:
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
         polls = self.idleness.asleep and not self.idleness.hurries
         self.idleness.looks()
-        with self.connection.transaction() if polls else nullcontext():
+        with self.session.transaction() if polls else nullcontext():
             claimed = functions.message_dequeue(
                 self.statements, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
             )
@@ -231,7 +231,7 @@ class Pump:
     ) -> set[int]:
         """The ids that the call answers, and those whose rows somebody has locked: they are being ended."""
         try:
-            with self.connection.transaction():
+            with self.session.transaction():
                 self.connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
                 return call(messages)
         except psycopg.errors.LockNotAvailable:
@@ -281,7 +281,7 @@ class Pump:
     def _notified(self) -> None:
         try:
             self.session.take_notifications()
-        except TROUBLE as error:
+        except CONNECTION_ERRORS as error:
             self._pause(error)
 
     # The connection

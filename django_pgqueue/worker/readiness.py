@@ -14,22 +14,35 @@ from django_pgqueue import functions
 from django_pgqueue.worker.idleness import LONGEST_POLL_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_pgqueue.worker.idleness import Idleness
     from django_pgqueue.worker.pace import Pace
     from django_pgqueue.worker.presence import Presence
     from django_pgqueue.worker.session import Session
     from django_pgqueue.worker.settings import WorkerSettings
 
+    Attempt = Callable[[str, Callable[[], object]], None]
+
 
 class Readiness:
     def __init__(
-        self, settings: WorkerSettings, session: Session, *, presence: Presence, idleness: Idleness, pace: Pace
+        self,
+        settings: WorkerSettings,
+        session: Session,
+        *,
+        presence: Presence,
+        idleness: Idleness,
+        pace: Pace,
+        attempt: Attempt,
     ) -> None:
+        """``attempt``: does what may fail without harm to the rest of the turn."""
         self.settings = settings
         self.session = session
         self.presence = presence
         self.idleness = idleness
         self.pace = pace
+        self.attempt = attempt
 
     def looked(self, *, found: bool, full: bool) -> None:
         """After a look.  ``full``: it took all that there was room for, and so there may be more."""
@@ -87,7 +100,9 @@ class Readiness:
         """There may be more than this process can do: the next sleeper is ours to wake.  For any queue, because who
         enqueued while we had room woke nobody.
         """
-        functions.worker_wake_next(self.session.statements, self.settings.queues)
+        self.attempt(
+            "wake the next worker", lambda: functions.worker_wake_next(self.session.statements, self.settings.queues)
+        )
 
     def _tell_of_room(self, *, has_room: bool) -> None:
         """While we have room and look all the time, who enqueues wakes nobody else.  Without notifications we do not
@@ -100,4 +115,7 @@ class Readiness:
                 self._wake_next()
 
     def _be_seen(self, *, asleep: bool, has_room: bool = False) -> None:
-        self.idleness.company = self.presence.be_seen(self.session.statements, asleep=asleep, has_room=has_room)
+        def be_seen() -> None:
+            self.idleness.company = self.presence.be_seen(self.session.statements, asleep=asleep, has_room=has_room)
+
+        self.attempt("presence", be_seen)

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions
+from django_pgqueue.worker.database_errors import BUSY_ERRORS
 
 if TYPE_CHECKING:
     from django_pgqueue.functions import Connection, Received
@@ -24,10 +25,17 @@ class SharedReports:
     def is_cancelled(self, message: Received) -> bool:
         return message.id in self.cancelled
 
+    def has_progress(self) -> bool:
+        return bool(self._progress)
+
     def write(self, connection: Connection) -> None:
         for message_id in list(self._progress):  # not until there is none: a task may speak faster than this writes
-            message, progress = self._progress.pop(message_id)
-            functions.message_progress(connection, message, progress)
+            if (said := self._progress.pop(message_id, None)) is None:
+                continue  # its message has just ended
+            try:
+                functions.message_progress(connection, *said)
+            except BUSY_ERRORS:  # somebody has locked the row; what the task has said since then counts
+                self._progress.setdefault(message_id, said)
 
     def forget(self, message: Received) -> None:
         self._progress.pop(message.id, None)

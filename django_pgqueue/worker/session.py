@@ -2,76 +2,170 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from django_pgqueue.worker.connection import connect, is_of_no_use, listen
+import psycopg
+from django.db import connections
+from psycopg.pq import TransactionStatus
+
+from django_pgqueue.worker.connection import connect, listen
+from django_pgqueue.worker.database_errors import is_of_no_use
 from django_pgqueue.worker.statements import Statements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import psycopg
+    from collections.abc import Callable, Iterator, Sequence
 
     from django_pgqueue.functions.connection import Connection
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-SHORTEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS = 0.1, 5.0
+MIN_RECONNECT_SECONDS, MAX_RECONNECT_SECONDS = 0.1, 5.0
+
+# A shorter limit of the database, the role or the project's OPTIONS stays.
+BEGIN = """
+select pg_postmaster_start_time()::text, (
+    select count(set_config(l.name, l.milliseconds::text, p.local))
+    from unnest(p.names, p.milliseconds) as l (name, milliseconds)
+    where current_setting(l.name) = '0' or current_setting(l.name)::interval > l.milliseconds * interval '1 millisecond'
+), case when p.role is not null then set_config('role', p.role, p.local) end
+from (values (%s, %s::text[], %s::bigint[], %s::text)) as p (local, names, milliseconds, role)
+"""
 
 
 class Session:
+    """``lock_ms``: how long a statement waits for somebody else's lock at most, before it ends in LockNotAvailable.
+    ``statement_ms``: how long it may take at all.
+    """
+
     def __init__(
-        self, database: str, *, consumer: str, listen: bool, notified: Callable[[], None], kind: str = "worker"
+        self,
+        database: str,
+        *,
+        consumer: str,
+        pooled: bool,
+        notified: Callable[[], None] | None = None,
+        kind: str = "worker",
+        lock_ms: int = 0,
+        statement_ms: int = 0,
+        renamed: Callable[[], str] | None = None,
     ) -> None:
-        """``kind``: what the log calls the consumer."""
+        """``pooled``: each transaction may be another server session, to which nothing belongs that outlives it.
+        ``notified``: called for each notification to the consumer.  ``kind``: what the log calls the consumer.
+        ``renamed``: called when the server was started since the last connection; returns another name for the
+        consumer.  Such a server may have forgotten what it had committed, and give the same ids to other messages: no
+        token of the consumer's may be valid for those.
+        """
         self.database = database
         self.consumer = consumer
         self.kind = kind
-        self.listen = listen
+        self.pooled = pooled
         self.notified = notified
+        self.renamed = renamed
+        self.limits = {"lock_timeout": lock_ms, "statement_timeout": statement_ms}
         self.connection: psycopg.Connection[Any]
         self.statements: Connection
         """The same connection, for the queue's functions."""
-        self.reconnect_at, self.reconnect_seconds = 0.0, SHORTEST_RECONNECT_SECONDS
+        self.server: Any = None
+        """When the server was started: after a failover it is another one."""
+        self.reconnect_at, self.reconnect_seconds = 0.0, MIN_RECONNECT_SECONDS
 
     @property
     def is_closed(self) -> bool:
         return self.connection.closed
 
     def open(self) -> psycopg.Connection[Any]:
-        connection = connect(self.database)
-        connection.add_notify_handler(lambda _: self.notified())
-        if self.listen:
-            listen(connection, self.consumer)
+        connection = connect(self.database, pooled=self.pooled)
+        try:
+            with connection.transaction():
+                server = self._begin(connection, local=self.pooled)
+            if self.server is not None and server != self.server and self.renamed is not None:
+                self.consumer = self.renamed()
+            self.server = server
+            if self.notified is not None and not self.pooled:
+                notified = self.notified
+                connection.add_notify_handler(lambda _: notified())
+                listen(connection, self.consumer)
+        except BaseException:
+            connection.close()
+            raise
         self.connection = connection
         # A pooler may give the next transaction a server session that knows nothing of what was prepared.
-        self.statements = Statements(connection) if self.listen else connection
+        self.statements = PooledStatements(self) if self.pooled else Statements(connection)
         return connection
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Several statements in one transaction."""
+        with self.connection.transaction():
+            if self.pooled and self._begin(self.connection, local=True) != self.server:
+                self.connection.close()
+                message = "the pooler has another server now"
+                raise psycopg.OperationalError(message)
+            yield
+
+    def _begin(self, connection: psycopg.Connection[Any], *, local: bool) -> Any:
+        """Sets the time-outs, and the role where a pooler would give it to others.  Returns when the server started."""
+        role = connections[self.database].settings_dict["OPTIONS"].get("assume_role") if local else None
+        limits = {name: milliseconds for name, milliseconds in self.limits.items() if milliseconds}
+        parameters = [local, list(limits), list(limits.values()), role]
+        return connection.execute(BEGIN, parameters).fetchone()
 
     def reopen_if_due(self) -> bool:
         """True: it was closed, and is open again."""
         if not self.is_closed or time.monotonic() < self.reconnect_at:
             return False
         self.open()
-        self.reconnect_seconds = SHORTEST_RECONNECT_SECONDS
+        self.reconnect_seconds = MIN_RECONNECT_SECONDS
         line = f"reconnected {self.kind}=%s"
         logger.info(line, self.consumer)
         return True
 
     def failed(self, error: Exception) -> float:
-        """Takes note of an error of the connection, and answers for how many seconds to leave the database alone."""
+        """Takes note of an error of the connection, and returns for how many seconds to leave the database alone."""
         seconds = self.reconnect_seconds
         line = f"database error {self.kind}=%s retry_in_seconds=%.1f: %s"
         logger.warning(line, self.consumer, seconds, error)
         if is_of_no_use(self.connection, error):
             self.connection.close()
         self.reconnect_at = time.monotonic() + seconds
-        self.reconnect_seconds = min(LONGEST_RECONNECT_SECONDS, 2 * seconds)
+        self.reconnect_seconds = min(MAX_RECONNECT_SECONDS, 2 * seconds)
         return seconds
 
     def take_notifications(self) -> None:
         self.connection.pgconn.consume_input()
         while self.connection.pgconn.notifies():
-            self.notified()
+            if self.notified is not None:
+                self.notified()
+
+
+class PooledStatements:
+    """What the functions of ``django_pgqueue.functions`` want of a connection, where a transaction pooler hands out
+    another server session for each transaction.
+
+    Whatever a statement needs of its session is set for its transaction alone, because the next transaction on that
+    server session is the application's.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._cursor = session.connection.cursor()
+
+    def cursor(self) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
+        idle = self._session.connection.info.transaction_status == TransactionStatus.IDLE
+        with self._session.transaction() if idle else contextlib.nullcontext():
+            self._cursor.execute(sql.encode(), params or None)

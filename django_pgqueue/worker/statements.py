@@ -59,6 +59,15 @@ class Statements:
         transformer.set_pgresult(self._answer(generators.execute(pgconn)))
 
     @property
+    def connection(self) -> psycopg.Connection[Any]:
+        return self._connection
+
+    @property
+    def pgresult(self) -> PGresult | None:
+        """The whole answer of the last statement."""
+        return self._transformer.pgresult
+
+    @property
     def rowcount(self) -> int:
         result = self._transformer.pgresult
         return -1 if result is None else result.command_tuples or 0

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue.worker.connection import TROUBLE
 from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.database_errors import CONNECTION_ERRORS
 from django_pgqueue.worker.forks import end_children, guarded
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
 from django_pgqueue.worker.retirement import Retirement, retiring_pids
@@ -229,7 +229,7 @@ def work(settings: WorkerSettings, supervisor: int, watch: Watch | None, retirem
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         with guarded():
             return consumer.run()
-    except TROUBLE as error:
+    except CONNECTION_ERRORS as error:
         logger.error("database error worker pid=%s can not start: %s", os.getpid(), error)  # noqa: TRY400
         return 70
     except BaseException:  # noqa: BLE001 -- whatever it was, the supervisor decides

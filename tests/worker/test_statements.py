@@ -10,7 +10,7 @@ import pytest
 
 from django_pgqueue import functions
 from django_pgqueue.worker.connection import connect
-from django_pgqueue.worker.session import Session
+from django_pgqueue.worker.session import PooledStatements, Session
 from django_pgqueue.worker.statements import Statements, numbered
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_a_connection_that_is_gone_is_trouble(statements: Statements, connection
 
 def test_a_notification_that_comes_with_an_answer_is_heard() -> None:
     heard: list[str] = []
-    session = Session("default", consumer="me", listen=True, notified=lambda: heard.append("!"))
+    session = Session("default", consumer="me", pooled=False, notified=lambda: heard.append("!"))
     session.open()
     with session.connection:
         assert isinstance(session.statements, Statements)
@@ -119,10 +119,10 @@ def test_a_notification_that_comes_with_an_answer_is_heard() -> None:
 
 
 def test_behind_a_pooler_nothing_is_prepared() -> None:
-    session = Session("default", consumer="me", listen=False, notified=lambda: None)
+    session = Session("default", consumer="me", pooled=True, notified=lambda: None)
     session.open()
     with session.connection:
-        assert session.statements is session.connection
+        assert isinstance(session.statements, PooledStatements)
         for _ in range(7):
             functions.message_dequeue(session.statements, worker="me", tasks=True)
         assert session.connection.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
@@ -138,7 +138,7 @@ def test_in_a_transaction_they_are_part_of_it(statements: Statements, connection
 
 
 def test_what_was_prepared_outlasts_what_psycopg_does_after_a_rollback() -> None:
-    session = Session("default", consumer="me", listen=True, notified=lambda: None)
+    session = Session("default", consumer="me", pooled=False, notified=lambda: None)
     with session.open() as connection:
         for _ in range(2):
             assert functions.message_dequeue(session.statements, worker="me", tasks=True) == []

@@ -1,0 +1,129 @@
+"""Work beside the consumer: a thread with a connection of its own, so that it can wait for nobody's harm."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import psycopg
+
+from django_pgqueue.worker.database_errors import first_line, is_of_no_use
+from django_pgqueue.worker.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+IDLE_SECONDS = 30.0
+"""A connection that nobody has used for so long is closed."""
+MAX_WAIT_SECONDS = 0.5
+MIN_AGAIN_SECONDS, MAX_AGAIN_SECONDS = 0.5, 60.0
+LEAVE_SECONDS = 5.0
+
+
+class Duty(Protocol):
+    """Something that is to be done now and then, on the thread of a ``Background``."""
+
+    name: str
+
+    def due_at(self) -> float:
+        """When, by the monotonic clock."""
+
+    def do(self, connect: Connect) -> None:
+        """Does it, in bounded steps.  ``connect`` opens the connection, where there is something to do."""
+
+
+class Connect(Protocol):
+    def __call__(self) -> Session: ...
+
+
+class Background:
+    """Starts its thread when the first duty is due.  An error of a duty is logged once, and ends nothing."""
+
+    def __init__(
+        self,
+        name: str,
+        duties: Sequence[Duty],
+        *,
+        database: str,
+        worker: str,
+        pooled: bool,
+        lock_ms: int,
+        statement_ms: int = 0,
+    ) -> None:
+        self.name = name
+        self.duties = duties
+        self.session = Session(database, consumer=worker, pooled=pooled, lock_ms=lock_ms, statement_ms=statement_ms)
+        self.problems: dict[str, str] = {}
+        """What does not work, by the name of the duty."""
+        self._again: dict[str, tuple[float, float]] = {}
+        self._used = 0.0
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start_if_due(self) -> None:
+        """Called by the consumer in each turn: costs next to nothing."""
+        if self._thread is None and not self._stopping.is_set() and self._due_at() <= time.monotonic():
+            self._thread = threading.Thread(target=self._run, name=f"pgqueue-{self.name}", daemon=True)
+            self._thread.start()
+
+    def due_at(self) -> float:
+        """When the consumer has to start it."""
+        return self._due_at() if self._thread is None else float("inf")
+
+    def stop(self) -> None:
+        """Waits a moment for what is being done; the process does not stay for it."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(LEAVE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for duty in self.duties:
+                if self._due(duty) <= time.monotonic() and not self._stopping.is_set():
+                    self._attempt(duty)
+            if time.monotonic() - self._used > IDLE_SECONDS:
+                self._close()
+            self._stopping.wait(max(0.0, min(MAX_WAIT_SECONDS, self._due_at() - time.monotonic())))
+        self._close()
+
+    def _attempt(self, duty: Duty) -> None:
+        try:
+            duty.do(self._connected)
+        except Exception as error:
+            _, seconds = self._again.get(duty.name, (0.0, MIN_AGAIN_SECONDS))
+            self._again[duty.name] = (time.monotonic() + seconds, min(MAX_AGAIN_SECONDS, 2 * seconds))
+            if duty.name not in self.problems:
+                logger.warning(
+                    "%s is not possible worker=%s: %s", duty.name, self.session.consumer, first_line(error),
+                    exc_info=None if isinstance(error, psycopg.Error) else error,
+                )  # fmt: skip
+            self.problems[duty.name] = first_line(error)
+            if self._is_open() and is_of_no_use(self.session.connection, error):
+                self._close()
+        else:
+            self._again.pop(duty.name, None)
+            self.problems.pop(duty.name, None)
+
+    def _connected(self) -> Session:
+        if not self._is_open():
+            self.session.open()
+        self._used = time.monotonic()
+        return self.session
+
+    def _is_open(self) -> bool:
+        return hasattr(self.session, "connection") and not self.session.is_closed
+
+    def _close(self) -> None:
+        if self._is_open():
+            self.session.connection.close()
+
+    def _due(self, duty: Duty) -> float:
+        again_at, _ = self._again.get(duty.name, (0.0, 0.0))
+        return max(duty.due_at(), again_at)
+
+    def _due_at(self) -> float:
+        return min((self._due(duty) for duty in self.duties), default=float("inf"))

@@ -1,0 +1,6 @@
+"""How the ends of attempts get into the database."""
+
+from django_pgqueue.worker.record.record import record
+from django_pgqueue.worker.record.recorder import Recorder
+
+__all__ = ["Recorder", "record"]

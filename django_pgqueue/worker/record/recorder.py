@@ -1,0 +1,227 @@
+"""Collects the ends of attempts and writes them, so that none of them stands in the way of another."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from itertools import chain, groupby
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from django_pgqueue import functions
+from django_pgqueue.functions import Error
+from django_pgqueue.worker.database_errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
+from django_pgqueue.worker.outcome import Committed, Ended, Failed, Succeeded
+from django_pgqueue.worker.record.record import record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from django_pgqueue.worker.session import Session
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+RECORD_WITHIN_SECONDS = 0.02
+MAX_RECORDED = 1000
+BLOCKED_SECONDS = 0.25
+"""How long to wait before another try for the ends that could not be written."""
+MAX_REFUSALS = 3
+"""An end that PostgreSQL refuses so often is stored as a failure with a short reason instead."""
+
+TOLD_AFTER = 3
+
+Key = tuple[int, int, str]
+
+
+class Recorder:
+    """Used by the consumer's thread alone.  ``on_recorded`` gets the ends that are dealt with, and by (id, attempt) the
+    status of those that did not end as they say.
+
+    An end whose row somebody else has locked waits in ``blocked``, and so does one that PostgreSQL refuses; the others
+    are written.  An error of the connection is raised, and what was not written is kept.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        announce: Callable[[Callable[[], None]], None],
+        on_recorded: Callable[[list[Ended], dict[tuple[int, int], str]], None],
+    ) -> None:
+        self.session = session
+        self.announce = announce
+        self.on_recorded = on_recorded
+        self.ended: list[Ended] = []
+        self.blocked: list[Ended] = []
+        self._first_ended = self._retry_at = 0.0
+        self._refusals: dict[Key, int] = {}
+        self._blocked: dict[Key, int] = {}
+
+    def __len__(self) -> int:
+        """How many ends are not written."""
+        return len(self.ended) + len(self.blocked)
+
+    def add(self, ends: Sequence[Ended], *, now: float) -> None:
+        if not self.ended:
+            self._first_ended = now
+        self.ended += ends
+
+    def pause(self, seconds: float, *, now: float) -> None:
+        """Leaves the database alone for so long."""
+        self._first_ended = max(self._first_ended, now + seconds)
+        self._retry_at = max(self._retry_at, now + seconds)
+
+    def due_at(self, *, busy: bool) -> float:
+        """When to write, by the monotonic clock.  ``busy``: more ends are to come, and can be written together."""
+        due = float("inf")
+        if self.ended:
+            wait = busy and len(self.ended) < MAX_RECORDED
+            due = self._first_ended + (RECORD_WITHIN_SECONDS if wait else 0)
+        return min(due, self._retry_at) if self.blocked else due
+
+    def write_if_due(self, *, now: float, busy: bool) -> None:
+        waits = busy and len(self.ended) < MAX_RECORDED and now - self._first_ended < RECORD_WITHIN_SECONDS
+        if self.ended and not waits:
+            self.write()
+        if self.blocked and now >= self._retry_at:
+            self.write_blocked(now=now)
+
+    def write(self) -> None:
+        ends, self.ended = self.ended, []
+        batches = deque(_batches(ends))
+        try:
+            while batches:
+                self._write(batches[0])
+                batches.popleft()
+        except BaseException:
+            self.ended = [*chain(*batches), *self.ended]
+            raise
+
+    def write_blocked(self, *, now: float) -> None:
+        """Another try for what was in somebody's way."""
+        self._retry_at = now + BLOCKED_SECONDS
+        ends, self.blocked = self.blocked, []
+        batches = deque(_batches(ends))
+        try:
+            while batches:
+                self._write_unlocked(batches[0])
+                batches.popleft()
+        except BaseException:
+            self.blocked = [*chain(*batches), *self.blocked]
+            raise
+
+    def _write(self, batch: list[Ended]) -> None:
+        try:
+            otherwise = self._record(batch)
+        except (psycopg.Error, UnicodeError) as error:
+            self._not_written(batch, error)
+        else:
+            self._recorded(batch, otherwise)
+
+    def _not_written(self, batch: list[Ended], error: Exception) -> None:
+        if is_of_the_connection(self.session.connection, error):
+            raise error
+        if isinstance(error, BUSY_ERRORS):
+            self._write_unlocked(batch)
+        elif not isinstance(error, REFUSED_ERRORS):  # a right that is missing, a function that is not there
+            self._block(batch, error)
+        elif len(batch) > 1:
+            for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+                self._write(half)
+        else:
+            self._refused(batch[0], error)
+
+    def _write_unlocked(self, batch: list[Ended]) -> None:
+        """Writes those whose rows nobody has locked, without a wait."""
+        free = batch
+        try:
+            with self.session.transaction():
+                locked = functions.message_locked(self.session.statements, [end.message.id for end in batch])
+                free = [end for end in batch if end.message.id not in locked]
+                otherwise = self._record(free)
+        except (psycopg.Error, UnicodeError) as error:
+            if is_of_the_connection(self.session.connection, error):
+                raise
+            if isinstance(error, REFUSED_ERRORS) and len(free) > 1:
+                for end in free:
+                    self._write_unlocked([end])
+            elif isinstance(error, REFUSED_ERRORS):
+                self._refused(free[0], error)
+            else:
+                self._block(free, error)
+        else:
+            self._recorded(free, otherwise)
+        if len(free) < len(batch):
+            self._block([end for end in batch if end not in free], "somebody's open transaction has locked its row")
+
+    def _block(self, ends: list[Ended], reason: Exception | str) -> None:
+        """What is only in the way for a moment is not worth a line."""
+        self.blocked += ends
+        for end in ends:
+            times = self._blocked[_key(end)] = self._blocked.get(_key(end), 0) + 1
+            if times == TOLD_AFTER:
+                logger.warning(
+                    "not recorded yet id=%s task=%s attempt=%s: %s",
+                    end.message.id,
+                    end.message.task,
+                    end.message.attempt,
+                    first_line(reason) if isinstance(reason, Exception) else reason,
+                )
+
+    def _refused(self, end: Ended, error: Exception) -> None:
+        refusals = self._refusals[_key(end)] = self._refusals.get(_key(end), 0) + 1
+        if refusals < MAX_REFUSALS and not isinstance(end.outcome, Failed):
+            self._block([end], error)
+            return
+        reason = first_line(error)
+        logger.error(
+            "refused id=%s task=%s attempt=%s: its end can not be stored and it fails: %s",
+            end.message.id, end.message.task, end.message.attempt, reason,
+        )  # fmt: skip
+        failed = Failed(Error(message=f"Its end ({end.outcome.status}) cannot be stored: {reason}"))
+        try:
+            otherwise = self._record([replace(end, outcome=failed)])
+        except (psycopg.Error, UnicodeError) as again:
+            if is_of_the_connection(self.session.connection, again) or isinstance(again, BUSY_ERRORS):
+                self._block([end], again)
+                return
+            logger.error(  # noqa: TRY400 -- the reason says it all
+                "given up id=%s attempt=%s: not even its failure can be stored, and its lock runs out: %s",
+                end.message.id, end.message.attempt, first_line(again),
+            )  # fmt: skip
+            otherwise = {_key(end)[:2]: "lost"}
+        else:
+            if end.outcome.status != "failed":
+                otherwise = {_key(end)[:2]: "failed"} | otherwise
+        self._recorded([end], otherwise)
+
+    def _record(self, batch: list[Ended]) -> dict[tuple[int, int], str]:
+        if not batch:
+            return {}
+        return record(self.session.statements, batch, worker=batch[0].message.worker, announce=self.announce)
+
+    def _recorded(self, batch: list[Ended], otherwise: dict[tuple[int, int], str]) -> None:
+        if self._blocked or self._refusals:
+            for end in batch:
+                self._blocked.pop(_key(end), None)
+                self._refusals.pop(_key(end), None)
+        if batch:
+            self.on_recorded(batch, otherwise)
+
+
+def _key(end: Ended) -> Key:
+    return end.message.id, end.message.attempt, end.message.worker
+
+
+def _batches(ends: list[Ended]) -> Iterator[list[Ended]]:
+    """What one statement can write: the others one by one, then the successes of a worker's name."""
+    successes = []
+    for end in ends:
+        if isinstance(end.outcome, (Succeeded, Committed)):
+            successes.append(end)
+        else:
+            yield [end]
+    for _, batch in groupby(successes, key=lambda end: end.message.worker):
+        yield list(batch)

@@ -1,0 +1,424 @@
+"""What somebody else does to one row, or to the queue's own work, does not reach the other jobs of a worker."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from django_pgqueue import functions, schema
+from django_pgqueue.functions import Error
+from django_pgqueue.models import Attempt, Message, Worker
+from django_pgqueue.worker.holdings import Holdings
+from django_pgqueue.worker.outcome import Ended, Failed, Succeeded
+from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
+from django_pgqueue.worker.session import Session as WorkerSession
+from django_pgqueue.worker.settings import WorkerSettings
+from tests.waiting import wait_until
+from tests.worker.conftest import conninfo
+from tests.worker.tasks import hold, hold_on, nothing, write
+from tests.worker.watching import ended, started, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_pgqueue.compat import AnyTask
+    from tests.worker.conftest import Session, Start
+    from tests.worker.diary import Diary
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NOON = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
+TOO_DEEP = "[" * 100_000 + "]" * 100_000
+"""JSON that the stack of a server's process does not hold."""
+
+
+@contextmanager
+def open_transaction(statement: str, *parameters: Any) -> Iterator[None]:
+    with psycopg.connect(conninfo()) as other:
+        other.execute(statement.encode(), parameters)
+        yield
+        other.rollback()
+
+
+@contextmanager
+def replaced(session: Session, function: str, body: str) -> Iterator[None]:
+    """One of the queue's functions does something else for a while."""
+    text = (schema.folder() / f"{function}.sql").read_text()
+    head, _, tail = text.partition("$$")
+    language = "language plpgsql" if "language plpgsql" in head else "language sql"
+    other = head.replace(language, "language plpgsql") + f"$$ {body} $$;" + tail.partition("$$;")[2]
+    session.connection.execute(other.encode())
+    try:
+        yield
+    finally:
+        session.connection.execute(text.encode())
+
+
+# A row that somebody has locked
+
+
+@pytest.mark.parametrize("task", [hold, hold_on])
+def test_a_row_that_somebody_has_locked_holds_up_no_other_job(
+    start: Start, diary: Diary, session: Session, task: AnyTask
+) -> None:
+    locked, other = task.enqueue("locked"), task.enqueue("other")
+    worker = start("--threads", "2", "--lock-seconds", "2")
+    started(diary, "locked")
+    started(diary, "other")
+    with open_transaction("select pgqueue_message_request_cancel(array[%s]::bigint[])", int(locked.id)):
+        lock = "select unlock_at from pgqueue_message where id = %s"
+        before = session.value(lock, int(other.id))
+        wait_until(lambda: session.value(lock, int(other.id)) > before, "the other's lock is renewed")
+        diary.allow("locked-1")
+        diary.allow("other-1")
+        assert ended(other).return_value == {"attempt": 1}
+        third = write.enqueue("third")
+        assert ended(third).return_value == "third"
+        assert statuses(locked) == []
+        worker.says(f"not recorded yet id={locked.id}")
+    assert ended(locked).return_value == {"attempt": 1}
+    assert statuses(locked) == statuses(other) == ["succeeded"]
+    assert worker.stop() == 0
+
+
+def test_a_locked_row_stops_no_worker_that_leaves(start: Start, diary: Diary) -> None:
+    locked = hold.enqueue("locked")
+    worker = start("--lock-seconds", "5")
+    started(diary, "locked")
+    with open_transaction("select from pgqueue_message where id = %s for update", int(locked.id)):
+        diary.allow("locked-1")
+        worker.says(f"not recorded yet id={locked.id}")
+        assert worker.stop() in (0, 1)
+
+
+def test_a_locked_row_is_given_back_later(start: Start, diary: Diary) -> None:
+    running, waits = hold.enqueue("running"), write.enqueue("waits")
+    assert running.id < waits.id
+    worker = start("--threads", "1", "--lock-seconds", "20")
+    started(diary, "running")
+    wait_until(lambda: Message.objects.filter(worker__isnull=False).count() == 1, "what was claimed ahead is back")
+    with open_transaction("select from pgqueue_worker for update"):
+        diary.allow("running-1")
+        ended(running)
+        assert ended(waits).return_value == "waits"
+    assert worker.stop() == 0
+
+
+# Ends, one by one
+
+
+class Bench:
+    """A recorder on a session of its own, and messages that it holds."""
+
+    def __init__(self) -> None:
+        self.session = WorkerSession("default", consumer="bench", pooled=False, lock_ms=50)
+        self.session.open()
+        self.recorded: list[tuple[Ended, str]] = []
+        self.recorder = Recorder(self.session, announce=lambda tell: tell(), on_recorded=self._note)
+
+    def _note(self, ends: list[Ended], otherwise: dict[tuple[int, int], str]) -> None:
+        for end in ends:
+            key = end.message.id, end.message.attempt
+            self.recorded.append((end, otherwise.get(key, end.outcome.status)))
+
+    def claim(self, count: int) -> list[functions.Received]:
+        for _ in range(count):
+            nothing.enqueue()
+        return functions.message_dequeue(self.session.statements, limit=count, worker="bench", tasks=True)
+
+    def end(self, message: functions.Received, result: str | None = None, error: Error | None = None) -> None:
+        outcome = Succeeded(result) if error is None else Failed(error)
+        self.recorder.add([Ended(message, outcome, NOON, NOON)], now=0.0)
+
+    @property
+    def statuses(self) -> dict[int, str]:
+        return {end.message.id: status for end, status in self.recorded}
+
+
+@pytest.fixture
+def bench(transactional_db: None) -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.session.connection.close()
+
+
+def history() -> dict[int, str]:
+    return dict(Attempt.objects.filter(final=True).values_list("message_id", "status"))
+
+
+def test_an_end_that_is_refused_is_a_failure_and_the_others_are_what_they_are(bench: Bench) -> None:
+    messages = bench.claim(5)
+    for number, message in enumerate(messages):
+        bench.end(message, TOO_DEEP if number == 2 else "1")
+    bench.recorder.write()
+    for _ in range(MAX_REFUSALS):
+        bench.recorder.write_blocked(now=0.0)
+    expected = {message.id: "failed" if number == 2 else "succeeded" for number, message in enumerate(messages)}
+    assert history() == expected == bench.statuses
+    reason = Attempt.objects.get(message_id=messages[2].id).error_message
+    assert reason == "Its end (succeeded) cannot be stored: stack depth limit exceeded"
+    assert len(bench.recorder) == 0
+    assert not bench.session.is_closed
+
+
+def test_a_failure_that_is_refused_is_a_failure_with_a_short_reason(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [message] = bench.claim(1)
+    monkeypatch.setattr(Error, "as_json", as_json_once_refused(Error.as_json))
+    bench.end(message, error=Error(message="too much"))
+    bench.recorder.write()
+    assert history() == {message.id: "failed"}
+    assert "cannot be stored" in (Attempt.objects.get().error_message or "")
+
+
+def as_json_once_refused(original: Callable[[Error], str]) -> Callable[[Error], str]:
+    return lambda error: TOO_DEEP if error.message == "too much" else original(error)
+
+
+def test_an_end_whose_row_is_locked_waits_and_the_others_are_written(bench: Bench) -> None:
+    messages = bench.claim(20)
+    for message in messages:
+        bench.end(message)
+    with open_transaction("select from pgqueue_message where id = %s for update", messages[7].id):
+        bench.recorder.write()
+        assert len(history()) == 19
+        assert len(bench.recorder) == 1
+        bench.recorder.write_blocked(now=0.0)
+        assert len(bench.recorder) == 1
+    bench.recorder.write_blocked(now=0.0)
+    assert set(history().values()) == {"succeeded"}
+    assert len(history()) == 20
+
+
+def test_an_end_that_is_lost_is_nobodys_while_others_are_locked(bench: Bench) -> None:
+    locked, lost = bench.claim(2)
+    for message in (locked, lost):
+        bench.end(message)
+    Message.objects.filter(pk=lost.id).update(worker="another")
+    with open_transaction("select from pgqueue_message where id = %s for update", locked.id):
+        bench.recorder.write()
+        assert bench.statuses == {lost.id: "lost"}
+    bench.recorder.write_blocked(now=0.0)
+    assert bench.statuses == {lost.id: "lost", locked.id: "succeeded"}
+
+
+def test_what_was_not_written_is_kept_when_the_connection_breaks(bench: Bench, session: Session) -> None:
+    messages = bench.claim(3)
+    for message in messages:
+        bench.end(message)
+    session.rows("select pg_terminate_backend(%s, 5000)", bench.session.connection.info.backend_pid)
+    with pytest.raises(psycopg.OperationalError):
+        bench.recorder.write()
+    assert len(bench.recorder) == 3
+    bench.session.open()
+    bench.recorder.write()
+    assert len(history()) == 3
+
+
+def test_an_end_does_not_fail_because_a_function_is_missing_for_a_moment(bench: Bench, session: Session) -> None:
+    [message] = bench.claim(1)
+    bench.end(message)
+    with replaced(session, "pgqueue_message_complete", "begin raise undefined_function; end"):
+        bench.recorder.write()
+        for _ in range(2 * MAX_REFUSALS):
+            bench.recorder.write_blocked(now=0.0)
+    assert history() == {}
+    bench.recorder.write_blocked(now=0.0)
+    assert history() == {message.id: "succeeded"}
+
+
+# A row that cannot be read
+
+
+@pytest.fixture
+def unchecked(session: Session) -> Iterator[None]:
+    """The table as a restored dump may have it, without the checks of its times."""
+    checks = session.rows(
+        "select conname, pg_get_constraintdef(oid) from pg_constraint "
+        "where conrelid = 'pgqueue_message'::regclass and contype = 'c' and pg_get_constraintdef(oid) ~ 'created_at'"
+    )
+    for name, _ in checks:
+        session.rows(f"alter table pgqueue_message drop constraint {name}")
+    yield
+    session.rows("delete from pgqueue_message")
+    for name, definition in checks:
+        session.rows(f"alter table pgqueue_message add constraint {name} {definition}")
+
+
+@pytest.mark.parametrize("created_at", ["11476-01-01", "0044-03-15 BC"])
+def test_a_row_that_cannot_be_read_stops_no_other_job(
+    start: Start, session: Session, unchecked: None, created_at: str
+) -> None:
+    before, unreadable, after = (nothing.enqueue() for _ in range(3))
+    session.rows(
+        "update pgqueue_message set created_at = %s::timestamptz, max_attempts = 1 where id = %s",
+        created_at,
+        int(unreadable.id),
+    )
+    worker = start("--threads", "2")
+    assert ended(before).status == ended(after).status
+    worker.says(f"unreadable id={unreadable.id} attempt=1")
+    assert ended(nothing.enqueue()).attempts == 1
+    assert "crashed" not in worker.output
+    assert worker.stop() == 0
+
+
+# The queue's own work
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["pgqueue_message_settle", "pgqueue_worker_seen", "pgqueue_worker_wake", "pgqueue_message_next_at",
+     "pgqueue_attempt_maintain", "pgqueue_message_cancellations", "pgqueue_message_heartbeat"],
+)  # fmt: skip
+def test_an_error_in_the_queues_own_work_ends_no_worker(
+    start: Start, diary: Diary, session: Session, function: str
+) -> None:
+    with replaced(session, function, "begin raise exception 'nobody expects this'; end"):
+        worker = start("--threads", "2", "--lock-seconds", "1")
+        held = session.value(
+            "insert into pgqueue_message (queue, task, dequeue_at, content) "
+            "values ('default', 'tests.worker.tasks.hold', 0, %s) returning id",
+            json.dumps({"args": ["x"], "kwargs": {}}),
+        )
+        started(diary, "x")
+        session.rows(
+            "insert into pgqueue_message (queue, task, dequeue_at, content) "
+            "values ('default', 'tests.worker.tasks.write', 0, %s)",
+            json.dumps({"args": ["y"], "kwargs": {}}),
+        )
+        wait_until(lambda: "y" in diary.words(), "another job runs")
+        wait_until(
+            lambda: "nobody expects this" in worker.output or function.endswith(("wake", "next_at")), "it says so"
+        )
+        assert worker.output.count("nobody expects this") <= 3, "once for each part of the turn that it stops"
+        diary.allow("x-1")
+    wait_until(lambda: not Message.objects.exists(), "both have ended")
+    assert Attempt.objects.filter(message_id=held, status="succeeded").exists()
+    assert "crashed" not in worker.output
+    assert worker.stop() == 0
+
+
+def test_what_a_worker_cannot_do_stands_in_its_row(start: Start, session: Session) -> None:
+    with replaced(session, "pgqueue_attempt_maintain", "begin raise exception 'nobody expects this'; end"):
+        worker = start()
+        wait_until(lambda: Worker.objects.filter(problem__contains="nobody expects this").exists(), "its row says so")
+    assert worker.stop() == 0
+
+
+def test_maintenance_that_takes_its_time_holds_up_no_job(start: Start, session: Session) -> None:
+    session.rows("select pg_advisory_lock(4711)")
+    try:
+        body = "begin perform pg_advisory_xact_lock(4711); return 0; end"
+        with replaced(session, "pgqueue_attempt_maintain", body):
+            worker = start()
+            wait_until(
+                lambda: session.value(
+                    "select exists (select from pg_locks where locktype = 'advisory' and objid = 4711 and not granted)"
+                ),
+                "maintenance hangs",
+            )
+            assert ended(nothing.enqueue()).attempts == 1
+    finally:
+        session.rows("select pg_advisory_unlock(4711)")
+    assert worker.stop() == 0
+
+
+def test_an_attempt_that_ends_while_the_partition_of_its_day_is_made_is_recorded(
+    bench: Bench, session: Session
+) -> None:
+    today = session.value("select (pgqueue_clock() at time zone 'UTC')::date")
+    name = f"pgqueue_attempt_{today:%Y%m%d}"
+    [message] = bench.claim(1)
+    session.rows(f"drop table {name}")
+    stray = session.value(
+        """
+        insert into pgqueue_attempt
+            (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue)
+        values (1, 0, now(), now(), 1, 0, true, 'succeeded', 'default')
+        returning tableoid::regclass::text
+        """
+    )
+    assert stray == "pgqueue_attempt_default"
+    results: list[set[int]] = []
+
+    def complete() -> None:
+        with psycopg.connect(conninfo(), autocommit=True) as other:
+            now = dt.datetime.now(dt.UTC)
+            end = functions.Success(message.id, message.attempt, None, now, now)
+            results.append(functions.message_complete(other, [end], worker="bench"))
+
+    with psycopg.connect(conninfo()) as maker:
+        maker.execute("select pgqueue_attempt_partition(%s)", [today])
+        ender = threading.Thread(target=complete)
+        ender.start()
+        wait_until(
+            lambda: session.value("select exists (select from pg_locks where not granted and relation is not null)"),
+            "the end waits for the partition",
+        )
+        maker.commit()
+        ender.join()
+    assert results == [{message.id}]
+    places = session.rows("select distinct tableoid::regclass::text from pgqueue_attempt")
+    assert places == [(name,)]
+
+
+# Ids that come again
+
+
+def test_a_message_with_an_id_that_comes_again_is_begun() -> None:
+    holdings = Holdings(WorkerSettings())
+    old = received(created_at=NOON)
+    assert holdings.add([old], now=1.0) == [old]
+    assert holdings.add([received(created_at=NOON, worker="renamed")], now=2.0) == [], "a claim that was undone"
+    assert old.worker == "renamed", "and that has to be ended by the new name"
+    new = received(created_at=NOON + dt.timedelta(seconds=1))
+    assert holdings.add([new], now=3.0) == [new]
+    assert not holdings.forget(old)
+    assert len(holdings) == 1
+    assert holdings.forget(new)
+
+
+def received(*, created_at: dt.datetime, worker: str = "first") -> functions.Received:
+    return functions.Received(
+        id=1, attempt=1, max_attempts=None, priority=0, queue="default", channel=None, task="a.b", worker=worker,
+        dequeue_at=0, created_at=created_at, locked_at=NOON, content="{}", headers=None, state=None,
+    )  # fmt: skip
+
+
+def test_a_consumer_gets_another_name_on_a_server_that_was_started_anew(transactional_db: None) -> None:
+    names = iter(["second"])
+    session = WorkerSession("default", consumer="first", pooled=False, renamed=lambda: next(names))
+    session.open().close()
+    session.open().close()
+    assert session.consumer == "first"
+    session.server = ("another server", *session.server[1:])
+    session.open().close()
+    assert session.consumer == "second"
+
+
+# Behind a pooler
+
+
+def test_behind_a_pooler_nothing_outlasts_a_transaction(transactional_db: None) -> None:
+    """The application gets the same server session for its next transaction."""
+    session = WorkerSession("default", consumer="me", pooled=True, lock_ms=50, statement_ms=60_000)
+    with session.open() as connection:
+        connection.execute("set session characteristics as transaction isolation level repeatable read")
+        functions.message_dequeue(session.statements, worker="me", tasks=True)
+        with session.transaction():
+            functions.now(session.statements)
+            within = [connection.execute(f"show {name}".encode()).fetchone() for name in SETTINGS]
+        after = [connection.execute(f"show {name}".encode()).fetchone() for name in SETTINGS]
+    assert within == [("read committed",), ("50ms",), ("1min",)]
+    assert after == [("repeatable read",), ("0",), ("0",)]
+
+
+SETTINGS = ("transaction_isolation", "lock_timeout", "statement_timeout")
