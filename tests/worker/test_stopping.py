@@ -167,7 +167,7 @@ def test_a_worker_that_waits_for_a_lock_of_the_database_stops_all_the_same(start
             "the worker waits for the table",
         )
         worker.send(signal.SIGTERM)
-        assert worker.ends() == 1
+        assert worker.ends() == 0
         assert worker.alive == []
 
 
