@@ -97,7 +97,7 @@ def test_a_locked_row_stops_no_worker_that_leaves(start: Start, diary: Diary) ->
         assert worker.stop() in (0, 1)
 
 
-def test_a_locked_row_is_given_back_later(start: Start, diary: Diary) -> None:
+def test_a_worker_whose_own_row_is_locked_goes_on(start: Start, diary: Diary) -> None:
     running, waits = hold.enqueue("running"), write.enqueue("waits")
     assert running.id < waits.id
     worker = start("--threads", "1", "--lock-seconds", "20")
@@ -282,7 +282,7 @@ def test_an_error_in_the_queues_own_work_ends_no_worker(
     start: Start, diary: Diary, session: Session, function: str
 ) -> None:
     with replaced(session, function, "begin raise exception 'nobody expects this'; end"):
-        worker = start("--threads", "2", "--lock-seconds", "1")
+        worker = start("--threads", "2", "--lock-seconds", "9")
         held = session.value(
             "insert into pgqueue_message (queue, task, dequeue_at, content) "
             "values ('default', 'tests.worker.tasks.hold', 0, %s) returning id",
