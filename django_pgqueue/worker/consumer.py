@@ -265,8 +265,11 @@ class Consumer:
     # Limits
 
     def _time_out(self) -> None:
-        for message in self.slots.time_out(time.monotonic()):
+        now = time.monotonic()
+        for message in self.slots.time_out(now):
             self.recycling.timed_out(message.id)
+        if self.recycling.is_stuck:
+            self.slots.give_up(now, patience_seconds=self.settings.grace_seconds)
 
     def _retire_if_due(self) -> None:
         if self._is_leaving():

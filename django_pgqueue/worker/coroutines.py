@@ -36,6 +36,10 @@ class Coroutines:
         self._begun: dict[asyncio.Task[None] | None, Execution] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
         self._idle: asyncio.TimerHandle | None = None
+        self.is_left = False
+        """Something in it goes on after its time: what comes next has another loop."""
+        self._asked: float | None = None
+        """When the loop was asked to come round, if it has not."""
         self._stopped = False
         self._reconnects = 0
 
@@ -68,6 +72,16 @@ class Coroutines:
             if task is not None and execution.message.id in ids and not execution.is_over:
                 task.cancel()
 
+    def seconds_without_a_turn(self, now: float) -> float:
+        asked = self._asked
+        if asked is None and self._loop is not None and not self._stopped:
+            self._asked = asked = now
+            self._loop.call_soon_threadsafe(self._answer)
+        return 0.0 if asked is None else now - asked
+
+    def _answer(self) -> None:
+        self._asked = None
+
     def stop(self) -> None:
         self._stopped = True
         if self._loop is not None:
@@ -80,7 +94,7 @@ class Coroutines:
             except BaseException as error:  # noqa: BLE001
                 # SystemExit in something that a task has started besides itself: asyncio lets go of the whole loop.
                 log_trouble("Something that an async task had started ended with more than an Exception.", error)
-        if databases_were_used():
+        if databases_were_used() and not self.is_left:  # the next loop's tasks use the same thread
             SyncToAsync.single_thread_executor.submit(connections.close_all)
 
     def _start_waiting(self) -> None:
@@ -97,13 +111,14 @@ class Coroutines:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- it runs in one
         execution = self.slots.execution(message)
+        self.slots.begin_in(self, execution)
         try:
             end = await self._attempt(execution, task)
         except BaseException as error:  # noqa: BLE001
             end = execution.broken(error)
         self._begun.pop(task, None)
         self._running[task] = None
-        self.slots.ended(end)
+        self.slots.ended_in_time(execution, end)
         # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
         # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.
         if databases_were_used():
@@ -121,7 +136,9 @@ class Coroutines:
     def _ended(self, task: asyncio.Task[None]) -> None:
         message = self._running.pop(task)
         self._start_waiting()
-        if not self._running:
+        if not self._running and self.is_left:
+            self.stop()
+        elif not self._running:
             if self._idle is not None:
                 self._idle.cancel()
             self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_if_idle)

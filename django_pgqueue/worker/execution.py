@@ -133,6 +133,8 @@ class Execution:
             if self.task.takes_context and 1 < self.message.attempt <= FEW_ATTEMPTS:
                 await sync_to_async(know)(self.result)
             await self._asend(task_started)
+            if self.is_over:
+                return self._ended(Failed(Error.of("Its time was up before it began.")))
             outcome = self._succeeded(await self._acall())
             await self._asend_if_finished()
             return self._ended(outcome)
@@ -148,6 +150,13 @@ class Execution:
         mine = copy.copy(self)
         self.is_over = True
         return mine._time_out()  # noqa: SLF001
+
+    def given_up(self) -> Ended:
+        """The end of an attempt that cannot go on because of others in its process: it does not count."""
+        mine = copy.copy(self)
+        self.is_over = True
+        mine.finished_at = self.clock()
+        return mine._ended(Deferred(0.0, None))  # noqa: SLF001
 
     def _time_out(self) -> Ended:
         try:

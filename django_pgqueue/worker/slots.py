@@ -61,7 +61,11 @@ class Timed:
 
     until: float
     """By the monotonic clock."""
-    slot: Slot
+    where: Slot | Coroutines
+
+
+MAX_LATE_SECONDS = 5.0
+"""An async task is cancelled when its time is up.  So long it may clean up after that; then the consumer ends it."""
 
 
 class Slots:
@@ -84,6 +88,8 @@ class Slots:
         self._without_thread: list[str] = []
         """Slots whose threads go on after their time."""
         self._coroutines = Coroutines(self)
+        self._left: list[Coroutines] = []
+        """Event loops in which something goes on after its time: nothing more begins there."""
         self._execution = execution_class(backend)
 
     def run(self, messages: Iterable[Received]) -> None:
@@ -94,19 +100,28 @@ class Slots:
             else:
                 self._waiting.put(message)
         if coroutines:
-            self._coroutines.run(coroutines)
+            self._loop_for_more().run(coroutines)
         if not (self._slots or self._without_thread or self._waiting.empty()):
             self._start_threads()
         while self._without_thread:
             self._start_thread(self._without_thread.pop())
 
+    def _loop_for_more(self) -> Coroutines:
+        if self._coroutines.is_left:
+            self._left.append(self._coroutines)
+            self._coroutines = Coroutines(self)
+        return self._coroutines
+
+    def _loops(self) -> list[Coroutines]:
+        return [*self._left, self._coroutines]
+
     def waiting(self) -> int:
         """How many no slot has begun."""
-        return self._waiting.qsize() + self._coroutines.waiting()
+        return self._waiting.qsize() + sum(loop.waiting() for loop in self._loops())
 
     def take_unstarted(self) -> list[Received]:
         """Takes back what no slot has begun."""
-        unstarted = self._coroutines.take_unstarted()
+        unstarted = [message for loop in self._loops() for message in loop.take_unstarted()]
         while True:
             try:
                 message = self._waiting.get_nowait()
@@ -118,7 +133,8 @@ class Slots:
     def stop(self) -> None:
         for _ in self._slots:
             self._waiting.put(None)
-        self._coroutines.stop()
+        for loop in self._loops():
+            loop.stop()
 
     def take_done(self) -> list[Ended]:
         return [self.done.popleft() for _ in range(len(self.done))]
@@ -126,7 +142,8 @@ class Slots:
     def cancel(self, ids: set[int]) -> None:
         """Lets running tasks know that they were asked to stop; async ones are cancelled."""
         self.reports.cancelled |= ids
-        self._coroutines.cancel(ids)
+        for loop in self._loops():
+            loop.cancel(ids)
 
     def execution(self, message: Received) -> Execution:
         return self._execution(message, backend=self.backend, clock=self.clock, reports=self.reports)
@@ -205,21 +222,24 @@ class Slots:
             return self._waiting.get()
 
     def time_out(self, now: float) -> list[Received]:
-        """Ends the attempts whose time is up.  Their threads go on: the process has to be replaced.  One that takes
-        more all the same gives their slots to other threads.
+        """Ends the attempts whose time is up.  Their threads and event loops go on: the process has to be replaced.
+        One that takes more all the same runs it in other ones.
         """
         messages = []
         for execution, timed in list(self._timed.items()):
             if now >= timed.until and self._timed.pop(execution, None) is not None:
-                self._do_aside(partial(self._time_out, execution, timed.slot))
-                self._slots.remove(timed.slot)
-                self._without_thread.append(timed.slot.name)
+                self._do_aside(partial(self._time_out, execution, timed.where))
+                if isinstance(timed.where, Slot):
+                    self._slots.remove(timed.where)
+                    self._without_thread.append(timed.where.name)
+                else:
+                    timed.where.is_left = True
                 messages.append(execution.message)
         return messages
 
-    def _time_out(self, execution: Execution, slot: Slot) -> None:
-        # First: who takes the job over would wait for its locks.
-        if sessions := slot.sessions.cut():
+    def _time_out(self, execution: Execution, where: Slot | Coroutines) -> None:
+        # First: who takes the job over would wait for its locks.  All coroutines together have one session.
+        if isinstance(where, Slot) and (sessions := where.sessions.cut()):
             message = execution.message
             logger.warning("cut id=%s task=%s sessions=%s: its time was up", message.id, message.task, sessions)
         try:
@@ -227,6 +247,30 @@ class Slots:
         except BaseException as error:  # noqa: BLE001
             end = execution.broken(error)
         self.ended(end)
+
+    def give_up(self, now: float, *, patience_seconds: float) -> None:
+        """Ends the attempts whose event loop somebody else's task blocks after its time.  They do not count."""
+        for loop in self._loops():
+            if loop.is_left and loop.seconds_without_a_turn(now) > patience_seconds:
+                for execution, timed in list(self._timed.items()):
+                    if timed.where is loop and self._timed.pop(execution, None) is not None:
+                        message = execution.message
+                        logger.warning(
+                            "gave up id=%s task=%s attempt=%s, uncharged: another task blocks its event loop",
+                            message.id, message.task, message.attempt,
+                        )  # fmt: skip
+                        self.ended(execution.given_up())
+
+    def begin_in(self, loop: Coroutines, execution: Execution) -> None:
+        """Called by the event loops.  What has no timeout may still be given up."""
+        seconds = timeout_seconds(execution.message)
+        until = float("inf") if seconds is None else time.monotonic() + seconds + MAX_LATE_SECONDS
+        self._timed[execution] = Timed(until, loop)
+
+    def ended_in_time(self, execution: Execution, end: Ended) -> None:
+        """Called by the event loops.  Who takes it out ends the attempt."""
+        if self._timed.pop(execution, None) is not None:
+            self.ended(end)
 
     def announce(self, tell: Callable[[], None]) -> None:
         """Sends a signal that had to wait until the outcome was recorded."""

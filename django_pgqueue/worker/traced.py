@@ -37,6 +37,9 @@ class TracedExecution(Execution):
         """Its thread goes on, and may do so for ever: the span ends with the attempt."""
         return self._told(super().timed_out())
 
+    def given_up(self) -> Ended:
+        return self._told(super().given_up())
+
     def cancelled_before_it_began(self) -> Ended:
         self.span = consumer.started(self.message)
         return self._told(super().cancelled_before_it_began())

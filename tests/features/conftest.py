@@ -54,10 +54,11 @@ def consume(transactional_db: None, diary: Diary, session: Session) -> Iterator[
 
 def close_event_loop(slots: Slots) -> None:
     """A worker's process takes it along when it ends."""
-    loop = slots._coroutines._loop
-    if loop is not None:
-        wait_until(lambda: not loop.is_running(), "the event loop has stopped")
+    loops = [coroutines._loop for coroutines in slots._loops() if coroutines._loop is not None]
+    for loop in loops:
+        wait_until(lambda: not loop.is_running(), "the event loop has stopped")  # noqa: B023 -- called here
         loop.close()
+    if loops:
         SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 

@@ -120,6 +120,39 @@ async def stay_async(word: str) -> None:
         raise
 
 
+@task(takes_context=True, timeout=TIMEOUT_SECONDS)
+async def swallow(context: TaskContext[Any, Any], word: str) -> int:
+    """Does not let itself be cancelled."""
+    diary = Diary.of_this_process()
+    while not diary.is_allowed(f"{word}-{context.attempt}"):
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            diary.write(f"{word}, cancelled")
+    diary.write(f"{word}, late")
+    return context.attempt
+
+
+@task(takes_context=True, timeout=TIMEOUT_SECONDS, max_attempts=2, backoff=at_once)
+async def block(context: TaskContext[Any, Any], word: str) -> int:
+    """Its first attempt lets no other coroutine go on."""
+    return stick(context, word) if context.attempt == 1 else context.attempt
+
+
+@task(takes_context=True, max_attempts=1)
+async def hold_async(context: TaskContext[Any, Any], word: str) -> int:
+    diary = Diary.of_this_process()
+    diary.write(word, attempt=context.attempt)
+    while not diary.is_allowed(f"{word}-{context.attempt}"):  # noqa: ASYNC110 -- what it waits for is outside
+        await asyncio.sleep(0.01)
+    return os.getpid()
+
+
+@task
+async def whoami_async() -> int:
+    return os.getpid()
+
+
 @task(timeout=0.05)
 async def nap() -> None:
     await asyncio.sleep(LONGEST_WAIT_SECONDS)

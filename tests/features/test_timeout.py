@@ -64,6 +64,68 @@ class TestAsync:
             assert ended(own.enqueue()).errors[0].exception_class is TimeoutError
 
 
+class TestAsyncThatCannotBeCancelled:
+    @pytest.fixture(autouse=True)
+    def _little_time_to_clean_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("django_pgqueue.worker.slots.MAX_LATE_SECONDS", 0.1)
+
+    def test_it_ends_on_time_though_it_swallows_its_cancellation(self, consume: Consume, diary: Diary) -> None:
+        consume(threads=3)
+        other = slow.hold_async.enqueue("y")
+        started(diary, "y")
+        result = ended(slow.swallow.enqueue("x"))
+        assert result.errors[0].exception_class is TaskTimeout
+        assert is_on_time(seconds_of(result))
+        assert "x, late" not in diary.words()
+        assert ended(slow.whoami_async.enqueue()).status is TaskResultStatus.SUCCESSFUL
+        for word in ("x-1", "y-1"):
+            diary.allow(word)
+        wait_until(lambda: "x, late" in diary.words(), "it goes on")
+        assert statuses(ended(other)) == ["succeeded"], "so does its loop"
+        result.refresh()
+        assert statuses(result) == ["failed"]
+
+    def test_it_ends_on_time_though_it_blocks_its_event_loop(self, consume: Consume, diary: Diary) -> None:
+        consume(grace_seconds=600)
+        other = slow.hold_async.enqueue("y")
+        started(diary, "y")
+        result = slow.block.enqueue("x")
+        assert ended(result).return_value == 2, "in another loop"
+        assert statuses(result) == ["retried", "succeeded"]
+        assert result.errors[0].exception_class is TaskTimeout
+        for word in ("x-1", "y-1"):
+            diary.allow(word)
+        assert statuses(ended(other)) == ["succeeded"], "its loop comes round again"
+
+    def test_who_cannot_go_on_in_a_blocked_loop_is_run_elsewhere_and_not_charged(
+        self, consume: Consume, diary: Diary
+    ) -> None:
+        consume(grace_seconds=0.2)
+        other = slow.hold_async.enqueue("y")  # it has one attempt
+        started(diary, "y")
+        assert ended(slow.block.enqueue("x")).return_value == 2
+        diary.allow("y-2")
+        assert ended(other).status is TaskResultStatus.SUCCESSFUL
+        assert statuses(other) == ["deferred", "succeeded"]
+        diary.allow("y-1")
+        diary.allow("x-1")
+        wait_until(lambda: "x, late" in diary.words(), "the loop comes round again")
+        assert statuses(other) == ["deferred", "succeeded"]
+
+    def test_its_process_is_replaced(self, start: Start, diary: Diary) -> None:
+        other = slow.hold_async.enqueue("y")
+        worker = start("--threads", "2", "--grace-seconds", "0.5")
+        started(diary, "y")
+        [first] = worker.children
+        result = slow.block.enqueue("x")
+        diary.allow("y-2")
+        assert statuses(ended(result)) == ["retried", "succeeded"]
+        worker.says("retiring worker=", f"gave up id={other.id}")
+        assert ended(other).return_value != first
+        wait_until(lambda: first not in worker.children, "it leaves, though its loop is blocked")
+        assert worker.stop() == 0
+
+
 class TestThreads:
     def test_the_attempt_ends_on_time_though_the_thread_goes_on(self, consume: Consume, diary: Diary) -> None:
         consume()
