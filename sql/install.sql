@@ -46,6 +46,7 @@ begin;
 \ir pgqueue_message_await_turn.sql
 \ir pgqueue_message_dequeue.sql
 \ir pgqueue_message_heartbeat.sql
+\ir pgqueue_message_keep.sql
 \ir pgqueue_message_release.sql
 \ir pgqueue_message_progress.sql
 \ir pgqueue_message_complete.sql

@@ -62,6 +62,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_expire', 'consumer', false, null),
     ('pgqueue_message_settle', 'consumer', false, null),
     ('pgqueue_message_heartbeat', 'consumer', false, null),
+    ('pgqueue_message_keep', 'consumer', false, null),
     ('pgqueue_message_release', 'consumer', false, null),
     ('pgqueue_message_progress', 'consumer', false, null),
     ('pgqueue_message_complete', 'consumer', false, null),

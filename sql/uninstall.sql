@@ -26,6 +26,7 @@ drop function if exists pgqueue_message_complete(bigint, integer, text, jsonb);
 drop function if exists pgqueue_message_complete(bigint[], integer[], text, jsonb[], timestamptz[], timestamptz[]);
 drop function if exists pgqueue_message_progress(bigint, integer, text, jsonb);
 drop function if exists pgqueue_message_release(bigint[], integer[], text);
+drop function if exists pgqueue_message_keep(bigint, integer, text);
 drop function if exists pgqueue_message_heartbeat(bigint, integer, text, bigint);
 drop function if exists pgqueue_message_heartbeat(bigint[], integer[], text, bigint);
 drop function if exists pgqueue_message_dequeue(text[], integer, bigint, text, text[], boolean, text[], integer[], bigint[], bigint[]);

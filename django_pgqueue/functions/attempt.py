@@ -40,6 +40,8 @@ class Received:
     content: str
     headers: str | None
     state: str | None
+    kept: bool = False
+    """A transaction keeps it, in which it can be ended only as long as nobody changes its row."""
 
 
 class Token(NamedTuple):
@@ -330,6 +332,15 @@ def message_heartbeat(connection: Connection, messages: Iterable[Received], *, w
         "select pgqueue_message_heartbeat(%s::bigint[], %s::integer[], %s, %s)",
         ([id_ for id_, _ in held], [attempt for _, attempt in held], worker, lock_ms),
     )
+
+
+def message_keep(connection: Connection, message: Received) -> bool:
+    """Keeps a message until the end of the transaction.  False: the attempt was lost."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_message_keep(%s::bigint, %s::integer, %s)", (message.id, message.attempt, message.worker)
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def message_progress(connection: Connection, message: Received, progress: str) -> bool:

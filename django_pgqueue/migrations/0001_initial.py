@@ -419,6 +419,7 @@ class Migration(migrations.Migration):
         run("pgqueue_message_await_turn"),
         run("pgqueue_message_dequeue"),
         run("pgqueue_message_heartbeat"),
+        run("pgqueue_message_keep"),
         run("pgqueue_message_release"),
         run("pgqueue_message_progress"),
         run("pgqueue_message_complete"),

@@ -6,6 +6,8 @@ import asyncio
 import copy
 import json
 import logging
+import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from django_pgqueue.functions.error import Unprintable, stand_in, to_log
 from django_pgqueue.later import is_known, know
 from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.forks import ending_here
+from django_pgqueue.worker.isolation import first_line, is_conflict, sees_one_snapshot
 from django_pgqueue.worker.outcome import (
     Abandoned,
     Cancelled,
@@ -51,6 +54,11 @@ logger = logging.getLogger("django_pgqueue.worker")
 FEW_ATTEMPTS = 10
 """An async task that gets its context finds so many earlier attempts read already: reading them when it looks stops its
 event loop for that moment."""
+
+
+MAX_RESTARTS = 3
+"""How often the transaction of an atomic task is begun anew, within one attempt, because it met another one."""
+RESTART_SECONDS = 0.01
 
 
 class Execution:
@@ -290,20 +298,49 @@ class Execution:
 
     def _run_atomically(self) -> Outcome:
         """The task, its writes, its enqueues and its completion are one transaction: all happens once, or nothing."""
+        restarts = 0
+        while True:
+            try:
+                return self._run_in_a_transaction()
+            except Exception as exception:
+                if restarts == MAX_RESTARTS or self.is_over or not is_conflict(exception):
+                    raise
+                restarts += 1
+                logger.warning(
+                    "restarted id=%s task=%s attempt=%s restarts=%s: its transaction was rolled back: %s",
+                    self.message.id, self.message.task, self.message.attempt, restarts, first_line(exception),
+                )  # fmt: skip
+            if self.reports.is_cancelled(self.message):
+                message = "Somebody asked the task to stop, and its transaction was rolled back."
+                raise TaskCancelled(message)
+            time.sleep(random.uniform(0, RESTART_SECONDS * 2**restarts))  # noqa: S311 -- those that met part
+            self.args, self.kwargs = results.called(self.message)  # the task may have changed them
+
+    def _run_in_a_transaction(self) -> Outcome:
         database = self.backend.settings.database
+        connection = connections[database]
         completed = False
         try:
+            self.message.kept = sees_one_snapshot(connection)
             with transaction.atomic(using=database):
-                self.session = connections[database].connection
+                self.session = connection.connection
+                if self.message.kept:
+                    self._keep(connection)
                 normal, text = self._returned(self._call())
-                self._complete(connections[database], text)
+                self._complete(connection, text)
                 completed = True
         except Exception:
             if not completed or not self._is_committed():
                 raise
             logger.exception("What message id=%s left for on_commit() failed; the message is done.", self.message.id)
+        finally:
+            self.message.kept = False
         self._succeed(normal)
         return Committed()
+
+    def _keep(self, connection: Any) -> None:
+        if not functions.message_keep(connection, self.message):
+            raise self._lost()
 
     def _is_committed(self) -> bool:
         try:
@@ -324,9 +361,11 @@ class Execution:
             )
             raise transaction.TransactionManagementError(message) from error
         if not ours:
-            self.is_lost = True
-            message = f"Message {self.message.id}: attempt {self.message.attempt} was lost, and is rolled back."
-            raise AttemptLost(message)
+            raise self._lost()
+
+    def _lost(self) -> AttemptLost:
+        self.is_lost = True
+        return AttemptLost(f"Message {self.message.id}: attempt {self.message.attempt} was lost, and is rolled back.")
 
     def _returned(self, value: Any) -> tuple[Any, str | None]:
         if value is None:

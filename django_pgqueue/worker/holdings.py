@@ -121,7 +121,8 @@ class Heartbeats:
     def do(self, connect: Connect) -> None:
         now, third = time.monotonic(), self.settings.lock_seconds / 3
         self.next_at = now + third / 2
-        old = [held for held in self.held if not held.lost and (held.missing or now - held.locked > third)]
+        beating = [held for held in self.held if not held.lost and not held.message.kept]
+        old = [held for held in beating if held.missing or now - held.locked > third]
         for worker, group in groupby(old, key=lambda held: held.message.worker):
             self._renew(connect, list(group), worker, now)
 

@@ -20,7 +20,8 @@ class SharedReports:
         self.cancelled: set[int] = set()
 
     def progress(self, message: Received, progress: str) -> None:
-        self._progress[message.id] = (message, progress)
+        if not message.kept:
+            self._progress[message.id] = (message, progress)
 
     def is_cancelled(self, message: Received) -> bool:
         return message.id in self.cancelled

@@ -299,6 +299,7 @@ BY_ID = {
     "pgqueue_message_complete(77, 1, 'w1')": 1,
     f"pgqueue_message_heartbeat({HELD}, {ATTEMPTS}, 'w1')": 100,
     "pgqueue_message_heartbeat(77, 1, 'w1')": 1,
+    "pgqueue_message_keep(77, 1, 'w1')": 1,
     f"pgqueue_message_release({HELD}, {ATTEMPTS}, 'w1')": 100,
     "pgqueue_message_defer(77, 1, 'w1')": 1,
     "pgqueue_message_defer(77, 1, 'w1', p_error => '{}')": 1,

@@ -6,7 +6,7 @@ import os
 import django
 
 from tests.settings import *  # noqa: F403 -- whatever the tests have, less the apps that no worker needs
-from tests.settings import TASKS
+from tests.settings import DATABASES, TASKS
 
 INSTALLED_APPS = ["django_pgqueue", "tests.worker"]
 if django.VERSION < (6, 0):
@@ -15,5 +15,6 @@ ROOT_URLCONF = ""
 MIDDLEWARE = []
 TEMPLATES = []
 
+DATABASES["default"]["OPTIONS"] = json.loads(os.environ.get("PGQUEUE_TEST_DATABASE_OPTIONS", "{}"))
 DEBUG = os.environ.get("PGQUEUE_TEST_DEBUG") == "1"
 TASKS = {"default": {**TASKS["default"], "OPTIONS": json.loads(os.environ.get("PGQUEUE_TEST_OPTIONS", "{}"))}}

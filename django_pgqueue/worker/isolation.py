@@ -1,0 +1,50 @@
+"""Transactions of atomic tasks that PostgreSQL keeps apart from others, or does not let go on beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg import IsolationLevel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONFLICTS = ("40001", "40P01")
+"""The SQLSTATEs of a serialization failure and of a deadlock: what was done may well succeed when it is done again."""
+
+_default_levels: WeakKeyDictionary[psycopg.Connection[Any], str] = WeakKeyDictionary()
+
+
+def sees_one_snapshot(connection: Any) -> bool:
+    """Whether a transaction on Django's ``connection`` goes on seeing the queue as it was when it began, and cannot
+    change a row that somebody has changed since.  The server is asked once for each of its sessions.
+    """
+    connection.ensure_connection()
+    session = connection.connection
+    if session.isolation_level is not None:  # OPTIONS of the database
+        return bool(session.isolation_level >= IsolationLevel.REPEATABLE_READ)
+    level = _default_levels.get(session)
+    if level is None:
+        with connection.wrap_database_errors:
+            [level] = session.execute("show default_transaction_isolation").fetchone()
+        _default_levels[session] = level
+    return level in ("repeatable read", "serializable")
+
+
+def is_conflict(exception: BaseException) -> bool:
+    """Whether a conflict with another transaction is the reason of ``exception``."""
+    return any(getattr(cause, "sqlstate", None) in CONFLICTS for cause in _causes(exception))
+
+
+def _causes(exception: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while exception is not None and id(exception) not in seen:
+        seen.add(id(exception))
+        yield exception
+        exception = exception.__cause__ or exception.__context__
+
+
+def first_line(exception: BaseException) -> str:
+    return str(exception).partition("\n")[0]

@@ -1,0 +1,89 @@
+"""A transaction keeps a message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+
+from tests.sql.sessions import NOON, token, tokens
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+    from tests.sql.sessions import Session
+
+MINUTE = 60_000
+LEVELS = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
+
+
+@pytest.fixture(params=LEVELS, ids=lambda level: level.name.lower())
+def strict(request: pytest.FixtureRequest, connect: Connect) -> Session:
+    session = connect(autocommit=False)
+    session.connection.isolation_level = request.param
+    return session
+
+
+@pytest.fixture
+def other(connect: Connect) -> Session:
+    session = connect()
+    session.rows("set lock_timeout = '2s'")
+    session.set_clock(NOON)
+    session.create(max_attempts=5)
+    return session
+
+
+def test_nobody_takes_it_over_and_it_can_be_ended(strict: Session, other: Session) -> None:
+    held = other.take(worker="w1")
+    assert strict.value("pgqueue_message_keep", **token(held)) is True
+    other.set_clock(NOON + 100 * MINUTE)
+    assert other.dequeue() == []
+    assert strict.value("pgqueue_message_complete", **token(held)) is True
+    strict.commit()
+    assert [end.status for end in other.history()] == ["succeeded"]
+
+
+def test_after_the_transaction_others_take_it_over(strict: Session, other: Session) -> None:
+    held = other.take(worker="w1")
+    strict.value("pgqueue_message_keep", **token(held))
+    other.set_clock(NOON + MINUTE)
+    assert other.dequeue() == []
+    strict.rollback()
+    assert other.take(worker="w2").id == held.id
+    assert [end.status for end in other.history()] == ["lost"]
+
+
+def test_a_request_to_cancel_it_passes_and_then_it_can_not_be_ended(strict: Session, other: Session) -> None:
+    held = other.take(worker="w1")
+    strict.value("pgqueue_message_keep", **token(held))
+    assert other.ids("pgqueue_message_request_cancel", ids=[held.id]) == [held.id]
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        strict.value("pgqueue_message_complete", **token(held))
+
+
+def test_what_changed_before_does_not_matter(strict: Session, other: Session) -> None:
+    held = other.take(worker="w1")
+    other.value("pgqueue_message_heartbeat", **token(held))
+    strict.value("pgqueue_message_keep", **token(held))
+    assert strict.value("pgqueue_message_complete", **token(held)) is True
+
+
+@pytest.mark.parametrize("change", [{"id": 0}, {"attempt": 2}, {"worker": "w2"}, {"worker": None}], ids=str)
+def test_who_does_not_hold_it_cannot_keep_it(other: Session, change: dict[str, Any]) -> None:
+    assert other.value("pgqueue_message_keep", **{**token(other.take(worker="w1")), **change}) is False
+
+
+def test_without_a_name_it_is_the_session_that_holds_it(other: Session) -> None:
+    held = token(other.take())
+    assert other.value("pgqueue_message_keep", id=held["id"], attempt=held["attempt"]) is True
+
+
+def test_whose_message_was_given_back_meanwhile_keeps_nothing(strict: Session, other: Session) -> None:
+    held = other.take(worker="w1")
+    strict.value("pgqueue_message_keep", **token(held))
+    assert other.ids("pgqueue_message_release", **tokens([held])) == [held.id]
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        strict.value("pgqueue_message_complete", **token(held))
+    strict.rollback()
+    assert strict.value("pgqueue_message_keep", **token(held)) is False
