@@ -195,6 +195,21 @@ class Arrival(models.Model):
         return f"{self.channel} in {self.queue}"
 
 
+class Ended(models.Model):
+    """A message that has ended, and others waited for it that have not all been looked at since."""
+
+    pk = models.CompositePrimaryKey("look_at", "id")
+    id = models.BigIntegerField()
+    message_id = models.BigIntegerField()
+    look_at = EpochField()
+
+    class Meta:
+        db_table = "pgqueue_ended"
+
+    def __str__(self) -> str:
+        return f"{self.message_id}"
+
+
 class Schedule(models.Model):
     """What is enqueued again and again."""
 

@@ -12,6 +12,7 @@ begin;
 \ir pgqueue_exchange.sql
 \ir pgqueue_report.sql
 \ir pgqueue_channel.sql
+\ir pgqueue_ended.sql
 \ir pgqueue_to_epoch.sql
 \ir pgqueue_from_epoch.sql
 \ir pgqueue_clock.sql
@@ -42,6 +43,8 @@ begin;
 \ir pgqueue_message_queues.sql
 \ir pgqueue_message_next_at.sql
 \ir pgqueue_message_expire.sql
+\ir pgqueue_message_ended.sql
+\ir pgqueue_message_look.sql
 \ir pgqueue_message_settle.sql
 \ir pgqueue_message_await_turn.sql
 \ir pgqueue_message_dequeue.sql

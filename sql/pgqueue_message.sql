@@ -9,9 +9,10 @@
 -- unique_key is held by one message at a time: until it leaves the queue, or is asked to stop, or, with
 -- unique_until_started, until its first attempt begins.  pgqueue_message_unique_key_ix says who holds one.
 -- cancel_requested_at asks the consumer that runs the message to stop.  progress is what it last said.
--- after_ids are messages that must have ended first: until then dequeue_at is out of reach, and pgqueue_message_settle
--- looks at it at check_at, for the next time after checks looks.  awaited_id is one of them that was still there at the
--- last look: before it has ended a look is in vain, and when it has ended one may be worth it.
+-- after_ids are messages that must have ended first, in the order of ids: until then dequeue_at is out of reach.
+-- awaited_id is one of them.  Who ends it says so (pgqueue_message_ended), and before that a look is in vain.  check_at is
+-- when pgqueue_message_settle looks all the same, after checks looks: at its own time, and while awaited_id is so new
+-- that its end may have been missed.
 -- Times of the queue are milliseconds since 1970 (pgqueue_to_epoch), because dequeue_at may also be
 -- historical or negative: such a message goes first.
 create table pgqueue_message (
@@ -56,8 +57,9 @@ create table pgqueue_message (
     -- A lock is held by somebody since some time until some time, or it is not held: nothing between.
     -- The fencing of every ending call rests on this: worker is null whenever nobody holds the message.
     constraint pgqueue_message_lock_whole check (num_nulls(unlock_at, worker, locked_at) in (0, 3)),
-    constraint pgqueue_message_after_whole check (num_nulls(check_at, checks, after_policy, after_ids) in (0, 4)),
-    constraint pgqueue_message_awaited_of_after check (awaited_id is null or after_ids is not null),
+    constraint pgqueue_message_after_whole check (num_nulls(checks, after_policy, after_ids) in (0, 3)),
+    constraint pgqueue_message_awaited_of_after
+        check (case when after_ids is null then num_nulls(check_at, awaited_id) = 2 else num_nulls(check_at, awaited_id) < 2 end),
     constraint pgqueue_message_after_policy_known check (after_policy in ('finished', 'succeeded'))
 ) with (
     -- A claim that finds room on the page of its message logs half as much.
@@ -87,4 +89,5 @@ create unique index pgqueue_message_unique_key_ix on pgqueue_message (unique_key
 
 create index pgqueue_message_check_ix on pgqueue_message (check_at) where check_at is not null;
 
-create index pgqueue_message_awaited_ix on pgqueue_message (awaited_id) where awaited_id is not null;
+-- Those of which the end may have been missed stand first among the many that wait for the same message.
+create index pgqueue_message_awaited_ix on pgqueue_message (awaited_id, check_at) where awaited_id is not null;

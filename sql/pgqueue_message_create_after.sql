@@ -19,13 +19,27 @@ as $$
     --   succeeded   it is cancelled
     -- Those messages must have been committed, or be of this transaction; what is not in the queue counts as ended.
     -- null: p_channel is full, or was released (pgqueue_channel_room), and nothing was enqueued.
-    -- Nobody counts them down: pgqueue_message_settle looks whether any of them is left, so there is no row that all of
-    -- them would have to write, and nothing that a crash could leave wrong.
-    insert into pgqueue_message (
-        content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, after_ids, after_policy,
-        check_at, checks)
-    select p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
-           pgqueue_clock(now()), p_after_ids, p_policy, coalesce(p_dequeue_at, pgqueue_now(now())), 0
-    where p_channel is null or coalesce(pgqueue_channel_room(p_channel), 1) > 0
-    returning id
+    -- Nobody counts them down: pgqueue_message_settle looks whether any of them is left when it is told that one has
+    -- ended, so there is no row that all of them would have to write, and nothing that a crash could leave wrong.
+    with given as (
+        select array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1) as ids,
+               pgqueue_now(now()) as now
+    ),
+    created as (
+        insert into pgqueue_message (
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, after_ids, after_policy,
+            check_at, checks, awaited_id)
+        select p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
+               pgqueue_clock(now()), g.ids, p_policy, coalesce(p_dequeue_at, g.now), 0,
+               case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end
+        from given g
+        where p_channel is null or coalesce(pgqueue_channel_room(p_channel), 1) > 0
+        returning id, awaited_id
+    ),
+    told as (  -- of one that has ended already nobody will be told again
+        insert into pgqueue_ended (message_id, look_at)
+        select c.awaited_id, g.now from created c, given g
+        where c.awaited_id is not null and (select true from pgqueue_message d where d.id = c.awaited_id) is null
+    )
+    select c.id from created c
 $$;

@@ -8,7 +8,8 @@ create or replace function pgqueue_message_dequeue(
     p_floor_queues text[] default null,
     p_floor_priorities integer[] default null,
     p_floor_dequeue_ats bigint[] default null,
-    p_floor_ids bigint[] default null
+    p_floor_ids bigint[] default null,
+    p_brief boolean default true
 ) returns setof pgqueue_message
 language plpgsql
 set search_path from current
@@ -33,13 +34,15 @@ as $$
 -- Every step is a probe of pgqueue_message_ready_ix: at most one for each (queue, priority) present plus one for each
 -- row taken, whatever the backlog or the schedule.  The ctid = any (array (…)) form and the settings above pin that
 -- plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
--- Locks rows of pgqueue_message without waiting for any; calls pgqueue_message_expire when a lock ran out.
+-- Locks rows of pgqueue_message without waiting for any; calls pgqueue_message_expire when a lock ran out,
+-- and pgqueue_message_settle when a message has ended that others wait for.
 declare
     v_clock timestamptz := pgqueue_clock();
     v_now bigint := floor(extract(epoch from v_clock) * 1000);
     v_worker text := coalesce(p_worker, pgqueue_session_worker());
     v_expired boolean;
     v_arrived boolean;
+    v_ended boolean;
     v_queues text[];
     v_exclude_queues text[];
     v_queue text;
@@ -62,6 +65,7 @@ begin
     -- One statement for all that is asked first: who is woken for a single message waits for it.
     select exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now),
            exists (select from pgqueue_arrival),
+           exists (select from pgqueue_ended e where e.look_at <= v_now),
            exists (select from pgqueue_lane),
            p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null),
            case
@@ -78,9 +82,14 @@ begin
                    select p.queue from present p where p.queue is not null
                )
            end
-    into v_expired, v_arrived, v_lanes, v_exclude_queues, v_queues;
+    into v_expired, v_arrived, v_ended, v_lanes, v_exclude_queues, v_queues;
 
-    if v_expired or v_arrived then
+    if v_expired or v_arrived or v_ended then
+        if v_ended and p_brief then  -- first, because it does more in a transaction that has not written
+            perform pgqueue_message_settle();
+            v_clock := pgqueue_clock();  -- what it has released is due since a moment ago
+            v_now := floor(extract(epoch from v_clock) * 1000);
+        end if;
         if v_expired then
             perform pgqueue_message_expire();
         end if;

@@ -1,79 +1,83 @@
-create or replace function pgqueue_message_settle(
-    p_limit integer default 100,
-    p_force boolean default false,
-    p_ended_ids bigint[] default '{}'
-) returns integer
+create or replace function pgqueue_message_settle(p_limit integer default 100, p_brief boolean default true) returns integer
 language plpgsql
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_sort = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 set jit = off
 as $$
--- Looks at messages that wait for others (pgqueue_message_create_after) and answers how many need not wait any more:
--- they are ready now, or cancelled where their policy says so.  The others are looked at again after a tenth of the
--- time that they have waited, at most 10 seconds; p_force does not wait for that.  p_ended_ids are messages of which the
--- caller knows that they have ended: who waited for one of them is looked at now.  That is a hint, and it may be lost: the
--- looks come all the same.  Where nobody waits it costs one index probe, however many ids there are.
--- Any consumer may call it at any time.  Locks rows of pgqueue_message without waiting for any; writes pgqueue_message
--- and pgqueue_attempt; wakes a sleeping worker for each message that became ready.
+-- Looks at messages that wait for others (pgqueue_message_create_after) and returns how many need not wait any more: they
+-- are ready now, or cancelled where their policy says so.  Looks at up to p_limit of which check_at has come, and at up to
+-- p_limit that wait for messages which have ended (pgqueue_ended): each of these gets an equal share, and the next calls go
+-- on with the rest.
+-- A message waits for one of the others at a time, awaited_id.  When that is written the other one may be ending already,
+-- and the transaction that ends it may not see who waits for it.  So check_at stays near, until a look in a later
+-- transaction has locked the row of the other one for a moment: a transaction that deletes it afterwards does see who waits
+-- (pgqueue_message_ended).  From then on check_at is null, and however many messages wait, nobody looks at them before
+-- something has happened.
+-- p_brief: the caller's transaction ends right after this.  One that stays open locks no other row for that moment, because
+-- the end of the other message would wait for it; what it looks at has a check_at for the next call.
+-- pgqueue_message_dequeue calls this where something has ended, and workers call it several times a second for the rest.
+-- Locks rows of pgqueue_message without waiting for any; writes pgqueue_message, pgqueue_ended and pgqueue_attempt; wakes a
+-- sleeping worker for each message that became ready.
 declare
-    v_message pgqueue_message;
     v_now bigint := pgqueue_now();
-    v_until bigint := case when p_force then 9223372036854775807 else v_now end;
-    v_left bigint;
-    v_failed bigint;
+    v_clean boolean;
+    v_ended bigint[];
+    v_message pgqueue_message;
+    v_awaited bigint[] := '{}';
+    v_looks integer := 0;
     v_settled integer := 0;
 begin
-    if exists (select from pgqueue_message m where m.awaited_id is not null) then
-        update pgqueue_message m set check_at = v_now
-        where m.ctid = any (array(
-            select w.ctid from pgqueue_message w
-            where w.awaited_id = any (p_ended_ids) and w.awaited_id is not null
-            for no key update skip locked
-        ));
-    end if;
+    v_clean := p_brief
+        and pg_current_xact_id_if_assigned() is null and current_setting('transaction_isolation') = 'read committed';
+    with taken as (
+        delete from pgqueue_ended e
+        where e.ctid = any (array(
+            select t.ctid from pgqueue_ended t where t.look_at <= v_now
+            order by t.look_at, t.id limit p_limit
+            for update skip locked
+        ))
+        returning e.message_id
+    )
+    select array_agg(distinct t.message_id) into v_ended from taken t;
 
     for v_message in
         select m.* from pgqueue_message m
-        where m.check_at is not null and m.check_at <= v_until and (m.check_at <= v_now or m.checks > 0)
+        where m.check_at is not null and m.check_at <= v_now
         order by m.check_at
         limit p_limit
         for update skip locked
     loop
-        -- The last one, because messages end more or less in their order: it is the first that is found, and its end is
-        -- likely to be the end of all.
-        select d.id into v_left
-        from pgqueue_message d where d.id = any (v_message.after_ids) order by d.id desc limit 1;
-        if found then
-            update pgqueue_message m
-            set checks = least(m.checks, 1999999999) + 1, awaited_id = v_left,
-                check_at = v_now + least(10000, greatest(100, (v_now - pgqueue_to_epoch(m.created_at)) / 10))
-            where m.id = v_message.id;
-            continue;
-        end if;
-
-        v_failed := null;
-        if v_message.after_policy = 'succeeded' then
-            select a.message_id into v_failed
-            from pgqueue_attempt a
-            where a.message_id = any (v_message.after_ids) and a.final and a.status <> 'succeeded'
-            limit 1;
-        end if;
-        if v_failed is null then
-            update pgqueue_message m
-            set dequeue_at = v_now, after_ids = null, after_policy = null, check_at = null, checks = null, awaited_id = null
-            where m.id = v_message.id;
-            perform pgqueue_worker_wake(v_message.queue, v_message.task is not null);
-        else
-            delete from pgqueue_message m where m.id = v_message.id;
-            v_message.dequeue_at := v_now;
-            perform pgqueue_attempt_append(v_message, 'cancelled', true, jsonb_build_object(
-                'class', 'django_pgqueue.exceptions.DependencyFailed',
-                'message', format('message %s, which had to succeed first, did not', v_failed)));
-        end if;
-        v_settled := v_settled + 1;
+        -- While it is there, one look is for all that wait for it.
+        continue when v_message.awaited_id = any (v_awaited);
+        v_settled := v_settled + pgqueue_message_look(v_message, v_clean)::integer;
+        v_awaited := v_awaited || (select d.id from pgqueue_message d where d.id = v_message.awaited_id);
     end loop;
+
+    if v_ended is not null then
+        for v_message in
+            select w.*
+            from unnest(v_ended) as e (id)
+            cross join lateral (
+                select m.* from pgqueue_message m
+                where m.awaited_id = e.id
+                limit ceil(p_limit::numeric / cardinality(v_ended))
+                for update skip locked
+            ) as w
+        loop
+            v_looks := v_looks + 1;
+            v_settled := v_settled + pgqueue_message_look(v_message, v_clean)::integer;
+        end loop;
+        -- Where others have locked all that is left it is too early.
+        insert into pgqueue_ended (message_id, look_at)
+        select e.id, v_now + case when v_looks = 0 then 100 else 0 end
+        from unnest(v_ended) as e (id)
+        where (select true from pgqueue_message m where m.awaited_id = e.id limit 1)
+          and (select true from pgqueue_message d where d.id = e.id) is null;
+    end if;
     return v_settled;
 end
 $$;

@@ -61,6 +61,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_next_at', 'consumer', false, null),
     ('pgqueue_message_expire', 'consumer', false, null),
     ('pgqueue_message_settle', 'consumer', false, null),
+    ('pgqueue_message_look', 'consumer', false, null),
     ('pgqueue_message_heartbeat', 'consumer', false, null),
     ('pgqueue_message_keep', 'consumer', false, null),
     ('pgqueue_message_release', 'consumer', false, null),
@@ -87,6 +88,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
 
     ('pgqueue_message_create_item', 'admin', false, null),
     ('pgqueue_message_lane', 'admin', false, null),
+    ('pgqueue_message_ended', 'admin', false, null),
     ('pgqueue_message_cancel', 'admin', false, 1),
     ('pgqueue_message_request_cancel', 'admin', false, null),
     ('pgqueue_message_reschedule', 'admin', false, null),
@@ -135,7 +137,7 @@ set local search_path = :schema, pg_temp;
 
 -- Partitions of the history are read through pgqueue_attempt, whose rights count.
 grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgqueue_worker, pgqueue_queue, pgqueue_channel,
-    pgqueue_lane, pgqueue_arrival, pgqueue_schedule, pgqueue_schedule_slot, pgqueue_exchange, pgqueue_binding,
+    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot, pgqueue_exchange, pgqueue_binding,
     pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_reader;
 
@@ -144,12 +146,12 @@ grant select, insert on pgqueue_attempt to pgqueue_consumer;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_consumer;
 grant select, update, delete on pgqueue_message to pgqueue_consumer;
 grant select, insert, update, delete on pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival,
-    pgqueue_schedule_slot to pgqueue_consumer;
+    pgqueue_ended, pgqueue_schedule_slot to pgqueue_consumer;
 grant select, insert, update on pgqueue_schedule to pgqueue_consumer;
 grant select on pgqueue_queue to pgqueue_consumer;
 
 grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_queue, pgqueue_channel,
-    pgqueue_lane, pgqueue_arrival, pgqueue_schedule, pgqueue_schedule_slot, pgqueue_exchange, pgqueue_binding,
+    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot, pgqueue_exchange, pgqueue_binding,
     pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_admin;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_admin;

@@ -22,15 +22,25 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 NAMED = 20
-# Nothing leads from a message to those that wait for it but a look at those that wait for any.
+# Whoever waits for several is found by one of them alone.  From the others only a look at all that wait leads to it.
 LOOKED_THROUGH = 10_000
 
 DEPENDENTS = """
+select w.id
+from (select m.id from pgqueue_message m where m.awaited_id = %(id)s order by m.check_at limit %(named)s) as w
+union
+select w.id
+from (
+    select m.id, m.after_ids from pgqueue_message m where m.awaited_id > %(id)s order by m.awaited_id limit %(most)s
+) as w
+where %(id)s = any (w.after_ids)
+union
 select w.id
 from (
     select m.id, m.after_ids from pgqueue_message m where m.check_at is not null order by m.check_at limit %(most)s
 ) as w
 where %(id)s = any (w.after_ids)
+order by 1
 limit %(named)s
 """
 
@@ -102,10 +112,12 @@ def _siblings(pk: int, dependents: list[int]) -> list[int]:
 
 
 def _standing(ids: list[int], now: dt.datetime, *, history: bool) -> dict[int, str]:
-    waiting = Message.objects.using(alias()).filter(pk__in=ids).values_list("pk", "dequeue_at", "unlock_at", "check_at")
+    waiting = (
+        Message.objects.using(alias()).filter(pk__in=ids).values_list("pk", "dequeue_at", "unlock_at", "after_policy")
+    )
     found = {
-        pk: "waits for others" if check_at is not None else str(status_of(dequeue_at, unlock_at, now))
-        for pk, dequeue_at, unlock_at, check_at in waiting
+        pk: "waits for others" if after_policy is not None else str(status_of(dequeue_at, unlock_at, now))
+        for pk, dequeue_at, unlock_at, after_policy in waiting
     }
     gone = [pk for pk in ids if pk not in found]
     if gone and history:

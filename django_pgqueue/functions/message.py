@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_pgqueue.functions.connection import answered_ids, array_of
+from django_pgqueue.functions.connection import answered_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,15 +48,10 @@ def message_prioritise(connection: Connection, message_id: int, priority: int) -
         return bool(cursor.rowcount)
 
 
-def message_settle(connection: Connection, *, force: bool = False, ended_ids: Iterable[int] = ()) -> int:
-    """Looks at messages that wait for others and answers how many need not wait any more.
-
-    ``ended_ids``: of these the caller knows that they have ended, and so who waits for them is looked at now.
-    """
+def message_settle(connection: Connection) -> int:
+    """Looks at messages that wait for others and returns how many need not wait any more."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "select pgqueue_message_settle(p_force => %s, p_ended_ids => %s::bigint[])", (force, array_of(ended_ids))
-        )
+        cursor.execute("select pgqueue_message_settle()")
         return int(cursor.fetchone()[0])
 
 

@@ -385,6 +385,28 @@ class Migration(migrations.Migration):
                 ),
             ],
         ),
+        run(
+            "pgqueue_ended",
+            [
+                migrations.CreateModel(
+                    name="Ended",
+                    fields=[
+                        (
+                            "pk",
+                            models.CompositePrimaryKey(
+                                "look_at", "id", blank=True, editable=False, primary_key=True, serialize=False
+                            ),
+                        ),
+                        ("id", models.BigIntegerField()),
+                        ("message_id", models.BigIntegerField()),
+                        ("look_at", django_pgqueue.fields.EpochField()),
+                    ],
+                    options={
+                        "db_table": "pgqueue_ended",
+                    },
+                ),
+            ],
+        ),
         run("pgqueue_to_epoch"),
         run("pgqueue_from_epoch"),
         run("pgqueue_clock"),
@@ -415,6 +437,8 @@ class Migration(migrations.Migration):
         run("pgqueue_message_queues"),
         run("pgqueue_message_next_at"),
         run("pgqueue_message_expire"),
+        run("pgqueue_message_ended"),
+        run("pgqueue_message_look"),
         run("pgqueue_message_settle"),
         run("pgqueue_message_await_turn"),
         run("pgqueue_message_dequeue"),

@@ -49,7 +49,7 @@ def drain(
         claimed = functions.message_dequeue(
             connection, queues=queues, lock_ms=tasks.settings.lock_ms, worker=WORKER, tasks=True
         )
-        if not claimed and functions.message_settle(connection, force=True):
+        if not claimed and functions.message_settle(connection):
             continue
         if not claimed:
             break

@@ -103,8 +103,6 @@ class Consumer:
         self.idleness = Idleness(listen=settings.listen)
         self.held = Holdings(settings)
         self.unstarted: list[Received] = []
-        self.ended_ids: list[int] = []
-        """What was recorded since the last look at messages that wait for others."""
         self.unreadable: list[tuple[functions.Token, Error]] = []
         self.gone: list[str] = []
         """Names that this worker had before the server was started anew."""
@@ -311,7 +309,7 @@ class Consumer:
         polls = self.idleness.polled
         with self._together(polls and time.monotonic() >= self.apart_until):
             # A burst that is over must not leave what only waited for its last jobs.
-            if polls or (self.settings.burst and self.ended_ids):
+            if polls or self.settings.burst:
                 self._attempt("dependencies", self._settle)
             if polls:
                 self.readiness.be_seen_with_a_poll()
@@ -411,7 +409,6 @@ class Consumer:
     def _recorded(self, ends: list[Ended], otherwise: dict[tuple[int, int], str]) -> None:
         if self.watch is not None:
             self.watch.recorded(ends, otherwise)
-        self.ended_ids += [end.message.id for end in ends]
         for end in ends:
             self._forget(end.message)
         if any(end.message.channel is not None for end in ends):  # a channel may have room again
@@ -444,19 +441,17 @@ class Consumer:
             self.idleness.notified()
 
     def _settle_if_due(self) -> None:
-        """Looks at messages that wait for others to end."""
+        """Looks at messages that wait for others and may have missed an end.  All the rest is released by claims."""
         now = time.monotonic()
         # A sleeper does it when it looks, in the same transaction.
-        is_time = now >= self.next_settling and (self.ended_ids or not self.idleness.asleep)
+        is_time = now >= self.next_settling and not self.idleness.asleep
         if not self._is_leaving() and is_time:
             self.next_settling = now + SETTLE_EVERY_SECONDS
             if self._settle():
                 self.idleness.notified()
 
     def _settle(self) -> int:
-        """Who ended a message says so, for those that wait for it: they need not wait until they are looked at."""
-        ended_ids, self.ended_ids = self.ended_ids, []
-        return functions.message_settle(self.statements, ended_ids=ended_ids)
+        return functions.message_settle(self.statements)
 
     # Waiting
 
@@ -486,8 +481,6 @@ class Consumer:
             due.append(self.stop_by)
         elif not self.retiring:
             due.append(max(self.scheduler.next_look, self._until("schedules")))
-            if self.ended_ids:
-                due.append(max(self.next_settling, self._until("dependencies")))
             if self.pace.room(self._unfinished() - len(self.slots.done)):
                 due.append(max(self.idleness.next_look, self._until("claim")))
         return min(*due, *self._attention_is_due()) - now

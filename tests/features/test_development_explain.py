@@ -95,7 +95,7 @@ def test_a_job_that_waits_for_others_says_so_until_they_have_ended() -> None:
     assert [row[1] for row in rows(lines[2:3])] == [first.id]
     assert rows(lines[-1:]) == [[second, "default", "50", "tests.features.shelf.note", "it waits for other jobs"]]
     assert control.cancel(first) == "cancelled"
-    functions.message_settle(connection, ended_ids=[int(first.id)])
+    functions.message_settle(connection)
     assert [row[1] for row in rows(explained()[2:])] == [second]
 
 

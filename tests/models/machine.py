@@ -52,7 +52,7 @@ EMPTY = ";".join(
     f"delete from {table}"
     for table in (
         "pgqueue_message", "pgqueue_attempt", "pgqueue_channel", "pgqueue_lane", "pgqueue_queue", "pgqueue_schedule",
-        "pgqueue_schedule_slot", "pgqueue_arrival",
+        "pgqueue_schedule_slot", "pgqueue_arrival", "pgqueue_ended",
     )
 )  # fmt: skip
 STATE = """
@@ -60,9 +60,9 @@ STATE = """
         'messages', (
             select coalesce(json_agg(m order by m.id), '[]') from (
                 select id, dequeue_at, pgqueue_to_epoch(created_at) as created_at, queue, content, task, priority,
-                       channel, headers, max_attempts, unlock_at, check_at, awaited_id,
+                       channel, headers, max_attempts, unlock_at,
                        pgqueue_to_epoch(locked_at) as locked_at,
-                       pgqueue_to_epoch(cancel_requested_at) as cancel_requested_at, attempt, checks,
+                       pgqueue_to_epoch(cancel_requested_at) as cancel_requested_at, attempt,
                        unique_until_started, unique_key, worker, after_policy, after_ids, state, progress, last_error
                 from pgqueue_message) as m),
         'attempts', (
@@ -409,7 +409,7 @@ class Machine(RuleBasedStateMachine):
         def ask(session: Session) -> Any:
             return session.dequeue(
                 limit, tasks=tasks, worker=worker, queues=queues, exclude_queues=exclude or [], lock_ms=lock_ms,
-                **dict(zip(names, places, strict=True)),
+                brief=who not in self.open, **dict(zip(names, places, strict=True)),
             )  # fmt: skip
 
         def judge(answer: Any) -> None:
@@ -427,7 +427,10 @@ class Machine(RuleBasedStateMachine):
 
         with self._step():
             may_have_locked = who in self.open
-            judge(self._asked(who, ask, waits=False))
+            waiting = self._waiting(who)
+            answer = self._asked(who, ask, waits=False)
+            self._settled(who, waiting)
+            judge(answer)
             if may_have_locked:
                 self.queue.holds_lanes.add(who)
             self._ended(who)
@@ -451,7 +454,7 @@ class Machine(RuleBasedStateMachine):
         while answer is not None and answer <= self.queue.now:
             # A channel that runs all it may has one turn a look, and so one of its lanes is parked by each.
             assert (looks := looks + 1) <= MOST_LANES, "nothing is left to take, and there is no time to sleep"
-            assert self.sessions[who].dequeue(6, tasks=tasks) == []
+            assert self.sessions[who].dequeue(6, tasks=tasks, brief=False) == []
             answer = self.sessions[who].value("pgqueue_message_next_at", tasks=tasks)
 
     # While attempts run, and their ends
@@ -591,14 +594,30 @@ class Machine(RuleBasedStateMachine):
             lambda _: self.queue.reschedule(who, ids, dequeue_at),
         )
 
-    @rule(who=someone, force=st.booleans(), told=st.lists(picks, max_size=2))
-    def settle(self, who: int, force: bool, told: list[int]) -> None:
-        ids = self._ids(who, told)
-        self._same(
-            who,
-            lambda session: session.value("pgqueue_message_settle", force=force, ended_ids=ids),
-            lambda _: self.queue.settle(who, force=force, ended_ids=ids),
+    @rule(who=someone)
+    def settle(self, who: int) -> None:
+        with self._step():
+            waiting = self._waiting(who)
+            brief = who not in self.open
+            answer = self._asked(who, lambda s: s.value("pgqueue_message_settle", brief=brief), waits=False)
+            over = self._settled(who, waiting)
+            assert answer == len(over), f"answered {answer}, and {over} do not wait any more"
+            self._ended(who)
+            self._compare(who)
+
+    def _waiting(self, who: int) -> dict[int, Any]:
+        """Who waits for others, and the columns that a look changes."""
+        rows = self.sessions[who].rows(
+            "select id, awaited_id, check_at, checks from pgqueue_message where after_ids is not null order by id"
         )
+        return {row.id: tuple(row) for row in rows}
+
+    def _settled(self, who: int, before: dict[int, Any]) -> list[int]:
+        after = self._waiting(who)
+        over = [message_id for message_id in before if message_id not in after]
+        looked_at = [message_id for message_id in after if after[message_id] != before[message_id]]
+        self.queue.settled(who, looked_at=looked_at, over=over)
+        return over
 
     @rule(who=someone, pick=picks, name=st.sampled_from(COLUMNS),
           channel=channels, queue=queues, priority=priorities, delay=delays, task=tasks)  # fmt: skip
@@ -880,7 +899,7 @@ class Machine(RuleBasedStateMachine):
 
     def _work_off_what_is_due(self) -> None:
         self.time_passes(61_000)
-        self.settle(0, force=True, told=[])
+        self.settle(0)
         taken = [n for tasks in (True, False) for n in self._dequeue(0, limit=20, tasks=tasks, worker="w1")]
         held = sorted(token[:2] for token in self.tokens[len(self.tokens) - len(taken) :])
         self._same(

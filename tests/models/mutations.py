@@ -92,9 +92,9 @@ MUTATIONS = {
     ),
     "what runs is withdrawn": Mutation("pgqueue_message_cancel", "and coalesce(m.unlock_at, v_now) <= v_now", ""),
     "what runs is moved": Mutation("pgqueue_message_reschedule", "and m.worker is null", ""),
-    "a retry is the end of a dependency": Mutation("pgqueue_message_settle", "and a.final and", "and"),
+    "a retry is the end of a dependency": Mutation("pgqueue_message_look", "and a.final and", "and"),
     "dependents do not wait for all": Mutation(
-        "pgqueue_message_settle", "d.id = any (v_message.after_ids)", "d.id = v_message.after_ids[1]"
+        "pgqueue_message_look", "v_place := width_bucket(p_message.awaited_id - 1, v_ids);", "v_place := 0;"
     ),
     "debounce locks what runs": Mutation("pgqueue_message_create_unique", "exit when v_running or", "exit when"),
     "a slot is used twice": Mutation("pgqueue_schedule_fire", "continue when not found;", ""),

@@ -43,12 +43,11 @@ class Message:
     headers: Any = None
     max_attempts: int | None = 5
     unlock_at: int | None = None
-    check_at: int | None = None
-    awaited_id: int | None = None
+    check_at: int | None = field(default=None, compare=False)
+    """Its own time.  When it is looked at after that is not foretold."""
     locked_at: int | None = None
     cancel_requested_at: int | None = None
     attempt: int = 0
-    checks: int | None = None
     unique_until_started: bool = False
     unique_key: str | None = None
     worker: str | None = None
@@ -336,7 +335,7 @@ class Queue:
             return None
         message = Message(
             id=fresh(), dequeue_at=NEVER, created_at=self.now, after_ids=tuple(after_ids), after_policy=policy,
-            checks=0, check_at=self.now if dequeue_at is None else dequeue_at, **columns,
+            check_at=self.now if dequeue_at is None else dequeue_at, **columns,
         )  # fmt: skip
         self._put(session, message.id, message)
         return message.id
@@ -578,43 +577,38 @@ class Queue:
             if message is not None and message.worker is None:
                 self._put(session, message_id, replace(
                     message, dequeue_at=self.now if dequeue_at is None else dequeue_at, after_ids=None,
-                    after_policy=None, check_at=None, checks=None, awaited_id=None,
+                    after_policy=None, check_at=None,
                 ))  # fmt: skip
                 moved.add(message_id)
         return moved
 
-    def settle(self, session: int, *, force: bool, ended_ids: Iterable[int]) -> int:
-        """Messages that others wait for are never cancelled by their own policy here: then it would depend on the order
-        of equal times who is looked at first.
+    def settled(self, session: int, *, looked_at: Iterable[int], over: Iterable[int]) -> None:
+        """Judges who was looked at, and who need not wait any more, and takes note of it.
+
+        Messages that others wait for are never cancelled by their own policy here: then it would depend on the order
+        in which two are looked at whether both have ended.
         """
-        ended, settled = set(ended_ids), 0
-        for message in list(self.messages.rows(session).values()):
-            if self.messages.is_locked(session, message.id) or message.check_at is None:
-                continue
+        for message_id in (*looked_at, *over):
+            message = self.messages.get(session, message_id)
+            assert message is not None
+            assert not self.messages.is_locked(session, message_id), f"{message_id} is locked by somebody else"
+            assert message.check_at is not None
+            assert message.check_at <= self.now, f"the time of {message_id} has not come"
+            self._put(session, message_id, message)
+        for message_id in over:
+            message = self.messages.get(session, message_id)
+            assert message is not None
             assert message.after_ids is not None
-            assert message.checks is not None
-            told = message.awaited_id is not None and message.awaited_id in ended
-            check_at = self.now if told else message.check_at
-            if check_at > self.now and not (force and message.checks > 0):
-                continue
             left = [n for n in message.after_ids if self.messages.get(session, n) is not None]
-            if left:
-                wait = min(10_000, max(100, (self.now - message.created_at) // 10))
-                self._put(session, message.id, replace(
-                    message, checks=message.checks + 1, awaited_id=max(left), check_at=self.now + wait,
-                ))  # fmt: skip
-                continue
-            settled += 1
+            assert not left, f"{message_id} does not wait for {left} any more"
             ends = [a for n in message.after_ids for a in self.history(session, n) if a.final]
             if message.after_policy == "succeeded" and any(a.status != "succeeded" for a in ends):
                 end = replace(message, dequeue_at=self.now)
                 self._end(session, end, "cancelled", final=True, error=(DEPENDENCY_FAILED, "a dependency failed"))
             else:
-                self._put(session, message.id, replace(
-                    message, dequeue_at=self.now, after_ids=None, after_policy=None, check_at=None, checks=None,
-                    awaited_id=None,
+                self._put(session, message_id, replace(
+                    message, dequeue_at=self.now, after_ids=None, after_policy=None, check_at=None,
                 ))  # fmt: skip
-        return settled
 
     def change(self, session: int, message_id: int, **columns: Any) -> None:
         """By hand."""

@@ -34,6 +34,7 @@ TABLES: dict[str, dict[str, set[str]]] = {
     "pgqueue_channel": {"consumer": WRITE},
     "pgqueue_lane": {"consumer": WRITE},
     "pgqueue_arrival": {"consumer": WRITE},
+    "pgqueue_ended": {"consumer": WRITE},
     "pgqueue_schedule": {"consumer": {"select", "insert", "update"}},
     "pgqueue_schedule_slot": {"consumer": WRITE},
     "pgqueue_exchange": {},

@@ -25,6 +25,7 @@ TABLES = (
     "pgqueue_channel",
     "pgqueue_lane",
     "pgqueue_arrival",
+    "pgqueue_ended",
     "pgqueue_exchange",
     "pgqueue_ledger",
     "pgqueue_staged",

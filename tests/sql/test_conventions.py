@@ -21,6 +21,7 @@ TABLES = (
     "pgqueue_queue",
     "pgqueue_schedule",
     "pgqueue_channel",
+    "pgqueue_ended",
     "pgqueue_exchange",
     "pgqueue_ledger",
     "pgqueue_report",

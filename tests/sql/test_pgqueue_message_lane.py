@@ -30,7 +30,7 @@ def test_what_waits_for_others_is_noted_when_it_need_not_wait_any_more(session: 
     session.set_clock(NOON)
     session.call("pgqueue_message_create_after", after_ids=[1], content=1, channel="acme")
     assert arrivals(session) == []
-    session.call("pgqueue_message_settle", force=True)
+    session.call("pgqueue_message_settle")
     assert arrivals(session) == [("acme", 0, NOON)]
 
 

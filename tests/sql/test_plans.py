@@ -146,8 +146,7 @@ BACKLOGS = {
             ONE: 10,
             NEXT: 10,
             "pgqueue_message_settle()": 1,
-            "pgqueue_message_settle(1, p_force => true)": 1,
-            "pgqueue_message_settle(p_ended_ids => '{7,8,9}')": 1,
+            "pgqueue_message_cancel('{7,8,9}'::bigint[])": 1,
         },
     ),
     "spread over three hundred queues": Backlog(
