@@ -178,6 +178,8 @@ class Supervisor:
                 place.start_at = float("inf")
             return
         if code == RECYCLED:
+            if place.start_at == float("inf"):  # a burst that was over: what this one has left is to be done
+                place.start_at = 0.0
             return
         if is_replaced:
             logger.error("crashed pid=%s code=%s lived_seconds=%.1f: it was retiring", process.pid, code, lived)

@@ -8,11 +8,12 @@ import queue
 import socket
 import struct
 import threading
+from itertools import count
 from typing import Any, Self
 
 import psycopg
 
-NO_ENCRYPTION, VERSION_3 = {80877103, 80877104}, 196608
+NO_ENCRYPTION, VERSION_3, CANCEL = {80877103, 80877104}, 196608, 80877102
 # What a client wants to know before its first question.
 PARAMETERS = {
     "server_version": "15.0",
@@ -38,6 +39,9 @@ class Pooler:
             server.setblocking(True)
             self.sockets.append(server)
             self.free.put(server)
+        self.served: dict[int, socket.socket] = {}
+        """The session that each client has now, by the number that it was told to cancel by."""
+        self.clients = count(1)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
 
@@ -59,28 +63,39 @@ class Pooler:
                 threading.Thread(target=self._serve, args=[client], daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
+        number = next(self.clients)
         with contextlib.suppress(OSError, EOFError), client:
-            self._welcome(client)
-            server: socket.socket | None = None
+            if not self._welcome(client, number):
+                return
             while (kind := received(client, 1)) != b"X":
-                server = server or self.free.get(timeout=10)
+                server = self.served.get(number) or self.served.setdefault(number, self.free.get(timeout=10))
                 server.sendall(kind + body(client))
                 if kind in {b"Q", b"S"} and self._answer(server, client) == b"I":
-                    self.free.put(server)
-                    server = None
+                    self.free.put(self.served.pop(number))
+        if number in self.served:  # it went away in the middle: nobody else gets what it has left behind
+            with contextlib.suppress(OSError):
+                self.served.pop(number).shutdown(socket.SHUT_RDWR)
 
-    def _welcome(self, client: socket.socket) -> None:
+    def _welcome(self, client: socket.socket, number: int) -> bool:
+        """False: it wanted to cancel what another one does, and has got its wish."""
         while True:
             (length,) = struct.unpack("!i", received(client, 4))
-            code, *_ = struct.unpack("!i", received(client, length - 4)[:4])
+            asked = received(client, length - 4)
+            code, *_ = struct.unpack("!i", asked[:4])
             if code not in NO_ENCRYPTION:
                 break
             client.sendall(b"N")
+        if code == CANCEL:
+            [other] = struct.unpack("!i", asked[4:8])
+            if other in self.served:
+                self.connections[self.sockets.index(self.served[other])].cancel_safe()
+            return False
         assert code == VERSION_3
         client.sendall(message(b"R", struct.pack("!i", 0)))
         for name, value in PARAMETERS.items():
             client.sendall(message(b"S", f"{name}\0{value}\0".encode()))
-        client.sendall(message(b"K", struct.pack("!ii", 1, 1)) + message(b"Z", b"I"))
+        client.sendall(message(b"K", struct.pack("!ii", number, 1)) + message(b"Z", b"I"))
+        return True
 
     def _answer(self, server: socket.socket, client: socket.socket) -> bytes:
         """Passes on all that the server says, and answers whether it is in a transaction."""

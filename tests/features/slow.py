@@ -44,6 +44,16 @@ def stay_at_first(context: TaskContext[Any, Any], word: str) -> int:
     return stick(context, word) if context.attempt == 1 else context.attempt
 
 
+def when_allowed(exception: BaseException, task_result: Any) -> float:
+    Diary.of_this_process().wait_for("again")
+    return 0
+
+
+@task(takes_context=True, timeout=TIMEOUT_SECONDS, max_attempts=2, backoff=when_allowed)
+def stay_and_wait_for_another_try(context: TaskContext[Any, Any], word: str) -> int:
+    return stick(context, word) if context.attempt == 1 else context.attempt
+
+
 @task(takes_context=True, timeout=1.5, max_attempts=2, backoff=at_once, atomic=True)
 def write_late(context: TaskContext[Any, Any], word: str) -> int:
     """Each attempt writes before and after it waits for the test."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import urllib.parse
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.reports import DirectReports
 from django_pgqueue.worker.retirement import MAX_RETIRING
+from tests.doctor.pooler import Pooler
 from tests.features import slow
 from tests.features.receivers import listening
 from tests.features.slow import TIMEOUT_SECONDS
 from tests.waiting import wait_until
+from tests.worker.conftest import conninfo
 from tests.worker.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
@@ -207,6 +210,22 @@ class TestSessions:
         assert diary.words()[0] == "OperationalError"
         assert "it cannot connect to the database again" in diary.words()[1]
 
+    def test_a_pooler_passes_the_cancel_on(
+        self, start: Start, environment: dict[str, str], effects: Effects, session: Session
+    ) -> None:
+        """The process ids that the worker knows are the pooler's: only libpq's cancel finds the session."""
+        session.rows("insert into feature_effect (word) values ('free')")
+        with Pooler(conninfo(), sessions=8) as pooler:
+            url = urllib.parse.urlsplit(environment["DATABASE_URL"])
+            through = url._replace(netloc=f"{url.netloc.rpartition(':')[0]}:{pooler.port}").geturl()
+            worker = start("--threads", "2", options={"LISTEN": False}, DATABASE_URL=through)
+            result = slow.lock_and_sleep.enqueue("PostgreSQL")
+            assert ended(result).return_value == 2
+            assert statuses(result) == ["retried", "succeeded"]
+            assert f"cut id={result.id}" in worker.output
+            assert worker.stop() == 0
+        assert effects.writers() == []
+
     def test_receivers_hear_of_one_end(self, consume: Consume, effects: Effects) -> None:
         heard: list[str] = []
 
@@ -347,6 +366,14 @@ class TestReplacement:
         result, behind = slow.stay_at_first.enqueue("x"), slow.whoami.enqueue()
         assert start("--burst", "--threads", "1", ready=False).ends() == 0
         assert [statuses(job) for job in (result, behind)] == [["retried", "succeeded"], ["succeeded"]]
+
+    def test_a_burst_with_a_supervisor_does_what_a_retiring_process_leaves(self, start: Start, diary: Diary) -> None:
+        result = slow.stay_and_wait_for_another_try.enqueue("x")
+        worker = start("--burst", "--threads", "1", "--health-port", "0", ready=False)
+        worker.says("stopped worker=")  # the second process, which has found nothing
+        diary.allow("again")
+        assert worker.ends() == 0
+        assert statuses(result) == ["retried", "succeeded"]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, "5", float("inf"), float("nan"), dt.timedelta(0), [5]])
