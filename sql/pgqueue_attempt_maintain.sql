@@ -8,7 +8,7 @@ as $$
 -- Keeps the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
 -- older than p_days_kept whole days (null: keeps all).  Answers how many were made or dropped.
 -- Attempts of days on which nobody called this are in pgqueue_attempt_default; they get their partitions too, because
--- retention drops partitions and would never reach them: one of those days a call, because its rows have to move.  Call
+-- retention drops partitions and would never reach them: as many of those days a call as have 10,000 rows, or one.  Call
 -- it again while it makes or drops any.
 -- Any number of workers may call it at any time: one works, the others pass.  A lock that is not to be had within
 -- lock_timeout is left for the next call, with what comes after it.  Traffic queues behind who waits for such a lock, so
@@ -27,9 +27,14 @@ begin
         for v_day in
             select v_today + n from generate_series(0, p_days_ahead) as n
             union
-            (select d.finished_at::date from pgqueue_attempt_default d
-             where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
-             group by 1 order by 1 limit 1)
+            (select s.day from (
+                select d.finished_at::date as day, sum(count(*)) over (order by d.finished_at::date) as moved,
+                       row_number() over (order by d.finished_at::date) as place
+                from pgqueue_attempt_default d
+                where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+                group by 1) as s
+             where s.moved <= 10000 or s.place = 1
+             order by 1 limit 30)  -- the next call makes the others: each takes locks until the end
             order by 1
         loop
             begin

@@ -28,7 +28,7 @@ def mode(patient: Patient) -> Iterator[Finding]:
     listening = [backend.alias for backend in patient.backends if backend.settings.listen]
     if not listening:
         return
-    with connect(patient.using) as one, connect(patient.using) as other:
+    with connect(patient.using, pooled=True) as one, connect(patient.using, pooled=True) as other:
         first = _pid(one)
         with other.transaction():
             meanwhile = _pid(other)

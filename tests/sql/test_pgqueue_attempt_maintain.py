@@ -92,11 +92,28 @@ def test_attempts_of_days_when_nobody_maintained_get_their_partition_and_age_wit
     """Retention drops partitions: what stayed in the default partition would stay for ever."""
     ended = [end_one(session, NOON + day * DAY_MS) for day in (0, 0, 3)]
     session.set_clock(NOON + 10 * DAY_MS)
-    made = [session.value("pgqueue_attempt_maintain", days_ahead=0) for _ in range(3)]
-    assert made == [2, 1, 0], "today's, and then a day a call: its rows have to move"
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0) == 3
     assert [partition_of(session, end) for end in ended] == named(0, 0, 3)
     assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=8) == 1
     assert partitions(session) == named(3, 10)
+
+
+def test_a_day_of_many_attempts_moves_alone(session: Session) -> None:
+    """A call takes its locks until the end, so what it moves is bounded."""
+    for day in (0, 1, 2):
+        session.rows(
+            """
+            insert into pgqueue_attempt
+                (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue)
+            select n, 0, pgqueue_from_epoch(%s), pgqueue_from_epoch(%s), 1, 0, true, 'succeeded', 'default'
+            from generate_series(1, 6000) as n
+            """,
+            [NOON + day * DAY_MS] * 2,
+        )
+    session.set_clock(NOON + 10 * DAY_MS)
+    made = [session.value("pgqueue_attempt_maintain", days_ahead=0) for _ in range(4)]
+    assert made == [2, 1, 1, 0]
+    assert session.one("select count(*) from pgqueue_attempt_default") == 0
 
 
 def test_one_works_and_the_others_pass(connect: Connect) -> None:

@@ -189,7 +189,7 @@ class Command(BaseCommand):
 
 def look_for_the_queue(settings: WorkerSettings) -> None:
     # What is wrong with the tasks or the database from the start is told once, here, and not by every process again.
-    with connect(ours()[settings.backend].settings.database) as connection:
+    with connect(ours()[settings.backend].settings.database, pooled=not settings.listen) as connection:
         functions.now(connection)
 
 

@@ -1,0 +1,99 @@
+"""A standby takes over that has not received the latest transactions, and gives their ids again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.reliability.server import Server
+from tests.waiting import wait_until
+from tests.worker.diary import FOLDER, Diary
+from tests.worker.processes import ROOT, QWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+SEQUENCE = "pg_get_serial_sequence('pgqueue_message', 'id')"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="pgqueue-servers-") as name:  # not in pytest's, which is for its user alone
+        server = Server(Path(name))
+        try:
+            server.make()
+            yield server
+        finally:
+            server.remove()
+
+
+@pytest.fixture
+def environment(server: Server, tmp_path: Path) -> dict[str, str]:
+    variables = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.worker.standby_settings",
+        "STORM_PORTS": ",".join(map(str, server.ports)),
+        "STORM_PASSWORD": server.password,
+        FOLDER: str(tmp_path),
+    }
+    subprocess.run([sys.executable, "-m", "tests.worker.manage", "migrate"], cwd=ROOT, env=variables, check=True)
+    return variables
+
+
+def enqueue(admin: psycopg.Connection[Any], word: str) -> int:
+    [message_id] = admin.execute(
+        "select pgqueue_message_create(%s, p_task => 'tests.worker.tasks.hold')",
+        [json.dumps({"args": [word], "kwargs": {}})],
+    ).fetchone() or [0]
+    return int(message_id)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_job_with_an_id_that_comes_again_is_a_job_of_its_own(
+    server: Server, environment: dict[str, str], tmp_path: Path
+) -> None:
+    diary = Diary(tmp_path)
+    standby = server.standby()
+    worker = QWorker(("--threads", "2"), environment=environment, output=tmp_path / "worker")
+    try:
+        worker.says("started worker=")
+        with server.connect() as admin, server.connect(node=standby) as follower:
+            admin.execute("alter system set synchronous_standby_names = ''")
+            follower.execute("alter system set primary_conninfo = ''")
+            for session in (admin, follower):
+                session.execute("select pg_reload_conf()")
+            wait_until(
+                lambda: admin.execute("select from pg_stat_replication").fetchone() is None, "the standby is cut off"
+            )
+            admin.execute(f"select nextval({SEQUENCE}) from generate_series(1, 100)")  # more than it reserves at a time
+            message_id = enqueue(admin, "old")
+            wait_until(lambda: "old" in diary.words(), "the job runs")
+        server.fail_over(standby)
+        worker.says("the server is another one, or was started anew")
+        with server.when_there() as admin:
+            while (admin.execute(f"select nextval({SEQUENCE})").fetchone() or [0])[0] < message_id - 1:
+                pass
+            assert enqueue(admin, "new") == message_id
+            wait_until(lambda: "new" in diary.words(), "the new job runs")
+            diary.allow("old-1")
+            worker.says(f"lost id={message_id} attempt=1")
+            assert admin.execute("select attempt, worker is null from pgqueue_message").fetchall() == [(1, False)]
+            diary.allow("new-1")
+            wait_until(lambda: admin.execute("select from pgqueue_message").fetchone() is None, "it has ended")
+            history = admin.execute(
+                "select message_id, status, content -> 'args' ->> 0 from pgqueue_attempt"
+            ).fetchall()
+        assert history == [(message_id, "succeeded", "new")]
+        assert worker.stop() == 0
+    finally:
+        worker.kill()

@@ -1,0 +1,134 @@
+"""Workers behind PgBouncer in transaction mode, beside an application that uses the same server sessions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import urllib.parse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from django.db import connection
+
+from example_project.embedded_postgres.account import Account
+from example_project.embedded_postgres.postmaster import free_port
+from tests.waiting import wait_until
+from tests.worker.tasks import hold, nothing, write_row
+from tests.worker.watching import ended, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.worker.conftest import Session, Start
+    from tests.worker.diary import Diary
+
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed (Debian: pgbouncer)")
+
+INI = """
+[databases]
+{name} = host={host} port={port} dbname={name} user={user} password={password}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {listen}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 2
+ignore_startup_parameters = extra_float_digits,options
+"""
+
+
+@pytest.fixture
+def pooler(transactional_db: None) -> Iterator[str]:
+    """The address of the tests' database through PgBouncer, which has two server sessions for all."""
+    settings = connection.settings_dict
+    account, listen = Account.for_server(), free_port()
+    with tempfile.TemporaryDirectory(prefix="pgqueue-pooler-") as name:
+        folder, ini = Path(name), Path(name, "pgbouncer.ini")
+        values = {key: settings[key.upper()] for key in ("name", "host", "port", "user", "password")}
+        ini.write_text(INI.format(**values, listen=listen))
+        for path in (folder, ini):
+            path.chmod(0o755)
+            account.own(path)
+        assert PGBOUNCER is not None
+        process = subprocess.Popen(
+            [PGBOUNCER, "-q", str(ini)], cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **account.run_as
+        )
+        try:
+            address = f"postgres://{settings['USER']}:x@127.0.0.1:{listen}/{urllib.parse.quote(settings['NAME'])}"
+            wait_until(lambda: answers(address), "PgBouncer listens")
+            yield address
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def answers(address: str) -> bool:
+    try:
+        psycopg.connect(address).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def settings_of(pooler: str) -> set[tuple[str, ...]]:
+    """What the application finds on each of PgBouncer's server sessions."""
+    with psycopg.connect(pooler, prepare_threshold=None) as one, psycopg.connect(pooler, prepare_threshold=None) as two:
+        return {
+            tuple(
+                str(session.execute(f"show {name}".encode()).fetchone())
+                for name in ("transaction_isolation", "lock_timeout", "statement_timeout", "synchronous_commit", "role")
+            )
+            for session in (one, two)  # each is in a transaction: they have a server session each
+        }
+
+
+@pytest.fixture
+def defaults(session: Session) -> Iterator[None]:
+    """What the database has decided for all sessions, in front of PgBouncer and behind it."""
+    database = session.value("select current_database()")
+    session.rows(f"alter database {database} set default_transaction_isolation = 'repeatable read'")
+    session.rows(f"alter database {database} set lock_timeout = '7s'")
+    yield
+    session.rows(f"alter database {database} reset default_transaction_isolation")
+    session.rows(f"alter database {database} reset lock_timeout")
+
+
+def test_a_worker_leaves_nothing_on_the_sessions_of_a_pooler(
+    start: Start, diary: Diary, session: Session, defaults: None, pooler: str
+) -> None:
+    before = settings_of(pooler)
+    assert len(before) == 1
+    worker = start("--threads", "2", "--lock-seconds", "2", options={"LISTEN": False}, DATABASE_URL=pooler)
+    held = hold.enqueue("held")
+    started(diary, "held")
+    ended(write_row.enqueue("a row"))
+    assert settings_of(pooler) == before
+    lock = "select unlock_at from pgqueue_message where id = %s"
+    first = session.value(lock, int(held.id))
+    wait_until(lambda: session.value(lock, int(held.id)) > first, "its lock is renewed")
+    diary.allow("held-1")
+    ended(held)
+    assert settings_of(pooler) == before
+    assert worker.stop() == 0
+
+
+def test_a_row_that_somebody_has_locked_holds_up_no_job_behind_a_pooler(
+    start: Start, diary: Diary, session: Session, pooler: str
+) -> None:
+    locked = hold.enqueue("locked")
+    worker = start("--threads", "2", options={"LISTEN": False}, DATABASE_URL=pooler)
+    started(diary, "locked")
+    with session.connection.transaction():
+        session.rows("select from pgqueue_message where id = %s for update", int(locked.id))
+        diary.allow("locked-1")
+        worker.says(f"not recorded yet id={locked.id}")
+        assert ended(nothing.enqueue()).attempts == 1
+    assert ended(locked).return_value == {"attempt": 1}
+    assert worker.stop() == 0
