@@ -28,6 +28,20 @@ OURS = "django_pgqueue"
 PLACEHOLDER = re.compile(r"(?:(\w+)=)?%(?:[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]|%)")
 
 
+def in_a_line(text: str | None, longest: int = 300) -> str | None:
+    r"""What a row says, for a line of a log: cut, and without what would begin another line or steer a terminal.
+
+    >>> in_a_line("shop.tasks.pay\nERROR all is lost \x1b[31m")
+    'shop.tasks.pay\\nERROR all is lost \\x1b[31m'
+    """
+    if text is None or (len(text) <= longest and text.isprintable()):
+        return text
+    shown = "".join(
+        each if each.isprintable() else each.encode("unicode_escape", "replace").decode() for each in text[:longest]
+    )
+    return shown if len(text) <= longest else shown + "..."
+
+
 class Facts:
     """What a line about an attempt knows of it.  Other formatters find it in the record: all that it shows is safe."""
 

@@ -21,6 +21,7 @@ begin;
 \ir pgqueue_worker_wake.sql
 \ir pgqueue_worker_seen.sql
 \ir pgqueue_worker_gone.sql
+\ir pgqueue_attempt_error.sql
 \ir pgqueue_attempt_append.sql
 \ir pgqueue_attempt_partition.sql
 \ir pgqueue_attempt_maintain.sql

@@ -27,7 +27,7 @@ create or replace function pgqueue_message_cancel(
     p_id bigint,
     p_attempt integer,
     p_worker text default null,
-    p_error jsonb default null,
+    p_error text default null,
     p_started_at timestamptz default null,
     p_finished_at timestamptz default null
 ) returns boolean
@@ -48,7 +48,7 @@ begin
     if not found then
         return false;
     end if;
-    perform pgqueue_attempt_append(v_message, 'cancelled', true, p_error, p_started_at, p_finished_at);
+    perform pgqueue_attempt_append(v_message, 'cancelled', true, pgqueue_attempt_error(p_error), p_started_at, p_finished_at);
     return true;
 end
 $$;

@@ -4,7 +4,7 @@ create or replace function pgqueue_message_defer(
     p_worker text default null,
     p_dequeue_at bigint default null,
     p_state jsonb default null,
-    p_error jsonb default null,
+    p_error text default null,
     p_started_at timestamptz default null,
     p_finished_at timestamptz default null,
     p_max_attempts integer default 1
@@ -17,8 +17,8 @@ set jit = off
 as $$
 -- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms;
 -- null: at once).  p_state is what the next attempt finds in the column state (null: as it was).
--- p_error, {"class": …, "message": …, "traceback": …}, says that the attempt ended in an error.  Then this is a retry,
--- and where max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an error
+-- p_error says that the attempt ended in an error: a text, or {"class": …, "message": …, "traceback": …} as JSON.  Then
+-- this is a retry, and where max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an error
 -- nothing is used up: a message may be deferred as often as it likes.
 -- Where somebody asked to cancel the message (pgqueue_message_request_cancel) it is cancelled instead.
 -- Answers what was recorded: deferred, retried, failed or cancelled; null: the attempt is not the caller's any more, and
@@ -28,6 +28,7 @@ declare
     v_message pgqueue_message;
     v_status text := case when p_error is null then 'deferred' else 'retried' end;
     v_used integer;
+    v_error jsonb := pgqueue_attempt_error(p_error);
 begin
     select m.* into v_message
     from pgqueue_message m
@@ -55,10 +56,10 @@ begin
             dequeue_at = coalesce(p_dequeue_at, pgqueue_now()),
             state = coalesce(p_state, m.state),
             max_attempts = m.max_attempts + case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end,
-            last_error = coalesce(p_error ->> 'message', p_error ->> 'class', m.last_error)
+            last_error = coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error)
         where m.id = p_id;
     end if;
-    perform pgqueue_attempt_append(v_message, v_status, v_status in ('failed', 'cancelled'), p_error, p_started_at, p_finished_at);
+    perform pgqueue_attempt_append(v_message, v_status, v_status in ('failed', 'cancelled'), v_error, p_started_at, p_finished_at);
     return v_status;
 end
 $$;

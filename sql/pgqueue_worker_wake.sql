@@ -10,6 +10,8 @@ as $$
 -- Reads pgqueue_worker without a row lock and writes nothing, so enqueues never wait for each other here.  While the
 -- workers are busy nobody sleeps and nobody is notified: a notification costs every commit of the whole database cluster
 -- a place in one line.
+-- Raises nothing, whatever stands in pgqueue_worker: a notification channel has less than 64 bytes and a payload less than
+-- 8000, and who cannot be notified finds the message when it looks by itself.
 declare
     v_now bigint;
     v_tasks boolean;
@@ -27,7 +29,7 @@ begin
     end if;
     v_now := pgqueue_now();
     for v_tasks, v_sleeper, v_awake in
-        select w.tasks, min(w.id) filter (where w.asleep_until > v_now),
+        select w.tasks, min(w.id) filter (where w.asleep_until > v_now and octet_length(w.id) < 56),
                bool_or(w.asleep_until is null and w.has_room and w.seen_at > pgqueue_clock() - interval '2 seconds')
         from pgqueue_worker w
         where (p_tasks is null or w.tasks = p_tasks)
@@ -36,7 +38,7 @@ begin
         group by w.tasks
     loop
         if v_sleeper is not null and not v_awake then
-            perform pg_notify('pgqueue_' || v_sleeper, p_queue);
+            perform pg_notify('pgqueue_' || v_sleeper, left(p_queue, 255));
         end if;
     end loop;
 end

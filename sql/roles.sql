@@ -72,6 +72,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     -- Of an attempt that it holds.  Those with one argument withdraw what waits, whoever has enqueued it.
     ('pgqueue_message_cancel', 'consumer', false, 6),
     ('pgqueue_message_cancellations', 'consumer', false, null),
+    ('pgqueue_attempt_error', 'consumer', false, null),
     ('pgqueue_attempt_append', 'consumer', false, null),
     -- Partitions belong to the owner of the table.
     ('pgqueue_attempt_maintain', 'consumer', true, null),

@@ -235,7 +235,7 @@ def message_locked(connection: Connection, ids: Iterable[int]) -> set[int]:
 
 DEFER = """
 select pgqueue_message_defer(
-    %s::bigint, %s::integer, %s, coalesce(cast(%s as bigint), pgqueue_now() + %s::bigint), %s::jsonb, %s::jsonb,
+    %s::bigint, %s::integer, %s, coalesce(cast(%s as bigint), pgqueue_now() + %s::bigint), %s::jsonb, %s::text,
     %s::timestamptz, %s::timestamptz, %s)
 """
 
@@ -276,7 +276,7 @@ def message_defer(
         return status
 
 
-FAIL = "select pgqueue_message_fail(%s::bigint, %s::integer, %s, %s::jsonb, %s::timestamptz, %s::timestamptz)"
+FAIL = "select pgqueue_message_fail(%s::bigint, %s::integer, %s, %s::text, %s::timestamptz, %s::timestamptz)"
 
 
 def message_fail(
@@ -291,7 +291,7 @@ def message_fail(
     return _given_up(connection, FAIL, message, error, started_at, finished_at)
 
 
-CANCEL = "select pgqueue_message_cancel(%s::bigint, %s::integer, %s, %s::jsonb, %s::timestamptz, %s::timestamptz)"
+CANCEL = "select pgqueue_message_cancel(%s::bigint, %s::integer, %s, %s::text, %s::timestamptz, %s::timestamptz)"
 
 
 def message_cancelled(

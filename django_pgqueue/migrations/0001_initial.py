@@ -415,6 +415,7 @@ class Migration(migrations.Migration):
         run("pgqueue_worker_wake"),
         run("pgqueue_worker_seen"),
         run("pgqueue_worker_gone"),
+        run("pgqueue_attempt_error"),
         run("pgqueue_attempt_append"),
         run("pgqueue_attempt_partition"),
         run("pgqueue_attempt_maintain"),

@@ -39,7 +39,7 @@ MUTATIONS = {
     "complete without the fence": Mutation("pgqueue_message_complete", "and m.attempt = g.attempt", ""),
     "complete for any worker": Mutation("pgqueue_message_complete", "and m.worker = p_worker", ""),
     "heartbeat without the fence": Mutation("pgqueue_message_heartbeat", FENCE, ""),
-    "release burns an attempt": Mutation("pgqueue_message_release", "attempt = m.attempt - 1,", ""),
+    "release burns an attempt": Mutation("pgqueue_message_release", "attempt = greatest(m.attempt, 1) - 1,", ""),
     "release does not give the key back": Mutation(
         "pgqueue_message_release", "set unique_key = v_message.unique_key", "set unique_key = null"
     ),
@@ -75,11 +75,13 @@ MUTATIONS = {
         "pgqueue_message_lane", "and (tg_op = 'DELETE' or v_moved", "and tg_op = 'UPDATE' and (v_moved"
     ),
     "ends are counted twice": Mutation(
-        "pgqueue_lane_arm", "set running = c.running - s.ended", "set running = c.running - 2 * s.ended"
+        "pgqueue_lane_arm", "least(c.running - s.ended,", "least(c.running - 2 * s.ended,"
     ),
     "a channel takes one too many": Mutation("pgqueue_channel_room", "c.max_size - (", "1 + c.max_size - ("),
     "defer forgets the state": Mutation("pgqueue_message_defer", "coalesce(p_state, m.state)", "p_state"),
-    "defer uses an attempt up": Mutation("pgqueue_message_defer", "case when p_error is null then 1 else 0 end", "0"),
+    "defer uses an attempt up": Mutation(
+        "pgqueue_message_defer", "case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end", "0"
+    ),
     "defer does not hear of a cancel": Mutation(
         "pgqueue_message_defer", "if v_message.cancel_requested_at is not null then", "if false then"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -22,7 +23,7 @@ IDLE_SESSIONS = "pgqueue tests, kept for the next one"
 SECONDS = 30.0
 NOON = 1_700_000_000_000
 """A time for clocks that are set by hand, in epoch ms: 2023-11-14 22:13:20 UTC."""
-JSON_PARAMETERS = {"headers", "state", "error", "result", "messages"}
+JSON_PARAMETERS = {"headers", "state", "result", "messages"}
 
 
 class Session:
@@ -172,6 +173,8 @@ def concurrently(actions: Iterable[Callable[[], T]], seconds: float = SECONDS) -
 def _adapted(name: str, value: Any) -> Any:
     if name == "content" or (name in JSON_PARAMETERS and value is not None):
         return Jsonb(value)
+    if name == "error" and isinstance(value, dict):
+        return json.dumps(value)
     if name == "results" and value is not None:
         return [None if result is None else Jsonb(result) for result in value]
     return value

@@ -189,3 +189,33 @@ class TestWhereSomebodyIsAwake:
         producer.rows("update pgqueue_worker set seen_at = seen_at - interval '3 s' where id = 'a'")
         producer.create()
         assert listener.heard(producer) == [("pgqueue_b", "default")]
+
+
+def test_an_enqueue_raises_nothing_whatever_stands_among_the_workers(session: Session) -> None:
+    for name in ("id_short", "hostname_short", "queues_few", "times_of_calendar"):
+        session.rows(f"alter table pgqueue_worker drop constraint pgqueue_worker_{name}")
+    for number, name in enumerate(["", "a" * 56, "a" * 100_000, "b\n", "🍵" * 14]):
+        session.rows(
+            "insert into pgqueue_worker (id, asleep_until, seen_at, pid, slots, tasks, hostname, queues) "
+            "values (%s, 9223372036854775807, %s, -1, -1, %s, repeat('x', 100000), array[null, 'mail'])",
+            [name, "infinity" if number % 2 else "-infinity", number % 3 == 0],
+        )
+    for queue in ("mail", "x" * 100_000, "🍵" * 10_000, "", None):
+        for tasks in (None, True, False):
+            session.call("pgqueue_worker_wake", queue=queue, tasks=tasks)
+    assert session.create(queue="mail")
+
+
+def test_a_name_that_no_notification_has_keeps_nobody_else_asleep(producer: Session, listener: Listener) -> None:
+    producer.rows("alter table pgqueue_worker drop constraint pgqueue_worker_id_short")
+    try:
+        see(producer, "a" * 57, asleep_ms=MINUTE)
+        see(producer, "b", asleep_ms=MINUTE)
+        producer.create(queue="mail")
+        assert listener.heard(producer) == [("pgqueue_b", "mail")]
+    finally:
+        producer.rows("delete from pgqueue_worker")
+        producer.rows(
+            "alter table pgqueue_worker add constraint pgqueue_worker_id_short "
+            "check (octet_length(id) between 1 and 55 and id !~ '[\\u0001-\\u001f\\u007f]')"
+        )
