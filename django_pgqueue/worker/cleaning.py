@@ -10,6 +10,8 @@ from django.conf import settings as django_settings
 from django.db import connections
 from django.db.backends.signals import connection_created
 
+from django_pgqueue.logs import in_a_line
+
 if TYPE_CHECKING:
     from django_pgqueue.functions import Received
 
@@ -71,7 +73,10 @@ def roll_back_what_is_open(message: Received, who: str) -> None:
 def _roll_back_if_open(connection: Any, message: Received, who: str) -> None:
     if connection.connection is not None and _is_in_transaction(connection):
         logger.error(
-            "%s of message id=%s task=%s left a transaction open: it is rolled back.", who, message.id, message.task
+            "%s of message id=%s task=%s left a transaction open: it is rolled back.",
+            who,
+            message.id,
+            in_a_line(message.task),
         )
         # Only a connection that knows of no transaction is really closed, and begins anew when it is used again.
         connection.in_atomic_block = connection.closed_in_transaction = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue import sensitivity
 from django_pgqueue.functions.error import bounded, to_log
-from django_pgqueue.logs import Facts
+from django_pgqueue.logs import Facts, in_a_line
 from django_pgqueue.sensitivity import HIDDEN
 from django_pgqueue.worker.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
 
@@ -29,49 +29,53 @@ def log_end(end: Ended, settings: Options) -> None:
         return
     hidden = not is_well and sensitivity.hides_error(end.message.task, settings)
     about = {"pgqueue": Facts(end, hidden=hidden)}
-    message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
+    message, task, run_ms = (
+        end.message,
+        in_a_line(end.message.task),
+        (end.finished_at - end.started_at).total_seconds() * 1000,
+    )
     match end.outcome:
         case Succeeded() | Committed():
             logger.info(
-                "succeeded id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms,
+                "succeeded id=%s task=%s attempt=%s ms=%.1f", message.id, task, message.attempt, run_ms,
                 extra=about,
             )  # fmt: skip
         case Deferred(wait_seconds):
             logger.info(
                 "deferred id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f",
-                message.id, message.task, message.attempt, run_ms, wait_seconds,
+                message.id, task, message.attempt, run_ms, wait_seconds,
                 extra=about,
             )  # fmt: skip
         case Cancelled():
             logger.warning(
-                "cancelled id=%s task=%s attempt=%s ms=%.1f", message.id, message.task, message.attempt, run_ms,
+                "cancelled id=%s task=%s attempt=%s ms=%.1f", message.id, task, message.attempt, run_ms,
                 extra=about,
             )  # fmt: skip
         case Abandoned(error):
             logger.warning(
                 "rolled back id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms,
-                error.error_class, _in_one_line(error.message, hidden=hidden),
+                message.id, task, message.attempt, run_ms,
+                in_a_line(error.error_class), _in_one_line(error.message, hidden=hidden),
                 extra=about,
             )  # fmt: skip
         case Retry(error, wait_seconds):
             logger.warning(
                 "retried id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms, wait_seconds,
-                error.error_class, _in_one_line(error.message, hidden=hidden),
+                message.id, task, message.attempt, run_ms, wait_seconds,
+                in_a_line(error.error_class), _in_one_line(error.message, hidden=hidden),
                 extra=about,
             )  # fmt: skip
         case Failed(error):
             logger.error(
                 "failed id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
-                message.id, message.task, message.attempt, run_ms,
-                error.error_class, _in_one_line(error.message, hidden=hidden),
+                message.id, task, message.attempt, run_ms,
+                in_a_line(error.error_class), _in_one_line(error.message, hidden=hidden),
                 extra=about,
             )  # fmt: skip
 
 
 def _in_one_line(text: str, *, hidden: bool) -> str:
-    return HIDDEN if hidden else bounded(" ".join(text.split()), MAX_LINE_CHARS)
+    return HIDDEN if hidden else str(in_a_line(bounded(" ".join(text.split()), MAX_LINE_CHARS), 2 * MAX_LINE_CHARS))
 
 
 def log_trouble(what: str, error: BaseException) -> None:

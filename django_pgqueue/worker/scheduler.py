@@ -12,6 +12,7 @@ from django_pgqueue import content, functions, recurrence, schedule
 from django_pgqueue.declarations import check_public, columns_of, declarations
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.fields import EpochDateTime
+from django_pgqueue.logs import in_a_line
 from django_pgqueue.worker.database_errors import BUSY_ERRORS, first_line
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Scheduler:
             return []
         except (InvalidSchedule, *UNUSABLE) as error:
             # The reason says it all; a traceback through cronsim would not help.
-            logger.error("schedule name=%s can not be used and is paused: %s", row.name, error)  # noqa: TRY400
+            logger.error("schedule name=%s can not be used and is paused: %s", in_a_line(row.name), error)  # noqa: TRY400
             functions.schedule_pause(connection, row.name)
             return []
         self._busy.pop(row.name, None)

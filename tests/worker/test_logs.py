@@ -8,8 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection
 
-from django_pgqueue.logs import JsonFormatter
+from django_pgqueue import functions
+from django_pgqueue.logs import JsonFormatter, in_a_line
 from tests.traces.exporter import FILE, read
 from tests.traces.tasks import look, pay, refuse
 from tests.worker.tasks import fail, nothing
@@ -99,3 +101,19 @@ def test_a_traceback_is_a_field() -> None:
         found = json.loads(JsonFormatter().format(record("broken", exc_info=sys.exc_info())))
     assert found["error_class"] == "builtins.ValueError"
     assert found["traceback"].endswith("ValueError: no")
+
+
+def test_what_rows_say_begins_no_line_and_steers_no_terminal(start: Start) -> None:
+    name = "x.y\n2026-01-01 00:00:00 ERROR forged id=1 \x1b[31m\u2028"
+    for task in (name, "é" * 127):
+        functions.message_create(connection, '{"args": [], "kwargs": {}}', task=task, queue="q\nforged", max_attempts=1)
+    worker = start("--burst", ready=False)
+    assert worker.ends() == 0
+    assert "\x1b" not in worker.output
+    assert [line for line in worker.output.splitlines() if "forged" in line and "failed id=" not in line] == []
+    assert "task=x.y\\n2026-01-01" in worker.output
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000_000, "\n" * 10_000_000, "\x1b" * 1000])
+def test_a_line_is_never_longer_than_somebody_reads(text: str) -> None:
+    assert len(str(in_a_line(text))) < 3000

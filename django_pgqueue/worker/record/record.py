@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions, retry
+from django_pgqueue.logs import in_a_line
 from django_pgqueue.worker.outcome import (
     Abandoned,
     Cancelled,
@@ -119,5 +120,5 @@ def _log_end(end: Ended, status: str) -> None:
     why = "somebody asked it to stop" if status == "cancelled" else "it has had its attempts"
     logger.warning(
         "%s id=%s task=%s attempt=%s: it does not go on, because %s",
-        status, end.message.id, end.message.task, end.message.attempt, why,
+        status, end.message.id, in_a_line(end.message.task), end.message.attempt, why,
     )  # fmt: skip
