@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -13,9 +14,14 @@ import psycopg
 from django.db.backends.signals import connection_created
 
 from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.worker.log import log_trouble
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from django_pgqueue.functions import Received
+
+logger = logging.getLogger("django_pgqueue.worker")
 
 MAX_CANCEL_SECONDS = 5.0
 """The end of the attempt waits for it."""
@@ -38,12 +44,21 @@ class Sessions:
             self._opened = [known for known in self._opened if known() is not None]
             self._opened.append(weakref.ref(connection))
 
-    def cut(self) -> int:
+    def end(self) -> int:
         """By another thread.  Returns how many there were."""
         self._is_cut = True
         wrappers = [known() for known in self._opened]
         opened = [wrapper.connection for wrapper in wrappers if wrapper is not None]
         return sum(_cut(one) for one in opened if isinstance(one, psycopg.Connection))
+
+
+def cut(sessions: Sessions, message: Received) -> None:
+    """Never raises: the attempt has to end."""
+    try:
+        if count := sessions.end():
+            logger.warning("cut id=%s task=%s sessions=%s: its time was up", message.id, message.task, count)
+    except Exception as error:  # noqa: BLE001
+        log_trouble(f"The database sessions of message id={message.id}, whose time was up, could not be ended.", error)
 
 
 _here = threading.local()
@@ -66,7 +81,7 @@ connection_created.connect(_note, dispatch_uid="django_pgqueue.worker.cutting")
 
 def _cut(connection: psycopg.Connection[Any]) -> bool:
     """The statement first: a server that executes one does not look whether somebody still wants to know.  By way of
-    libpq, which goes through poolers.  Whatever fails here, the attempt has to end.
+    libpq, which goes through poolers.
     """
     with contextlib.suppress(psycopg.Error, OSError):
         if hasattr(connection, "cancel_safe"):

@@ -18,7 +18,7 @@ from django_pgqueue import registry, signals, traces
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, has_connected, leave_connections_clean
 from django_pgqueue.worker.coroutines import Coroutines
-from django_pgqueue.worker.cutting import Sessions, sessions_of_this_thread
+from django_pgqueue.worker.cutting import Sessions, cut, sessions_of_this_thread
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.forks import ending_here
 from django_pgqueue.worker.log import log_end, log_trouble
@@ -239,9 +239,8 @@ class Slots:
 
     def _time_out(self, execution: Execution, where: Slot | Coroutines) -> None:
         # First: who takes the job over would wait for its locks.  All coroutines together have one session.
-        if isinstance(where, Slot) and (sessions := where.sessions.cut()):
-            message = execution.message
-            logger.warning("cut id=%s task=%s sessions=%s: its time was up", message.id, message.task, sessions)
+        if isinstance(where, Slot):
+            cut(where.sessions, execution.message)
         try:
             end = execution.timed_out()
         except BaseException as error:  # noqa: BLE001

@@ -99,6 +99,24 @@ def test_changed_code_runs_and_what_runs_already_may_end(develop: Develop, proje
     assert worker.alive == []
 
 
+def test_changed_code_stops_the_retiring_processes_too(develop: Develop, project: Project, diary: Diary) -> None:
+    worker = develop("--reload", "--max-jobs", "2", "--grace-seconds", "600")
+    held = hold.enqueue("x")
+    started(diary, "x")
+    assert answer() == 1
+    worker.says("retiring worker=")
+    worker.says("started worker=", times=2)
+    project.says(22)
+    worker.says("reloading", "stopping")
+    assert holder(held)
+    diary.allow("x-1")
+    assert statuses(ended(held)) == ["succeeded"]
+    worker.says("started worker=", times=3)
+    assert len(worker.alive) == 4
+    assert worker.stop() == 0
+    assert worker.alive == []
+
+
 def test_broken_code_is_waited_out(develop: Develop, project: Project) -> None:
     worker = develop("--reload")
     project.write("this is no Python\n")
