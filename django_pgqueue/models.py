@@ -16,6 +16,7 @@ class Message(models.Model):
     unlock_at = EpochField(null=True, blank=True)
     check_at = EpochField(null=True, blank=True)
     awaited_id = models.BigIntegerField(null=True, blank=True)
+    alone_at = EpochField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     locked_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
@@ -23,6 +24,7 @@ class Message(models.Model):
     max_attempts = models.IntegerField(null=True, blank=True)
     checks = models.IntegerField(null=True, blank=True)
     priority = models.SmallIntegerField(db_default=0)
+    lost = models.SmallIntegerField(db_default=0)
     unique_until_started = models.BooleanField(db_default=False)
     queue = models.TextField(db_default="default")
     channel = models.TextField(null=True, blank=True)  # noqa: DJ001 -- null is what the indexes speak of

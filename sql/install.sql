@@ -43,6 +43,7 @@ begin;
 \ir pgqueue_message_create_many.sql
 \ir pgqueue_message_queues.sql
 \ir pgqueue_message_next_at.sql
+\ir pgqueue_message_lose.sql
 \ir pgqueue_message_expire.sql
 \ir pgqueue_message_ended.sql
 \ir pgqueue_message_look.sql
@@ -52,6 +53,9 @@ begin;
 \ir pgqueue_message_heartbeat.sql
 \ir pgqueue_message_keep.sql
 \ir pgqueue_message_release.sql
+\ir pgqueue_worker_died.sql
+\ir pgqueue_quarantine_waits.sql
+\ir pgqueue_quarantine_dequeue.sql
 \ir pgqueue_message_progress.sql
 \ir pgqueue_message_complete.sql
 \ir pgqueue_message_defer.sql

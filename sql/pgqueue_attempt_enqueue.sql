@@ -19,10 +19,11 @@ begin
         return next pgqueue_message_create(
             v_attempt.content, v_attempt.queue, v_attempt.task, v_attempt.priority, null, v_attempt.channel,
             coalesce(v_attempt.headers, '{}') || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
-            -- Without those by which deferring raised it.
+            -- Without those by which deferring raised it, and losing a task.
             v_attempt.max_attempts - (
                 select count(*)::integer from pgqueue_attempt d
-                where d.message_id = v_attempt.message_id and d.status = 'deferred'));
+                where d.message_id = v_attempt.message_id
+                  and (d.status = 'deferred' or d.status = 'lost' and v_attempt.task is not null)));
     end loop;
 end
 $$;

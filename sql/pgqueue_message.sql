@@ -13,6 +13,9 @@
 -- awaited_id is one of them.  Who ends it says so (pgqueue_message_ended), and before that a look is in vain.  check_at is
 -- when pgqueue_message_settle looks all the same, after checks looks: at its own time, and while awaited_id is so new
 -- that its end may have been missed.
+-- lost counts the attempts since the last one that ended in order whose worker went away.  A task whose worker died while
+-- it ran is quarantined: alone_at has its dequeue_at, which itself is out of reach, and pgqueue_quarantine_dequeue alone
+-- takes it, so that what kills its worker takes nobody along.  An attempt that ends in order frees it.
 -- Times of the queue are milliseconds since 1970 (pgqueue_to_epoch), because dequeue_at may also be
 -- historical or negative: such a message goes first.
 create table pgqueue_message (
@@ -21,6 +24,7 @@ create table pgqueue_message (
     unlock_at            bigint,
     check_at             bigint,
     awaited_id           bigint,
+    alone_at             bigint,
     created_at           timestamptz not null default now(),
     locked_at            timestamptz,
     cancel_requested_at  timestamptz,
@@ -28,6 +32,7 @@ create table pgqueue_message (
     max_attempts         integer,
     checks               integer,
     priority             smallint not null default 0,
+    lost                 smallint not null default 0,
     unique_until_started boolean not null default false,
     queue                text not null default 'default',
     channel              text,
@@ -91,3 +96,6 @@ create index pgqueue_message_check_ix on pgqueue_message (check_at) where check_
 
 -- Those of which the end may have been missed stand first among the many that wait for the same message.
 create index pgqueue_message_awaited_ix on pgqueue_message (awaited_id, check_at) where awaited_id is not null;
+
+-- Those that were lost least come first: a message that kills each worker that takes it keeps none of the others waiting.
+create index pgqueue_message_alone_ix on pgqueue_message (lost, alone_at, id) where alone_at is not null;

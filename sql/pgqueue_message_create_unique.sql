@@ -78,7 +78,9 @@ begin
 
         -- What runs must not be locked, not even to look: its worker would wait for the end of the caller's transaction.
         if p_on_conflict = 'debounce' then
-            update pgqueue_message m set dequeue_at = coalesce(p_dequeue_at, v_now)
+            update pgqueue_message m
+            set dequeue_at = case when m.alone_at is null then coalesce(p_dequeue_at, v_now) else m.dequeue_at end,
+                alone_at = case when m.alone_at is not null then coalesce(p_dequeue_at, v_now) end
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
             returning m.id, m.queue into p_id, v_queue;
@@ -88,7 +90,8 @@ begin
                 dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
                 max_attempts = m.attempt + case when p_max_attempts < 2000000000 - m.attempt then p_max_attempts
                                                 when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever the earlier call has had
-                unique_until_started = p_until_started, state = null, last_error = null, progress = null
+                unique_until_started = p_until_started, lost = 0, alone_at = null, state = null,
+                last_error = null, progress = null
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
             returning m.id, m.queue into p_id, v_queue;

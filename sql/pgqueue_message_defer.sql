@@ -20,6 +20,7 @@ as $$
 -- p_error says that the attempt ended in an error: a text, or {"class": …, "message": …, "traceback": …} as JSON.  Then
 -- this is a retry, and where max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an error
 -- nothing is used up: a message may be deferred as often as it likes.
+-- An attempt that ends like this has killed nobody: the message leaves its quarantine (pgqueue_message_lose).
 -- Where somebody asked to cancel the message (pgqueue_message_request_cancel) it is cancelled instead.
 -- Answers what was recorded: deferred, retried, failed or cancelled; null: the attempt is not the caller's any more, and
 -- nothing happened.
@@ -40,8 +41,11 @@ begin
 
     v_used := v_message.attempt;
     if p_error is not null and v_message.max_attempts is null and p_max_attempts > 1 then
-        -- Deferring raises max_attempts, so that it uses none up.  Here there was nothing to raise.
-        v_used := 1 + (select count(*) from pgqueue_attempt a where a.message_id = p_id and a.status <> 'deferred');
+        -- Deferring raises max_attempts, so that it uses none up, and so does losing a task.  Here there was nothing to
+        -- raise.
+        v_used := 1 + (
+            select count(*) from pgqueue_attempt a
+            where a.message_id = p_id and a.status <> 'deferred' and (a.status <> 'lost' or v_message.task is null));
     end if;
 
     if v_message.cancel_requested_at is not null then
@@ -53,7 +57,7 @@ begin
     else
         update pgqueue_message m
         set unlock_at = null, locked_at = null, worker = null, progress = null,
-            dequeue_at = coalesce(p_dequeue_at, pgqueue_now()),
+            dequeue_at = coalesce(p_dequeue_at, pgqueue_now()), alone_at = null, lost = 0,
             state = coalesce(p_state, m.state),
             max_attempts = m.max_attempts + case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end,
             last_error = coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error)

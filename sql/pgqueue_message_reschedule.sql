@@ -7,7 +7,8 @@ set jit = off
 as $$
 -- Gives messages that wait another dequeue_at (epoch ms; null: now, that is, run them at once).  Answers the ids that
 -- were moved; one that runs, or has ended, is missing in the answer and nothing happened to it.  One that waited for
--- others (pgqueue_message_create_after) waits for this time instead.
+-- others (pgqueue_message_create_after) waits for this time instead, and one that is
+-- quarantined is taken alone from this time on.
 -- Locks rows of pgqueue_message in the order of ids; wakes one sleeping worker for each queue that got something to do.
 declare
     v_now bigint := pgqueue_now();
@@ -17,7 +18,8 @@ declare
 begin
     for v_message in
         update pgqueue_message m
-        set dequeue_at = v_dequeue_at, after_ids = null, after_policy = null, check_at = null, checks = null,
+        set dequeue_at = case when m.alone_at is null then v_dequeue_at else 9223372036854775807 end,
+            alone_at = case when m.alone_at is not null then v_dequeue_at end, after_ids = null, after_policy = null, check_at = null, checks = null,
             awaited_id = null
         where m.id = any (p_ids) and m.worker is null
         returning m.id, m.queue

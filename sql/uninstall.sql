@@ -25,6 +25,9 @@ drop function if exists pgqueue_message_defer(bigint, integer, text, bigint, jso
 drop function if exists pgqueue_message_complete(bigint, integer, text, jsonb);
 drop function if exists pgqueue_message_complete(bigint[], integer[], text, jsonb[], timestamptz[], timestamptz[]);
 drop function if exists pgqueue_message_progress(bigint, integer, text, jsonb);
+drop function if exists pgqueue_quarantine_dequeue(text[], bigint, text, text[]);
+drop function if exists pgqueue_quarantine_waits(text[], text[]);
+drop function if exists pgqueue_worker_died(text, bigint[], integer[], boolean[]);
 drop function if exists pgqueue_message_release(bigint[], integer[], text);
 drop function if exists pgqueue_message_keep(bigint, integer, text);
 drop function if exists pgqueue_message_heartbeat(bigint, integer, text, bigint);
@@ -35,6 +38,7 @@ drop function if exists pgqueue_message_settle(integer, boolean);
 drop function if exists pgqueue_message_look(pgqueue_message, boolean);
 drop function if exists pgqueue_message_ended() cascade;
 drop function if exists pgqueue_message_expire(integer);
+drop function if exists pgqueue_message_lose;
 drop function if exists pgqueue_message_next_at(text[], text[], boolean);
 drop function if exists pgqueue_message_queues();
 drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, bigint, text, jsonb, integer);

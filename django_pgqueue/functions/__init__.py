@@ -22,6 +22,7 @@ from django_pgqueue.functions.attempt import (
     message_locked,
     message_progress,
     message_release,
+    quarantine_dequeue,
 )
 from django_pgqueue.functions.channel import (
     Recount,
@@ -67,6 +68,7 @@ from django_pgqueue.functions.message import (
     message_request_cancel,
     message_reschedule,
     message_settle,
+    quarantine_waits,
 )
 from django_pgqueue.functions.queue import message_queues, queue_pause, queue_resume
 from django_pgqueue.functions.schedule import (
@@ -80,7 +82,14 @@ from django_pgqueue.functions.schedule import (
     schedule_run,
     schedules,
 )
-from django_pgqueue.functions.worker import Company, worker_gone, worker_seen, worker_wake, worker_wake_next
+from django_pgqueue.functions.worker import (
+    Company,
+    worker_died,
+    worker_gone,
+    worker_seen,
+    worker_wake,
+    worker_wake_next,
+)
 
 __all__ = [
     "Company",
@@ -142,6 +151,8 @@ __all__ = [
     "message_reschedule",
     "message_settle",
     "now",
+    "quarantine_dequeue",
+    "quarantine_waits",
     "queue_pause",
     "queue_resume",
     "refusal",
@@ -154,6 +165,7 @@ __all__ = [
     "schedule_run",
     "schedules",
     "storable",
+    "worker_died",
     "worker_gone",
     "worker_seen",
     "worker_wake",

@@ -62,12 +62,16 @@ class Floor:
     id: int
 
 
-DEQUEUE = """
-select id, attempt, max_attempts, priority, queue, channel, task, worker, dequeue_at, created_at, locked_at,
-       content::text, headers::text, state::text
+COLUMNS = """
+id, attempt, max_attempts, priority, queue, channel, task, worker, dequeue_at, created_at, locked_at,
+content::text, headers::text, state::text
+"""
+
+DEQUEUE = f"""
+select {COLUMNS}
 from pgqueue_message_dequeue(
     %s::text[], %s, %s, %s, %s::text[], %s, %s::text[], %s::integer[], %s::bigint[], %s::bigint[])
-"""
+"""  # noqa: S608 -- our own columns
 
 # A claim that a crash of the server undoes has simply not happened: it need not wait for the disk.  The setting ends
 # with the transaction, so the statement must be a transaction of its own.
@@ -119,6 +123,26 @@ def message_dequeue_in_turn(
         cursor.execute(DEQUEUE_IN_TURN, (parameters[0], wait_ms, *parameters))
         (waited_ms, *_), *rows = _readable(cursor, unreadable)
         return [Received(*row) for row in rows], waited_ms
+
+
+QUARANTINE_DEQUEUE = f"select {COLUMNS} from pgqueue_quarantine_dequeue(%s::text[], %s, %s, %s::text[])"  # noqa: S608
+
+
+def quarantine_dequeue(
+    connection: Connection,
+    *,
+    queues: Sequence[str] | None,
+    exclude_queues: Sequence[str],
+    lock_ms: int,
+    worker: str,
+    unreadable: Callable[[int, int, Exception], None] | None = None,
+) -> list[Received]:
+    """Takes and locks one quarantined message, where one is due.  ``unreadable``: as in ``message_dequeue``."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            QUARANTINE_DEQUEUE, (None if queues is None else list(queues), lock_ms, worker, list(exclude_queues))
+        )
+        return [Received(*row) for row in _readable(cursor, unreadable)]
 
 
 def _readable(cursor: Any, unreadable: Callable[[int, int, Exception], None] | None) -> list[tuple[Any, ...]]:

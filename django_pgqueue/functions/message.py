@@ -66,3 +66,13 @@ def message_next_at(
         )
         next_at, now = cursor.fetchone()
         return next_at, now
+
+
+def quarantine_waits(connection: Connection, *, queues: Sequence[str] | None, exclude_queues: Sequence[str]) -> bool:
+    """Whether ``quarantine_dequeue`` would take a message now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_quarantine_waits(%s::text[], %s::text[])",
+            (None if queues is None else list(queues), list(exclude_queues)),
+        )
+        return bool(cursor.fetchone()[0])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from django_pgqueue.functions.connection import array_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,11 +18,14 @@ class Company(NamedTuple):
     workers: int
     with_room: int
     """Those that are awake, serve the same queues and say that they have room."""
+    quarantine_waits: bool = False
+    """Whether quarantined messages of these queues are due: somebody shall take them alone."""
 
 
 SEEN = """
 with setting as materialized (select set_config('synchronous_commit', 'off', true))
-select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s, %s), o.workers, o.with_room
+select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s, %s), o.workers, o.with_room,
+       %s and pgqueue_quarantine_waits(%s::text[], %s::text[])
 from setting cross join (
     select count(*) as workers, count(*) filter (where
         w.has_room and w.asleep_until is null and w.tasks = %s
@@ -50,10 +55,25 @@ def worker_seen(
     with connection.cursor() as cursor:
         cursor.execute(
             SEEN,
-            (worker, *served, hostname, pid, slots, asleep_ms, tasks, has_room, problem, tasks, *served, worker),
+            (
+                worker,
+                *served,
+                hostname,
+                pid,
+                slots,
+                asleep_ms,
+                tasks,
+                has_room,
+                problem,
+                tasks,
+                *served,
+                tasks,
+                *served,
+                worker,
+            ),
         )
-        _, others, with_room = cursor.fetchone()
-        return Company(1 + others, int(has_room) + with_room)
+        _, others, with_room, quarantine_waits = cursor.fetchone()
+        return Company(1 + others, int(has_room) + with_room, quarantine_waits)
 
 
 def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:
@@ -78,3 +98,18 @@ def worker_gone(connection: Connection, worker: str) -> None:
     """Signs a worker off."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_worker_gone(%s)", (worker,))
+
+
+def worker_died(
+    connection: Connection, worker: str, *, ids: Sequence[int], attempts: Sequence[int], running: Sequence[bool]
+) -> int:
+    """Ends what a dead worker held, and returns how many attempts were lost.
+
+    ``ids`` and ``attempts`` are what it had begun; ``running`` says of each whether it ran when the worker died.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_worker_died(%s, %s::bigint[], %s::integer[], %s::boolean[])",
+            (worker, array_of(ids), array_of(attempts), array_of(str(one).lower() for one in running)),
+        )
+        return int(cursor.fetchone()[0])

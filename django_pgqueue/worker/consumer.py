@@ -14,7 +14,9 @@ import psycopg
 from django_pgqueue import functions, registry, traces
 from django_pgqueue.compat import task_backends
 from django_pgqueue.functions import Error
+from django_pgqueue.worker import deaths
 from django_pgqueue.worker.background import Background
+from django_pgqueue.worker.begun import Begun
 from django_pgqueue.worker.clock import DatabaseClock
 from django_pgqueue.worker.database_errors import BUSY_ERRORS, CONNECTION_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.worker.floors import Floors
@@ -33,11 +35,12 @@ from django_pgqueue.worker.turns import Turns
 from django_pgqueue.worker.waker import Waker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.functions import Connection, Floor, Received, Wanted
     from django_pgqueue.worker.background import Duty
+    from django_pgqueue.worker.begun import Death
     from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.retirement import Retirement
     from django_pgqueue.worker.settings import WorkerSettings
@@ -81,18 +84,24 @@ class Consumer:
         parent: int | None = None,
         watch: Watch | None = None,
         retirement: Retirement | None = None,
+        begun: Begun | None = None,
+        died: Sequence[Death] = (),
     ) -> None:
         self.settings = settings
         self.parent = parent
+        self.begun = begun or Begun(settings.threads)
+        """Read by the supervisor, if there is one, when this process has died."""
+        self.died = died
+        """Other processes, whose deaths are to be recorded."""
         self.watch = watch
         """Told of what is done, where somebody wants to know."""
-        self.presence = Presence(settings)
+        self.presence = Presence(settings, None if settings.quarantine else self.begun)
         self.presence.problem = self._problem
         self.id = self.presence.id
         self.backend = cast("PgQueueBackend", task_backends[settings.backend])
         self.database = self.backend.settings.database
         self.waker = Waker()
-        self.pace = Pace(settings.threads)
+        self.pace = Pace(settings.threads, ahead=not settings.quarantine)
         self.floors = Floors()
         self.turns = Turns(settings.lock_ms)
         self.scheduler = Scheduler(self.database, off=settings.burst)
@@ -148,8 +157,12 @@ class Consumer:
         """Works until told to stop, or until nothing is ready in a burst.  Answers the exit code."""
         registry.autodiscover()
         self.session.open()
+        deaths.report(self.session, self.died, self.begun)
+        self.begun.sign_on(self.id)
         self.clock = DatabaseClock(functions.now(self.statements))
-        self.slots = Slots(self.settings.threads, backend=self.backend, clock=self.clock, waker=self.waker)
+        self.slots = Slots(
+            self.settings.threads, backend=self.backend, clock=self.clock, waker=self.waker, begun=self.begun
+        )
         self.recorder = Recorder(self.session, announce=self.slots.announce, on_recorded=self._recorded)
         self.background = [
             self._beside("heartbeats", Heartbeats(self.settings, self.held), Progress(self.slots.reports)),
@@ -364,6 +377,15 @@ class Consumer:
 
     def _claim(self, room: int, floors: list[Floor] | None, *, alone: bool, now: float) -> tuple[list[Received], float]:
         """What was claimed, and how many seconds it waited for its turn.  ``alone``: in a transaction of its own."""
+        if self.settings.quarantine:
+            return functions.quarantine_dequeue(
+                self.statements,
+                queues=self.settings.queues,
+                exclude_queues=self.settings.exclude_queues,
+                lock_ms=self.settings.lock_ms,
+                worker=self.id,
+                unreadable=self._unreadable,
+            ), 0.0
         wanted: Wanted = {
             "queues": self.settings.queues,
             "exclude_queues": self.settings.exclude_queues,
@@ -520,6 +542,7 @@ class Consumer:
         before = self.presence.rename()
         self.gone.append(before)
         self.id = self.presence.id
+        self.begun.sign_on(self.id)
         logger.warning(
             "the server is another one, or was started anew: worker=%s goes on as worker=%s", before, self.id
         )
@@ -572,6 +595,8 @@ class Consumer:
             self.held.abandon(self.statements)
             self._attempt("dependencies", self._settle)
             self._attempt("presence", lambda: self.presence.leave(self.statements))
+            if not self.unstarted:
+                self.begun.sign_off()
             self.connection.close()
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
@@ -582,6 +607,7 @@ class Consumer:
             self.watch.write()
         if self.backend.settings.traces:
             traces.flush()
+        self.begun.leave()
         logger.info("stopped worker=%s abandoned=%s", self.id, len(self.held))
         if self.held:
             return 1

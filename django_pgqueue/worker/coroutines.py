@@ -112,10 +112,13 @@ class Coroutines:
         assert task is not None  # noqa: S101 -- it runs in one
         execution = self.slots.execution(message)
         self.slots.begin_in(self, execution)
-        try:
-            end = await self._attempt(execution, task)
-        except BaseException as error:  # noqa: BLE001
-            end = execution.broken(error)
+        with self.slots.begun.mark() as mark:
+            mark.begin(message)
+            try:
+                end = await self._attempt(execution, task)
+            except BaseException as error:  # noqa: BLE001
+                end = execution.broken(error)
+            mark.end(message)
         self._begun.pop(task, None)
         self._running[task] = None
         self.slots.ended_in_time(execution, end)

@@ -20,8 +20,10 @@ SHORT_SECONDS = 0.005
 class Pace:
     """Learns how long jobs take."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, *, ahead: bool = True) -> None:
+        """Without ``ahead`` nothing is claimed that no slot is free for."""
         self.slots = slots
+        self.ahead = ahead
         self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
         self.is_known = False
         self.last_progress = 0.0
@@ -50,6 +52,8 @@ class Pace:
 
     @property
     def most_held(self) -> int:
+        if not self.ahead:
+            return self.slots
         return min(MOST_HELD, max(self.slots, int(self.slots * AHEAD_SECONDS / max(self.job_seconds, 1e-6))))
 
     @property

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.functions import Connection
+    from django_pgqueue.worker.begun import Begun
     from django_pgqueue.worker.settings import WorkerSettings
 
 SEEN_EVERY_SECONDS = 4.0
@@ -28,8 +29,9 @@ FULL_AFTER_SECONDS = 0.05
 
 
 class Presence:
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, begun: Begun | None = None) -> None:
         self.settings = settings
+        self.begun = begun
         self.hostname = socket.gethostname()[:255]
         self.id = self._new_id()
         self.problem: Callable[[], str | None] = lambda: None
@@ -85,6 +87,8 @@ class Presence:
             has_room=has_room,
             problem=self.problem(),
         )
+        if company.quarantine_waits and self.begun is not None:
+            self.begun.want_quarantine()
         self._has_news_of_others = self.has_room and has_room
         self.has_room = has_room
         return company

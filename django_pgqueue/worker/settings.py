@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,12 @@ class WorkerSettings:
     health_port: int | None = None
     """Where health alone is served."""
     metrics_host: str = "127.0.0.1"
+    quarantine: bool = False
+    """Takes quarantined messages alone, one after the other, and leaves when none is due."""
+
+    @property
+    def of_quarantine(self) -> WorkerSettings:
+        return replace(self, quarantine=True, burst=True, processes=1, threads=1, max_jobs=None)
 
     @property
     def is_watched(self) -> bool:

@@ -16,6 +16,7 @@ from django.db import connections
 
 from django_pgqueue import registry, signals, traces
 from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.worker.begun import Begun
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, has_connected, leave_connections_clean
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.cutting import Sessions, cut, sessions_of_this_thread
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.functions import Received
+    from django_pgqueue.worker.begun import Mark
     from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.waker import Waker
 
@@ -71,8 +73,17 @@ MAX_LATE_SECONDS = 5.0
 class Slots:
     """Runs messages in the order in which they come; what has ended waits in ``done`` until the consumer takes it."""
 
-    def __init__(self, count: int, *, backend: PgQueueBackend, clock: Callable[[], dt.datetime], waker: Waker) -> None:
+    def __init__(
+        self,
+        count: int,
+        *,
+        backend: PgQueueBackend,
+        clock: Callable[[], dt.datetime],
+        waker: Waker,
+        begun: Begun | None = None,
+    ) -> None:
         self.count = count
+        self.begun = begun or Begun(count)
         self.backend = backend
         self.clock = clock
         self.waker = waker
@@ -172,17 +183,19 @@ class Slots:
     def _work(self, slot: Slot) -> None:
         """A slot does not end before its worker: what raises here is nothing that a task has raised, and is logged."""
         slot.sessions = sessions_of_this_thread()
-        while not slot.is_given_up:
-            try:
-                if (message := self._next()) is None:
-                    break
-                self._attempt(message, slot)
-            except BaseException as error:  # noqa: BLE001
-                log_trouble("Something around a task failed; its slot goes on.", error)
+        with self.begun.mark() as mark:
+            while not slot.is_given_up:
+                try:
+                    if (message := self._next()) is None:
+                        break
+                    self._attempt(message, slot, mark)
+                except BaseException as error:  # noqa: BLE001
+                    log_trouble("Something around a task failed; its slot goes on.", error)
         connections.close_all()
 
-    def _attempt(self, message: Received, slot: Slot) -> None:
+    def _attempt(self, message: Received, slot: Slot, mark: Mark) -> None:
         """Whatever raises in it, the message ends once."""
+        mark.begin(message)
         execution = slot.execution = self.execution(message)
         try:
             end = self._run(execution, slot)
@@ -193,6 +206,7 @@ class Slots:
                 leave_connections_clean(message)
         finally:
             slot.execution = None
+            mark.end(message)
             # Who takes it out ends the attempt: this thread, or the consumer when the time is up.
             if slot.timeout is not None and self._timed.pop(execution, None) is None:
                 slot.is_given_up = True

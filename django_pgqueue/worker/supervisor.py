@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
+from django_pgqueue.worker.begun import Begun
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.database_errors import CONNECTION_ERRORS
 from django_pgqueue.worker.forks import end_children, guarded
@@ -23,8 +24,9 @@ from django_pgqueue.worker.retirement import Retirement, retiring_pids
 from django_pgqueue.worker.watching.watching import Watching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from django_pgqueue.worker.begun import Death
     from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.watching.watch import Watch
 
@@ -33,6 +35,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 STABLE_SECONDS = 10.0
 """A process that lived this long crashed for a reason of its own; one that did not waits longer each time."""
 LONGEST_RESTART_SECONDS = 30.0
+MAX_QUARANTINE = 4
+"""So many quarantined messages may run at a time, each in a process of its own."""
 KILL_SECONDS = 5.0
 """A process that is still there so long after its grace hangs in a call that does not end: it is killed."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -44,11 +48,12 @@ STOP_NOW = signal.SIGUSR1
 class Process:
     pid: int
     started: float
-    seat: int
-    """Its number on the board of those who watch."""
+    seat: int | None
+    """Its number on the board of those who watch.  The quarantine has none."""
+    begun: Begun
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Place:
     """One of the processes that should be there, and those before it that still have jobs to end."""
 
@@ -61,6 +66,11 @@ class Place:
     @property
     def processes(self) -> list[Process]:
         return [*self.retiring, *([self.process] if self.process is not None else [])]
+
+    @property
+    def is_idle(self) -> bool:
+        """It has no process, and will get none."""
+        return not self.processes and self.start_at == float("inf")
 
     def retire(self) -> None:
         """Its process ends what it has begun, and the next one may start."""
@@ -87,6 +97,11 @@ class Supervisor:
         self.news = pipe()
         """Here processes say that they retire."""
         self.places = [Place(Retirement(self.news[1])) for _ in range(settings.processes)]
+        self.quarantine = [Place(Retirement(self.news[1]), start_at=float("inf")) for _ in range(MAX_QUARANTINE)]
+        """Empty, as long as nothing is quarantined."""
+        self.deaths: list[Death] = []
+        """Those that no process has recorded yet."""
+        self.died = 0
         self.stops_asked = 0
         self.kill_at = float("inf")
         self.code = 0
@@ -115,18 +130,24 @@ class Supervisor:
                     self.watching.close()
         return self.code
 
+    @property
+    def all_places(self) -> list[Place]:
+        return [*self.places, *self.quarantine]
+
     def _work_is_left(self) -> bool:
-        return any(place.processes or place.start_at != float("inf") for place in self.places)
+        return any(not place.is_idle for place in self.all_places)
 
     def _start_missing(self) -> None:
         # A signal in between would find a child whose pid we do not know, or one that still has our handlers.
         with blocked({*STOP_SIGNALS, *self.stop_signals}):
             now = time.monotonic()
-            for place in self.places:
+            for place in self.all_places:
                 if place.process is None and place.start_at <= now:
-                    seat = 0 if self.watching is None else self.watching.free_seat()
-                    place.process = Process(self._fork(place, seat), now, seat)
-                    if self.watching is not None:
+                    seat = None
+                    if self.watching is not None and place not in self.quarantine:
+                        seat = self.watching.free_seat()
+                    place.process = self._fork(place, seat, now)
+                    if self.watching is not None and seat is not None:
                         self.watching.began(seat, place.process.pid)
 
     def _be_watched(self) -> None:
@@ -134,71 +155,109 @@ class Supervisor:
             with blocked({*STOP_SIGNALS, *self.stop_signals}):
                 self.watching.turned(stopping=bool(self.stops_asked))
 
-    def _fork(self, place: Place, seat: int) -> int:
+    def _fork(self, place: Place, seat: int | None, now: float) -> Process:
         sys.stdout.flush()
         sys.stderr.flush()
         supervisor = os.getpid()
+        settings = self.settings.of_quarantine if place in self.quarantine else self.settings
+        begun = Begun(settings.threads)
         pid = os.fork()
         if pid == 0:
-            watch = None if self.watching is None else self.watching.watch(seat)
-            os._exit(work(self.settings, supervisor, watch, place.retirement))
-        return pid
+            watch = None if self.watching is None or seat is None else self.watching.watch(seat)
+            os._exit(
+                work(settings, supervisor, watch=watch, retirement=place.retirement, begun=begun, died=self.deaths)
+            )
+        return Process(pid, now, seat, begun)
 
     def _look_after_processes(self) -> None:
         # A signal in between would stop what is there, and what is noted here would start something again.
         with blocked({*STOP_SIGNALS, *self.stop_signals}):
             self._let_retire()  # before those who have left are taken away: they may have said it first
             self._reap()
+            self._open_quarantine_if_wanted()
 
     def _let_retire(self) -> None:
         pids = retiring_pids(self.news[0])
-        for place in self.places:
+        for place in self.all_places:
             if place.process is not None and place.process.pid in pids and not self.stops_asked:
-                if self.watching is not None:
+                if self.watching is not None and place.process.seat is not None:
                     self.watching.retires(place.process.seat)
                 place.retire()
 
     def _reap(self) -> None:
-        for place in self.places:
+        for place in self.all_places:
             for process in place.processes:
                 pid, status = os.waitpid(process.pid, os.WNOHANG)
                 if pid:
                     code = os.waitstatus_to_exitcode(status)
-                    if self.watching is not None:
+                    if self.watching is not None and process.seat is not None:
                         self.watching.ended(process.seat, code)
                     self._ended(place, process, code)
 
     def _ended(self, place: Place, process: Process, code: int) -> None:
         lived = time.monotonic() - process.started
         is_replaced = process is not place.process
+        is_alone = place in self.quarantine
+        # A job may have said any exit code.
+        has_left = process.begun.has_left
         place.left(process)
-        if self.stops_asked or (self.settings.burst and code == 0):
-            self.code = max(self.code, 0 if code in (0, RECYCLED) else 1)
+        ran = self._bury(process)
+        if self.stops_asked or ((self.settings.burst or is_alone) and code == 0 and has_left):
+            self.code = max(self.code, 0 if code in (0, RECYCLED) and has_left else 1)
             if not is_replaced:
                 place.start_at = float("inf")
             return
-        if code == RECYCLED:
+        if code == RECYCLED and has_left:
             if place.start_at == float("inf"):  # a burst that was over: what this one has left is to be done
                 place.start_at = 0.0
             return
         if is_replaced:
             logger.error("crashed pid=%s code=%s lived_seconds=%.1f: it was retiring", process.pid, code, lived)
             return
+        if is_alone and ran:  # the quarantine is there for that, and its messages have an end
+            place.crashes = 0
         place.crashes = 1 if lived > STABLE_SECONDS else place.crashes + 1
         wait = 0.0 if place.crashes == 1 else min(LONGEST_RESTART_SECONDS, 0.5 * 2**place.crashes)
         place.start_at = time.monotonic() + wait
         line = "crashed pid=%s code=%s lived_seconds=%.1f restart_in_seconds=%.1f"
         logger.error(line, process.pid, code, lived, wait)
 
+    # Deaths, and the quarantine
+
+    def _bury(self, process: Process) -> bool:
+        """Takes note of what a process has left behind.  True: something ran when it died."""
+        self._forget_recorded(process)
+        death = process.begun.death(self.died + 1)
+        if death is None:
+            return False
+        self.died += 1
+        self.deaths.append(death)
+        return any(death.running)
+
+    def _forget_recorded(self, process: Process) -> None:
+        self.deaths = [death for death in self.deaths if death.number > process.begun.last_reported]
+
+    def _open_quarantine_if_wanted(self) -> None:
+        wanted = False
+        for process in [process for place in self.all_places for process in place.processes]:
+            self._forget_recorded(process)
+            wanted = process.begun.take_wish() or wanted
+        idle = [place for place in self.quarantine if place.is_idle]
+        # One at a time: whoever sees that still more is due says so again.
+        if len(idle) == len(self.quarantine):
+            wanted = wanted or any(any(death.running) for death in self.deaths)
+        if idle and wanted and not self.stops_asked:
+            idle[0].start_at, idle[0].crashes = 0.0, 0
+
     def _seconds_until_start(self) -> float:
-        missing = [place.start_at for place in self.places if place.process is None]
+        missing = [place.start_at for place in self.all_places if place.process is None]
         return min(1.0, max(0.0, min(missing, default=float("inf")) - time.monotonic()))
 
     def _asked_to_stop(self, *_: Any) -> None:
         self.stops_asked += 1
         grace_seconds = self.settings.grace_seconds if self.stops_asked == 1 else 0
         self.kill_at = min(self.kill_at, time.monotonic() + grace_seconds + KILL_SECONDS)
-        for place in self.places:
+        for place in self.all_places:
             if place.process is None:
                 place.start_at = float("inf")
             for process in place.processes:
@@ -208,19 +267,27 @@ class Supervisor:
     def _kill_if_overdue(self) -> None:
         if time.monotonic() < self.kill_at:
             return
-        for place in self.places:
+        for place in self.all_places:
             for process in place.processes:
                 logger.error("killed pid=%s: it did not leave after its grace", process.pid)
                 os.kill(process.pid, signal.SIGKILL)
         self.kill_at = float("inf")
 
 
-def work(settings: WorkerSettings, supervisor: int, watch: Watch | None, retirement: Retirement) -> int:
+def work(
+    settings: WorkerSettings,
+    supervisor: int,
+    *,
+    watch: Watch | None,
+    retirement: Retirement,
+    begun: Begun,
+    died: Sequence[Death],
+) -> int:
     """The child: a consumer, and never a way back into the parent's code."""
     try:
         connections.close_all()
         signal.set_wakeup_fd(-1)
-        consumer = Consumer(settings, parent=supervisor, watch=watch, retirement=retirement)
+        consumer = Consumer(settings, parent=supervisor, watch=watch, retirement=retirement, begun=begun, died=died)
         # Ctrl-C, and SIGTERM from some service managers, reach the whole group, and the supervisor passes them on:
         # however often a child hears of the first request, only the supervisor knows whether there was a second.
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop(again=False))

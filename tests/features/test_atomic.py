@@ -372,7 +372,7 @@ django.setup()
 from django.db import connection, connections
 from django_pgqueue.models import Message
 from django_pgqueue.worker.settings import WorkerSettings
-from django_pgqueue.worker.supervisor import work
+from django_pgqueue.worker.supervisor import Supervisor
 
 SETTINGS = WorkerSettings(threads=2, lock_seconds=0.4)
 
@@ -381,7 +381,8 @@ def start():
     pid = os.fork()
     if pid == 0:
         os.setpgid(0, 0)
-        os._exit(work(SETTINGS, os.getppid()))
+        os._exit(Supervisor(SETTINGS).run())
+    os.setpgid(pid, pid)  # whoever is first
     return pid
 
 random.seed(7)
@@ -392,12 +393,12 @@ while kills < 24 or Message.objects.exists():
     time.sleep(random.uniform(0.1, 0.4) if kills < 24 else 0.1)
     if kills < 24:
         victim = workers.pop(0)
-        os.kill(victim, signal.SIGKILL)
+        os.killpg(victim, signal.SIGKILL)
         os.waitpid(victim, 0)
         kills += 1
         workers.append(start())
 for worker in workers:
-    os.kill(worker, signal.SIGKILL)
+    os.killpg(worker, signal.SIGKILL)
     os.waitpid(worker, 0)
 if Message.objects.exists():
     sys.exit(f"{Message.objects.count()} are left after {kills} kills")

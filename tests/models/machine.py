@@ -60,7 +60,7 @@ STATE = """
         'messages', (
             select coalesce(json_agg(m order by m.id), '[]') from (
                 select id, dequeue_at, pgqueue_to_epoch(created_at) as created_at, queue, content, task, priority,
-                       channel, headers, max_attempts, unlock_at,
+                       channel, headers, max_attempts, unlock_at, alone_at, lost,
                        pgqueue_to_epoch(locked_at) as locked_at,
                        pgqueue_to_epoch(cancel_requested_at) as cancel_requested_at, attempt,
                        unique_until_started, unique_key, worker, after_policy, after_ids, state, progress, last_error
@@ -558,6 +558,41 @@ class Machine(RuleBasedStateMachine):
     def expire(self, who: int) -> None:
         self._same(who, lambda session: session.value("pgqueue_message_expire"), lambda _: self.queue.expire(who))
 
+    @rule(who=someone, worker=st.sampled_from(WORKERS), marks=st.lists(st.sampled_from((0, 1, 2)), max_size=4))
+    def die(self, who: int, worker: str, marks: list[int]) -> None:
+        """A worker: of what it holds some had begun, and some of those had ended."""
+        rows = self.queue.messages.rows(who).values()
+        held = sorted((m for m in rows if m.worker == worker), key=lambda m: m.id)
+        begun = [(m, mark) for m, mark in zip(held, marks, strict=False) if mark]
+        self._same(
+            who,
+            lambda session: session.value(
+                "pgqueue_worker_died", worker=worker, ids=[m.id for m, _ in begun],
+                attempts=[m.attempt for m, _ in begun], running=[mark == 1 for _, mark in begun],
+            ),
+            lambda _: self.queue.worker_died(
+                who, worker, [m.id for m, mark in begun if mark == 1], [m.id for m, mark in begun if mark == 2]
+            ),
+        )  # fmt: skip
+
+    @rule(who=someone, worker=st.sampled_from(WORKERS))
+    def take_alone(self, who: int, worker: str) -> None:
+        self._take_alone(who, worker)
+
+    def _take_alone(self, who: int, worker: str) -> list[int]:
+        with self._step():
+            may_have_locked = who in self.open
+            answer = self._asked(
+                who, lambda session: session.call("pgqueue_quarantine_dequeue", worker=worker), waits=False
+            )
+            self.queue.dequeued_alone(who, [row.id for row in answer], lock_ms=60_000, worker=worker)
+            self.tokens += [(row.id, row.attempt, row.worker) for row in answer]
+            if may_have_locked:
+                self.queue.holds_lanes.add(who)
+            self._ended(who)
+            self._compare(who)
+        return [row.id for row in answer]
+
     # What others do to messages
 
     @rule(who=someone, picked=st.lists(picks, min_size=1, max_size=3))
@@ -901,6 +936,7 @@ class Machine(RuleBasedStateMachine):
         self.time_passes(61_000)
         self.settle(0)
         taken = [n for tasks in (True, False) for n in self._dequeue(0, limit=20, tasks=tasks, worker="w1")]
+        taken += self._take_alone(0, "w1")
         held = sorted(token[:2] for token in self.tokens[len(self.tokens) - len(taken) :])
         self._same(
             0,
@@ -957,7 +993,10 @@ def _attempt(row: dict[str, Any]) -> dict[str, Any]:
 
 def _said(text: str | None) -> str | None:
     """Without the time, which is written as people read it."""
-    found = text and re.fullmatch(r"the lock of worker (\S+) ran out at .* UTC \(attempt (\d+) of (\d+)\)", text)
+    found = text and re.fullmatch(
+        r"(?:the lock of )?worker (\S+) (?:ran out at .* UTC|died while it ran) \((?:attempt|loss) (\d+) of (\d+)\)",
+        text,
+    )
     return "lost by {}: {} of {}".format(*found.groups()) if found else text
 
 

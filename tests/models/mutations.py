@@ -85,9 +85,17 @@ MUTATIONS = {
     "defer does not hear of a cancel": Mutation(
         "pgqueue_message_defer", "if v_message.cancel_requested_at is not null then", "if false then"
     ),
-    "lost attempts do not count": Mutation("pgqueue_message_expire", "v_used >= v_last", "false"),
+    "lost attempts do not count": Mutation("pgqueue_message_lose", "v_used >= v_last", "false"),
     "a lost attempt leaves no trace": Mutation(
-        "pgqueue_message_expire", "perform pgqueue_attempt_append(v_message, 'lost', false, v_error);", ""
+        "pgqueue_message_lose", "perform pgqueue_attempt_append(p_message, 'lost', false, v_error);", ""
+    ),
+    "a lost attempt of a task uses max_attempts up": Mutation(
+        "pgqueue_message_lose", "m.max_attempts + case", "m.max_attempts + 0 * case"
+    ),
+    "nothing is quarantined": Mutation("pgqueue_message_lose", "not v_raw and (", "false and ("),
+    "what was only claimed is lost": Mutation("pgqueue_worker_died", "if v_running is null then", "if false then"),
+    "the quarantine forgets channels": Mutation(
+        "pgqueue_quarantine_dequeue", "set running = c.running + 1", "set running = c.running"
     ),
     "locks run out too early": Mutation(
         "pgqueue_message_expire", "m.unlock_at <= v_now", "m.unlock_at <= v_now + 59000"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NEVER = 9223372036854775807
 """dequeue_at of what waits for other messages."""
+MAX_LOST = 20
 LOST = "django_pgqueue.exceptions.AttemptLost"
 DEPENDENCY_FAILED = "django_pgqueue.exceptions.DependencyFailed"
 
@@ -45,6 +46,8 @@ class Message:
     unlock_at: int | None = None
     check_at: int | None = field(default=None, compare=False)
     """Its own time.  When it is looked at after that is not foretold."""
+    alone_at: int | None = None
+    lost: int = 0
     locked_at: int | None = None
     cancel_requested_at: int | None = None
     attempt: int = 0
@@ -282,11 +285,13 @@ class Queue:
         if not holder.waits or on_conflict == "keep":
             return holder.id, False
         if on_conflict == "debounce":
-            changed = replace(holder, dequeue_at=due)
+            is_alone = holder.alone_at is not None
+            changed = replace(holder, dequeue_at=NEVER if is_alone else due, alone_at=due if is_alone else None)
         else:
             given = {"headers": None} | columns | {"max_attempts": _plus(columns["max_attempts"], holder.attempt)}
             changed = replace(
-                holder, dequeue_at=due, unique_until_started=until_started, state=None, last_error=None, progress=None,
+                holder, dequeue_at=due, alone_at=None, lost=0, unique_until_started=until_started, state=None,
+                last_error=None, progress=None,
                 **given,
             )  # fmt: skip
         self._put(session, holder.id, changed)
@@ -345,13 +350,14 @@ class Queue:
         created = []
         for end in sorted(self.history(session), key=lambda a: a.message_id):
             if end.final and end.message_id in message_ids:
-                deferred = sum(a.status == "deferred" for a in self.history(session, end.message_id))
+                ends = Counter(a.status for a in self.history(session, end.message_id))
+                raised = ends["deferred"] + (0 if end.task is None else ends["lost"])
                 created.append(
                     self.create(
                         session, fresh, dequeue_at=None, content=end.content, queue=end.queue, task=end.task,
                         priority=end.priority, channel=end.channel,
                         headers={**(end.headers or {}), "enqueued_again_from": end.message_id},
-                        max_attempts=_plus(end.max_attempts, -deferred),
+                        max_attempts=_plus(end.max_attempts, -raised),
                     )
                 )  # fmt: skip
         return created
@@ -426,7 +432,9 @@ class Queue:
         error_class, error_message = error or (None, None)
         self.attempts.put(session, self.written, Attempt(
             message_id=message.id, status=status, final=final, attempt=message.attempt,
-            max_attempts=message.max_attempts, dequeue_at=message.dequeue_at, created_at=message.created_at,
+            max_attempts=message.max_attempts,
+            dequeue_at=message.dequeue_at if message.alone_at is None else message.alone_at,
+            created_at=message.created_at,
             started_at=message.locked_at, finished_at=self.now, priority=message.priority, queue=message.queue,
             channel=message.channel, task=message.task, unique_key=message.unique_key, worker=message.worker,
             error_class=error_class, error_message=error_message, result=result,
@@ -462,7 +470,8 @@ class Queue:
             return None
         used = message.attempt
         if message.max_attempts is None and max_attempts > 1:
-            used = 1 + sum(a.status != "deferred" for a in self.history(session, message.id))
+            uncounted = ("deferred",) if message.raw else ("deferred", "lost")
+            used = 1 + sum(a.status not in uncounted for a in self.history(session, message.id))
         if message.cancel_requested_at is not None:
             self._end(session, message, "cancelled", final=True, error=error)
             return "cancelled"
@@ -476,6 +485,7 @@ class Queue:
             state=message.state if state is None else state,
             max_attempts=_plus(message.max_attempts, 0 if error else 1),
             last_error=error[1] if error else message.last_error,
+            alone_at=None, lost=0,
         ))  # fmt: skip
         return status
 
@@ -518,7 +528,10 @@ class Queue:
         for message_id, message in released.items():
             keeps_key = not message.unique_until_started or message.attempt > 1
             key = message.unique_key if keeps_key else None
-            self._put(session, message_id, message.unlocked(attempt=message.attempt - 1, unique_key=key))
+            self._put(session, message_id, message.unlocked(
+                attempt=message.attempt - 1, unique_key=key,
+                dequeue_at=message.dequeue_at if message.alone_at is None else NEVER,
+            ))  # fmt: skip
         for message_id, was in sorted(released.items()):
             message = self.messages.get(session, message_id)
             assert message is not None
@@ -555,18 +568,78 @@ class Queue:
             ):
                 continue
             count += 1
-            used, last = message.attempt, message.max_attempts
-            if last is None:
-                used, last = 1 + sum(a.status == "lost" for a in self.history(session, message.id)), 5
-            error = (LOST, f"lost by {message.worker}: {used} of {last}")
-            if message.cancel_requested_at is not None:
-                self._end(session, message, "cancelled", final=True, error=error)
-            elif used >= last:
-                self._end(session, message, "failed", final=True, error=error)
-            else:
-                self._end(session, message, "lost", final=False, error=error)
-                self._put(session, message.id, message.unlocked(last_error=error[1]))
+            self._lose(session, message, f"lost by {message.worker}", blamed=False)
         return count
+
+    def _lose(self, session: int, message: Message, reason: str, *, blamed: bool) -> None:
+        lost, attempt = message.lost + 1, message.attempt
+        if not message.raw:
+            used, last = lost, MAX_LOST
+        elif message.max_attempts is None:
+            used, last = lost, 5
+        else:
+            used, last = attempt, message.max_attempts
+        error = (LOST, f"{reason}: {used} of {last}")
+        if message.cancel_requested_at is not None:
+            self._end(session, message, "cancelled", final=True, error=error)
+        elif used >= last:
+            self._end(session, message, "failed", final=True, error=error)
+        else:
+            alone = not message.raw and (blamed or lost > 1 or message.alone_at is not None)
+            self._end(session, message, "lost", final=False, error=error)
+            self._put(session, message.id, message.unlocked(
+                last_error=error[1], lost=lost,
+                max_attempts=_plus(message.max_attempts, 0 if message.raw else 1),
+                alone_at=message.dequeue_at if alone else None,
+                dequeue_at=NEVER if alone else message.dequeue_at,
+            ))  # fmt: skip
+
+    def worker_died(self, session: int, worker: str, running: Iterable[int], ended: Iterable[int]) -> int:
+        """``running`` and ``ended`` are ids of what the worker had begun, in the attempts that it holds now."""
+        count = 0
+        for message in sorted(self.messages.rows(session).values(), key=lambda m: m.id):
+            if message.worker != worker or self.messages.is_locked(session, message.id):
+                continue
+            if message.id in running or message.id in ended:
+                count += 1
+                self._lose(session, message, f"lost by {worker}", blamed=message.id in running)
+            else:
+                self.release(session, [(message.id, message.attempt)], worker)
+        return count
+
+    def dequeued_alone(self, session: int, ids: Sequence[int], *, lock_ms: int, worker: str) -> None:
+        """Judges an answer and takes note of it."""
+        due = sorted(
+            (
+                m
+                for m in self.messages.rows(session).values()
+                if m.waits
+                and m.alone_at is not None
+                and m.alone_at <= self.now
+                and not self.paused.get(session, m.queue)
+                and not self.messages.is_locked(session, m.id)
+            ),
+            key=lambda m: (m.lost, m.alone_at, m.id),
+        )
+        assert len(ids) <= 1
+        if not ids:
+            left = [m for m in due if m.channel is None]
+            assert not left, f"{left} could be had"
+            return
+        [taken] = [m for m in due if m.id == ids[0]]
+        if taken.channel is not None:
+            self._judge_concurrency(session, taken.channel, 1)
+            decided = self.channels.get(session, taken.channel)
+            if decided is not None:
+                assert decided.release_at is None or decided.release_at <= self.now
+                until = self.now + decided.interval_ms if decided.interval_ms else None
+                self.channels.put(session, taken.channel, replace(decided, release_at=until))
+        passed = [m for m in due[: due.index(taken)] if m.channel is None]
+        assert not passed, f"{passed} were passed over for {taken}"
+        self._put(session, taken.id, replace(
+            taken, unlock_at=self.now + lock_ms, locked_at=self.now, worker=worker, attempt=taken.attempt + 1,
+            dequeue_at=taken.alone_at or 0,
+        ))  # fmt: skip
 
     # What waits
 
@@ -575,8 +648,10 @@ class Queue:
         for message_id in ids:
             message = self.messages.get(session, message_id)
             if message is not None and message.worker is None:
+                at = self.now if dequeue_at is None else dequeue_at
                 self._put(session, message_id, replace(
-                    message, dequeue_at=self.now if dequeue_at is None else dequeue_at, after_ids=None,
+                    message, dequeue_at=at if message.alone_at is None else NEVER,
+                    alone_at=None if message.alone_at is None else at, after_ids=None,
                     after_policy=None, check_at=None,
                 ))  # fmt: skip
                 moved.add(message_id)

@@ -32,6 +32,7 @@ CHECK_INDEX, AWAITED_INDEX, PRIMARY_KEY = (
     "pgqueue_message_awaited_ix",
     "pgqueue_message_pkey",
 )
+ALONE_INDEX = "pgqueue_message_alone_ix"
 SMALL = {"pgqueue_queue", "pgqueue_worker", "pgqueue_queue_pkey", "pgqueue_worker_pkey"}  # a few rows, whatever happens
 OF_CHANNELS = {"pgqueue_arrival_pkey", "pgqueue_lane_pkey", "pgqueue_lane_next_ix"}  # empty where nobody uses channels
 
@@ -287,6 +288,17 @@ def half_held(test_database: str) -> Iterator[tuple[str, Session, Session]]:
         Backlog(held=True).grow(session, 0, HALF)
         Backlog().grow(session, 0, HALF)
         yield database, session, early
+
+
+def test_an_empty_quarantine_costs_one_probe_whatever_else_is_there(half_held: tuple[str, Session, Session]) -> None:
+    database, _, early = half_held
+    with session_in(database) as fresh:
+        for session in (early, fresh):
+            for call in ("pgqueue_quarantine_waits()", "pgqueue_quarantine_dequeue()"):
+                each = cost(session, f"select * from {call}")
+                assert set(each.entries) <= {ALONE_INDEX}, f"{call}: {each}"
+                assert each.read <= {ALONE_INDEX, *SMALL}, f"{call}: {each}"
+                assert each.buffers < 20, f"{call}: {each}"
 
 
 HALF = 500_000

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
+import signal
 import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -70,6 +72,27 @@ async def hold_on(context: TaskContext[Any, Any], word: str) -> dict[str, Any]:
 def die(word: str) -> None:
     """Takes its process with it."""
     Diary.of_this_process().write(word)
+    os._exit(9)
+
+
+DEATHS: dict[str, Callable[[], Any]] = {
+    "exit": lambda: os._exit(9),
+    "leave as if all were well": lambda: os._exit(0),
+    "segmentation fault": lambda: ctypes.string_at(0),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "kill the supervisor too": lambda: os.killpg(0, signal.SIGKILL),
+}
+
+
+@task
+def die_by(how: str) -> None:
+    Diary.of_this_process().write(how)
+    DEATHS[how]()
+
+
+@task
+async def die_in_the_loop() -> None:
+    Diary.of_this_process().write("die_in_the_loop")
     os._exit(9)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.models import Attempt, Message
 from tests.waiting import wait_until
-from tests.worker.tasks import die, hold, hold_on, write
+from tests.worker.tasks import hold, hold_on, write
 from tests.worker.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
@@ -36,24 +36,6 @@ def test_a_killed_workers_job_is_run_again_by_another(start: Start, diary: Diary
     lost = Attempt.objects.get(status="lost")
     assert not lost.final
     assert str(lost.worker) in result.errors[0].traceback
-
-
-def test_a_job_that_kills_its_worker_fails_in_the_end_and_the_worker_comes_back(start: Start, diary: Diary) -> None:
-    poison = die.using(max_attempts=3).enqueue("poison")
-    worker = start("--lock-seconds", "0.3")
-    assert [error.exception_class_path for error in ended(poison).errors] == [
-        "django_pgqueue.exceptions.AttemptLost"
-    ] * 3
-    assert statuses(poison) == ["lost", "lost", "failed"]
-    assert diary.words() == ["poison"] * 3
-
-    after = write.enqueue("after")
-    assert ended(after).return_value == "after"
-    # The first time at once, then later each time.
-    waits = [line.rpartition("=")[2] for line in worker.output.splitlines() if "crashed pid=" in line]
-    assert waits == ["0.0", "2.0", "4.0"]
-    assert "code=9" in worker.output
-    assert worker.stop() == 0
 
 
 def test_a_worker_that_stood_still_beyond_its_lock_can_not_complete(start: Start, diary: Diary) -> None:

@@ -196,6 +196,18 @@ def look_for_the_queue(settings: WorkerSettings) -> None:
 def run(settings: WorkerSettings) -> int:
     if settings.processes > 1 or not settings.burst or settings.is_watched:
         return Supervisor(settings).run()
+    code = run_here(settings)
+    if code == 0 and quarantine_waits(settings):
+        return run_here(settings.of_quarantine)
+    return code
+
+
+def quarantine_waits(settings: WorkerSettings) -> bool:
+    with connect(ours()[settings.backend].settings.database) as connection:
+        return functions.quarantine_waits(connection, queues=settings.queues, exclude_queues=settings.exclude_queues)
+
+
+def run_here(settings: WorkerSettings) -> int:
     consumer = Consumer(settings)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):

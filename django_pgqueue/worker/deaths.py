@@ -1,0 +1,37 @@
+"""Processes that died: what they held is ended by the next one that starts."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from django_pgqueue import functions
+from django_pgqueue.worker.database_errors import first_line, is_of_the_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django_pgqueue.worker.begun import Begun, Death
+    from django_pgqueue.worker.session import Session
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+def report(session: Session, deaths: Iterable[Death], begun: Begun) -> None:
+    """Where the database is away, the process ends, and the next one tries again."""
+    for death in deaths:
+        try:
+            lost = functions.worker_died(
+                session.statements, death.worker, ids=death.ids, attempts=death.attempts, running=death.running
+            )
+        except psycopg.Error as error:
+            if is_of_the_connection(session.connection, error):
+                raise
+            # The locks run out all the same, and nothing is retried for ever.
+            logger.error("database error worker=%s: what it held cannot be ended: %s", death.worker, first_line(error))  # noqa: TRY400
+        else:
+            ran = [n for n, running in zip(death.ids, death.running, strict=True) if running]
+            logger.warning("died worker=%s lost=%s ran=%s", death.worker, lost, ",".join(map(str, ran)) or "nothing")
+        begun.reported(death)
