@@ -19,6 +19,8 @@ as $$
 -- are new.  next_at goes on from p_expected_at to p_next_at; where it is not there any more somebody else was faster and
 -- nothing happens.  With p_unique_key the messages go through pgqueue_message_create_unique: a slot that meets one that
 -- holds the key is used all the same, and counts for that one.  So is a slot whose message p_channel refuses.
+-- A slot of the past is enqueued with the dequeue_at of now: by its own time it would go ahead of all that has been
+-- enqueued since.  The slot stands in the headers.
 -- Everybody may call this at the same time: each (name, slot) is enqueued at most once, by the primary key of
 -- pgqueue_schedule_slot, even if next_at is put back by hand.  Slots are remembered for 90 days, and of an interval the
 -- last 10,000 at most: no further back may next_at be put.
@@ -28,6 +30,7 @@ as $$
 declare
     v_schedule pgqueue_schedule;
     v_slot bigint;
+    v_at bigint;
     v_message_id bigint;
     v_created boolean;
     v_ids bigint[] := '{}';
@@ -45,16 +48,17 @@ begin
         foreach v_slot in array p_slots loop
             insert into pgqueue_schedule_slot (name, slot_at) values (p_name, v_slot) on conflict do nothing;
             continue when not found;
+            v_at := greatest(v_slot, pgqueue_now(now()));
             if p_unique_key is null then
                 v_created := true;
                 v_message_id := pgqueue_message_create(
-                    v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_slot,
+                    v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_at,
                     p_channel => p_channel, p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
                     p_max_attempts => v_schedule.max_attempts);
             else
                 select u.p_id, u.p_created into v_message_id, v_created
                 from pgqueue_message_create_unique(
-                    p_unique_key, v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_slot,
+                    p_unique_key, v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_at,
                     p_channel => p_channel, p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
                     p_max_attempts => v_schedule.max_attempts, p_on_conflict => p_on_conflict,
                     p_until_started => p_until_started) as u;

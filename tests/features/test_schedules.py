@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["rows"]  # a fixture that the others need
 
 MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta(days=1)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 NINE = dt.datetime(2026, 3, 2, 9, 0, tzinfo=dt.UTC)
 SETTINGS = "tests.features.scheduled.settings"
 
@@ -70,7 +71,7 @@ class Queue:
 
     def slots(self, by: Scheduler | None = None) -> list[dt.datetime]:
         """The same, as the slots of the messages."""
-        return [message.dequeue_at for message in self.look(by)]
+        return [EPOCH + dt.timedelta(milliseconds=(message.headers or {})["slot"]) for message in self.look(by)]
 
 
 @pytest.fixture

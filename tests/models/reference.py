@@ -383,8 +383,9 @@ class Queue:
                 continue
             self.slots.put(session, (name, slot), True)
             columns: dict[str, Any] = {
-                "content": schedule.content, "queue": schedule.queue, "task": schedule.task, "dequeue_at": slot,
-                "channel": channel, "headers": {"schedule": name, "slot": slot}, "max_attempts": schedule.max_attempts,
+                "content": schedule.content, "queue": schedule.queue, "task": schedule.task,
+                "dequeue_at": max(slot, self.now), "channel": channel,
+                "headers": {"schedule": name, "slot": slot}, "max_attempts": schedule.max_attempts,
             }  # fmt: skip
             created = True
             try:

@@ -55,7 +55,7 @@ def test_each_slot_becomes_a_message_as_the_schedule_says(session: Session) -> N
     ids = fire(session, NOON - HOUR, NOON)
     messages = session.messages()
     assert [message.id for message in messages] == ids
-    assert [message.dequeue_at for message in messages] == [NOON - HOUR, NOON]
+    assert [message.dequeue_at for message in messages] == [NOON + 5, NOON + 5]
     for message, slot in zip(messages, [NOON - HOUR, NOON], strict=True):
         assert (message.task, message.queue, message.priority) == ("shop.tasks.report", "mail", 7)
         assert (message.max_attempts, message.attempt) == (3, 0)
@@ -63,6 +63,23 @@ def test_each_slot_becomes_a_message_as_the_schedule_says(session: Session) -> N
         assert message.headers == {"schedule": "report", "slot": slot}
     assert used(session) == [(NOON - HOUR, ids[0]), (NOON, ids[1])]
     assert next_at(session) == NOON + HOUR
+
+
+def test_what_is_made_up_for_goes_ahead_of_nobody(session: Session) -> None:
+    session.set_clock(NOON - 5)
+    fresh = session.create("fresh", queue="default")
+    session.set_clock(NOON)
+    make(session, queue="default", next_at=NOON - 50 * HOUR)
+    ids = fire(session, *(NOON - n * HOUR for n in range(50)), expected=NOON - 50 * HOUR)
+    session.rows("update pgqueue_message set task = 'shop.tasks.report' where id = %s", [fresh])
+    assert [message.id for message in session.dequeue(100, tasks=True)] == [fresh, *ids]
+
+
+def test_a_slot_that_lies_ahead_has_its_own_time(session: Session) -> None:
+    session.set_clock(NOON - 5)
+    make(session)
+    fire(session, NOON)
+    assert session.messages()[0].dequeue_at == NOON
 
 
 def test_without_slots_only_the_time_goes_on(session: Session) -> None:
@@ -141,7 +158,7 @@ def test_with_a_key_a_slot_makes_one_message_while_the_key_is_held(session: Sess
     assert fire(session, NOON + HOUR, expected=NOON + HOUR, then=NOON + 2 * HOUR, unique_key="k") == []
     assert next_at(session) == NOON + 2 * HOUR
     [message] = session.messages()
-    assert (message.id, message.unique_key, message.dequeue_at) == (first, "k", NOON - HOUR)
+    assert (message.id, message.unique_key, message.headers["slot"]) == (first, "k", NOON - HOUR)
     assert message.headers == {"schedule": "report", "slot": NOON - HOUR}
 
 
@@ -156,6 +173,7 @@ def test_with_a_key_a_slot_makes_one_message_while_the_key_is_held(session: Sess
 def test_who_waits_with_the_key_is_treated_as_the_policy_says(
     session: Session, on_conflict: str, content: Any, at: int, headers: Any
 ) -> None:
+    session.set_clock(NOON)
     make(session)
     [row] = session.call("pgqueue_message_create_unique", unique_key="k", content="by hand", dequeue_at=NOON + DAY)
     assert fire(session, NOON, unique_key="k", on_conflict=on_conflict) == []
@@ -202,8 +220,8 @@ def test_of_eight_that_fire_a_slot_at_the_same_time_one_does(connect: Connect) -
         answers = concurrently([partial(fire, each, at, expected=at, then=at + HOUR) for each in sessions])
         assert sorted(len(ids) for ids in answers) == [0] * 7 + [1]
     messages = sessions[0].messages()
-    assert [message.dequeue_at for message in messages] == [NOON + number * HOUR for number in range(25)]
-    assert used(sessions[0]) == [(message.dequeue_at, message.id) for message in messages]
+    assert [message.headers["slot"] for message in messages] == [NOON + number * HOUR for number in range(25)]
+    assert used(sessions[0]) == [(message.headers["slot"], message.id) for message in messages]
 
 
 def test_without_the_row_lock_the_slot_s_key_would_still_hold(connect: Connect) -> None:
