@@ -38,3 +38,15 @@ create table pgqueue_schedule_slot (
     primary key (name, slot_at),
     constraint pgqueue_schedule_slot_name_short check (octet_length(name) between 1 and 255)
 );
+
+-- Which worker declares a schedule, and how (declaration is a hash of all that it says).  While a worker lives that
+-- declares what pgqueue_schedule has, no other declaration takes its place (pgqueue_schedule_declare).  Written when a
+-- worker starts; the rows of workers that have left are removed within an hour.
+create table pgqueue_schedule_declaration (
+    declaration bigint not null,
+    name        text not null,
+    worker      text not null,
+    primary key (name, worker),
+    constraint pgqueue_schedule_declaration_names_short check (
+        octet_length(name) between 1 and 255 and octet_length(worker) <= 255)
+);

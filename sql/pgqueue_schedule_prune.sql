@@ -6,14 +6,22 @@ set enable_bitmapscan = off
 set jit = off
 as $$
     -- Forgets the used slots of schedules that were deleted, and answers how many.  (Those of a living one that are old
-    -- go when it is fired.)  Any number of workers may call it: rows that somebody else removes are passed over.
-    -- Writes pgqueue_schedule_slot; finds the names by one index probe each, however many slots they have.
+    -- go when it is fired.)  Forgets also what workers have declared that are gone.  Any number of workers may call it:
+    -- rows that somebody else removes are passed over.
+    -- Writes pgqueue_schedule_slot and pgqueue_schedule_declaration; finds the names by one index probe each, however many slots they have.
     with recursive used as (
         (select l.name from pgqueue_schedule_slot l order by l.name limit 1)
         union all
         select (select l.name from pgqueue_schedule_slot l where l.name > u.name order by l.name limit 1)
         from used u
         where u.name is not null
+    ),
+    withdrawn as (
+        delete from pgqueue_schedule_declaration l
+        where l.ctid = any (array(
+            select d.ctid from pgqueue_schedule_declaration d
+            where not exists (select from pgqueue_worker w where w.id = d.worker)
+            for update skip locked))
     ),
     forgotten as (
         delete from pgqueue_schedule_slot l

@@ -142,7 +142,8 @@ set local search_path = :schema, pg_temp;
 
 -- Partitions of the history are read through pgqueue_attempt, whose rights count.
 grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgqueue_worker, pgqueue_queue, pgqueue_channel,
-    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot, pgqueue_exchange, pgqueue_binding,
+    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot,
+    pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
     pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_reader;
 
@@ -151,12 +152,13 @@ grant select, insert on pgqueue_attempt to pgqueue_consumer;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_consumer;
 grant select, update, delete on pgqueue_message to pgqueue_consumer;
 grant select, insert, update, delete on pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival,
-    pgqueue_ended, pgqueue_schedule_slot to pgqueue_consumer;
+    pgqueue_ended, pgqueue_schedule_slot, pgqueue_schedule_declaration to pgqueue_consumer;
 grant select, insert, update on pgqueue_schedule to pgqueue_consumer;
 grant select on pgqueue_queue to pgqueue_consumer;
 
 grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_queue, pgqueue_channel,
-    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot, pgqueue_exchange, pgqueue_binding,
+    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot,
+    pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
     pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_admin;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_admin;

@@ -80,6 +80,7 @@ from django_pgqueue.functions.schedule import (
     schedule_prune,
     schedule_resume,
     schedule_run,
+    schedule_undeclare,
     schedules,
 )
 from django_pgqueue.functions.worker import (
@@ -163,6 +164,7 @@ __all__ = [
     "schedule_prune",
     "schedule_resume",
     "schedule_run",
+    "schedule_undeclare",
     "schedules",
     "storable",
     "worker_died",

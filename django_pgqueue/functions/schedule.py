@@ -47,7 +47,7 @@ def schedules(connection: Connection, names: Sequence[str] | None = None) -> tup
 
 SCHEDULE_DECLARE = """
 select pgqueue_schedule_declare(
-    %s, %s, %s::bigint, %s, %s::bigint, %s, %s, %s::jsonb, %s, %s::integer, %s::integer)
+    %s, %s, %s::bigint, %s, %s::bigint, %s, %s, %s::jsonb, %s, %s::integer, %s::integer, %s)
 """
 
 
@@ -60,13 +60,24 @@ def schedule_declare(
     content: str,
     next_at: int,
     max_attempts: int | None,
-) -> None:
-    """Makes a schedule that is declared on a task, or brings it up to date."""
+    worker: str | None = None,
+) -> bool:
+    """Makes a schedule that is declared on a task, or brings it up to date.
+
+    False: not yet. Another worker declares it otherwise, or it is due by the rule that it had.
+    """
     rule = declared.rule
     what = (task.queue_name, int(task.priority), max_attempts)
     when = (next_at, rule.cron, rule.interval_ms, rule.timezone, declared.catch_up)
     with connection.cursor() as cursor:
-        cursor.execute(SCHEDULE_DECLARE, (name, task.module_path, *when, content, *what))
+        cursor.execute(SCHEDULE_DECLARE, (name, task.module_path, *when, content, *what, worker))
+        return bool(cursor.fetchone()[0])
+
+
+def schedule_undeclare(connection: Connection, worker: str) -> None:
+    """Withdraws what a worker has declared: it will fire no more."""
+    with connection.cursor() as cursor:
+        cursor.execute("delete from pgqueue_schedule_declaration d where d.worker = %s", (worker,))
 
 
 def schedule_fire(

@@ -104,7 +104,7 @@ class Consumer:
         self.pace = Pace(settings.threads, ahead=not settings.quarantine)
         self.floors = Floors()
         self.turns = Turns(settings.lock_ms)
-        self.scheduler = Scheduler(self.database, off=settings.burst)
+        self.scheduler = Scheduler(self.database, worker=self.id, off=settings.burst)
         self.recycling = Recycling(settings, retirement)
         self.retiring = False
         """Another process has taken its place: it ends what it has begun, and leaves."""
@@ -459,7 +459,9 @@ class Consumer:
     # What every worker does for all
 
     def _schedule_if_due(self) -> None:
-        if not self._is_leaving() and self.scheduler.look_if_due(self.statements):
+        if self._is_leaving():
+            self.scheduler.leave(self.statements)
+        elif self.scheduler.look_if_due(self.statements):
             self.idleness.notified()
 
     def _settle_if_due(self) -> None:
@@ -543,6 +545,7 @@ class Consumer:
         self.gone.append(before)
         self.id = self.presence.id
         self.begun.sign_on(self.id)
+        self.scheduler.renamed(self.id)
         logger.warning(
             "the server is another one, or was started anew: worker=%s goes on as worker=%s", before, self.id
         )

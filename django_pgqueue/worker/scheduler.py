@@ -16,6 +16,8 @@ from django_pgqueue.logs import in_a_line
 from django_pgqueue.worker.database_errors import BUSY_ERRORS, first_line
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     from django_pgqueue.declarations import Declaration
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -26,19 +28,23 @@ LOOK_AGAIN_SECONDS = 0.1
 """Where there was something there may be more, and who could not fire it must not ask a thousand times a second."""
 BUSY_SECONDS = 5.0
 DECLARE_EVERY_SECONDS = 60.0
-"""While versions change, each says what it declares: soon after the last old worker has left, the new ones count."""
+"""What somebody has changed or deleted by hand is soon as the code declares it."""
 # What is wrong with the row itself and will be wrong again; anything else may be better the next time.
 UNUSABLE = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
 
 
 class Scheduler:
-    def __init__(self, database: str, *, off: bool = False) -> None:
+    def __init__(self, database: str, *, worker: str | None = None, off: bool = False) -> None:
         self.database = database
+        self.worker = worker
         self.declared: dict[str, Declaration] | None = None
         self.next_look = float("inf") if off else 0.0
         self.next_declare = 0.0
+        self.waiting: set[str] = set()
+        """Schedules that are not yet as this code declares them."""
         self._busy: dict[str, float] = {}
         """When to try those again that somebody else has locked."""
+        self._told: set[str] = set()
 
     def look_if_due(self, connection: functions.Connection) -> bool:
         """Whether there are new messages."""
@@ -47,31 +53,64 @@ class Scheduler:
         self.next_look = time.monotonic() + LOOK_AGAIN_SECONDS  # also after an error
         if time.monotonic() >= self.next_declare:
             self.next_declare = time.monotonic() + DECLARE_EVERY_SECONDS
-            self._declare(connection)
-        return self._look(connection)
+            self._declare(connection, self._declarations())
+        fired = self._look(connection)
+        if self.waiting:  # what was due has been fired
+            self._declare_waiting(connection)
+        return fired
 
-    def _declare(self, connection: functions.Connection) -> None:
-        """Brings the table up to date with what the project's code declares."""
+    def renamed(self, worker: str) -> None:
+        """The worker has another name from now on, under which it declares all once more."""
+        if self.worker is not None:
+            self.worker, self.next_declare = worker, 0.0
+
+    def leave(self, connection: functions.Connection) -> None:
+        """The worker fires no more: what others declare need not wait until its last job has ended."""
+        if self.worker is not None:
+            functions.schedule_undeclare(connection, self.worker)
+            self.worker = None
+
+    def _declarations(self) -> dict[str, Declaration]:
         if self.declared is None:
             self.declared = declarations(self.database)
+        return self.declared
+
+    def _declare_waiting(self, connection: functions.Connection) -> None:
+        declared, before = self._declarations(), self.waiting
+        self._declare(connection, {name: declared[name] for name in before})
+        if before - self.waiting:  # with another rule it is due at another time
+            self.next_look = time.monotonic() + LOOK_AGAIN_SECONDS
+        for name in self.waiting - self._told:
+            logger.info("schedule name=%s is declared otherwise by other workers, until the last of them leaves", name)
+        self._told = self.waiting
+
+    def _declare(self, connection: functions.Connection, declared: dict[str, Declaration]) -> None:
+        """Brings the table up to date with what the project's code declares."""
         now = functions.now(connection)
-        for name, declared in self.declared.items():
-            call = {"args": list(declared.recurrence.args), "kwargs": declared.recurrence.kwargs}
-            try:
-                check_public(declared.task.module_path)
-                functions.schedule_declare(
-                    connection,
-                    name,
-                    task=declared.task,
-                    declared=declared.recurrence,
-                    content=content.encode(call, max_bytes=declared.max_content_bytes, what="its call"),
-                    next_at=schedule.not_before(declared.recurrence.rule.first_after(now)),
-                    max_attempts=declared.max_attempts,
-                )
-            except BUSY_ERRORS:  # somebody edits it: there is another look in a minute
-                continue
-            except (PgQueueError, *UNUSABLE) as error:
-                logger.error("schedule name=%s can not be declared: %s", name, error)  # noqa: TRY400
+        self.waiting = {
+            name for name, declaration in declared.items() if not self._is_declared(connection, declaration, now)
+        }
+
+    def _is_declared(self, connection: functions.Connection, declared: Declaration, now: dt.datetime) -> bool:
+        """Whether there is nothing more to do for now."""
+        call = {"args": list(declared.recurrence.args), "kwargs": declared.recurrence.kwargs}
+        try:
+            check_public(declared.task.module_path)
+            return functions.schedule_declare(
+                connection,
+                declared.name,
+                task=declared.task,
+                declared=declared.recurrence,
+                content=content.encode(call, max_bytes=declared.max_content_bytes, what="its call"),
+                next_at=schedule.not_before(declared.recurrence.rule.first_after(now)),
+                max_attempts=declared.max_attempts,
+                worker=self.worker,
+            )
+        except BUSY_ERRORS:  # somebody edits it: there is another look in a minute
+            return True
+        except (PgQueueError, *UNUSABLE) as error:
+            logger.error("schedule name=%s can not be declared: %s", declared.name, error)  # noqa: TRY400
+            return True
 
     def _look(self, connection: functions.Connection) -> bool:
         known, now_ms = functions.schedules(connection)

@@ -66,6 +66,7 @@ def test_the_sql_page_has_every_function_of_the_database() -> None:
         "queue",
         "schedule",
         "schedule_slot",
+        "schedule_declaration",
         "exchange",
         "ledger",
         "staged",

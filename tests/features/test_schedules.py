@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import threading
+from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pytest
 from django.db import connection
 from psycopg.types.json import Jsonb
 
-from django_pgqueue import checks, control, registry
+from django_pgqueue import checks, control, functions, registry
 from django_pgqueue.exceptions import ChannelFull, DuplicateMessage, InvalidSchedule
 from django_pgqueue.fields import to_epoch_ms
 from django_pgqueue.models import Attempt, Message, Schedule
@@ -69,9 +70,23 @@ class Queue:
         assert fired == bool(new)
         return new
 
+    def worker(self, name: str | None) -> Scheduler:
+        """The scheduler of a worker that is alive now.  None: nobody knows whose."""
+        scheduler = Scheduler("default", worker=name)
+        self.be_seen(scheduler)
+        return scheduler
+
+    def be_seen(self, *alive: Scheduler) -> None:
+        for one in alive:
+            if one.worker is not None:
+                functions.worker_seen(
+                    self.connection, worker=one.worker, queues=None, exclude_queues=[], hostname="h", pid=1, slots=1,
+                    asleep_ms=None,
+                )  # fmt: skip
+
     def slots(self, by: Scheduler | None = None) -> list[dt.datetime]:
         """The same, as the slots of the messages."""
-        return [EPOCH + dt.timedelta(milliseconds=(message.headers or {})["slot"]) for message in self.look(by)]
+        return [slot_of(message) for message in self.look(by)]
 
 
 @pytest.fixture
@@ -87,6 +102,7 @@ def no_slots(db: None) -> None:
     """The table of the used slots has no model, and so Django does not empty it after a test."""
     with connection.cursor() as cursor:
         cursor.execute("delete from pgqueue_schedule_slot")
+        cursor.execute("delete from pgqueue_schedule_declaration")
 
 
 @pytest.fixture
@@ -110,6 +126,10 @@ def by_hand(name: str = "by hand", **columns: Any) -> Schedule:
     """A schedule as somebody writes it into the table."""
     given = {"next_at": NINE, "cron": "0 * * * *", "task": send.module_path, "content": {"args": ["Ada"], "kwargs": {}}}
     return Schedule.objects.create(name=name, **given | columns)
+
+
+def slot_of(message: Message) -> dt.datetime:
+    return EPOCH + dt.timedelta(milliseconds=(message.headers or {})["slot"])
 
 
 def names(messages: list[Message]) -> list[str]:
@@ -435,19 +455,176 @@ def test_old_and_new_workers_side_by_side_fire_what_each_of_them_declares(
     assert (by_new, by_old) == (["coming", "staying"], ["leaving"])
 
 
-def test_an_old_worker_that_starts_again_does_not_have_the_last_word(
+# Versions that disagree
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["known workers", "unknown workers"])
+@pytest.mark.parametrize("order", ["old first", "new first", "in turn"])
+@pytest.mark.parametrize("catch_up", ["one", "all"])
+def test_two_versions_side_by_side_leave_no_slot_out(
+    queue: Queue, declare: Callable[..., None], order: str, catch_up: str, named: bool
+) -> None:
+    """The same slots, by other words: each version declares its own every minute."""
+    declare(every(MINUTE, catch_up=catch_up))
+    queue.look(old := queue.worker("old" if named else None))
+    declare(cron("* * * * *", timezone="UTC", catch_up=catch_up))
+    queue.look(new := queue.worker("new" if named else None))
+    slots = []
+    for minute in range(1, 61):
+        queue.move_to(NINE + minute * MINUTE)
+        queue.be_seen(old, new)
+        turn = [old, new] if order == "old first" or (order == "in turn" and minute % 2) else [new, old]
+        slots += [slot_of(message) for by in turn for message in queue.look(by, declare=True)]
+    assert slots == [NINE + minute * MINUTE for minute in range(1, 61)]
+
+
+@pytest.mark.parametrize(("catch_up", "hours"), [("all", [10, 11, 12]), ("one", [12]), ("skip", [12])], ids=str)
+def test_what_is_due_by_the_old_rule_is_fired_before_it_changes(
+    queue: Queue, declare: Callable[..., None], catch_up: str, hours: list[int]
+) -> None:
+    declare(every(HOUR, catch_up=catch_up))
+    queue.look()
+    queue.move_to(NINE + 3 * HOUR)
+    declare(every(25 * MINUTE, args=["new"], catch_up="one"))
+    after = Scheduler("default")
+    fired = queue.look(after)
+    assert [slot_of(message).hour for message in fired] == hours
+    assert {message.content["args"][0] for message in fired} == {"new"}, (
+        "the arguments are those of the code that is there"
+    )
+    assert (row().interval_ms, row().catch_up) == (1_500_000, "one")
+    assert row().next_at == every(25 * MINUTE).rule.first_after(queue.at)
+
+
+def test_a_rule_changes_when_all_that_was_missed_has_been_caught_up_with(
     queue: Queue, declare: Callable[..., None]
 ) -> None:
+    declare(every(dt.timedelta(seconds=1), catch_up="all"))
+    queue.look()
+    queue.move_to(NINE + dt.timedelta(seconds=2 * MOST_SLOTS + 5))
     declare(every(HOUR))
-    queue.look(old := queue.scheduler)
-    declare(every(MINUTE))
-    queue.look(new := Scheduler("default"))
-    queue.look(old, declare=True)
+    after = Scheduler("default")
+    assert [len(queue.look(after)) for _ in range(4)] == [MOST_SLOTS, MOST_SLOTS, 5, 0]
+    assert (row().interval_ms, row().next_at) == (3_600_000, NINE + HOUR)
+
+
+def test_a_rule_that_is_due_all_the_time_can_be_changed(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(dt.timedelta(milliseconds=10)))
+    queue.look()
+    queue.move_to(NINE + MINUTE)
+    declare(every(HOUR))
+    assert len(queue.look(Scheduler("default"))) == 1
     assert row().interval_ms == 3_600_000
-    queue.look(new)
-    assert row().interval_ms == 3_600_000, "not at each look"
-    queue.look(new, declare=True)
+
+
+def test_a_slot_that_somebody_holds_keeps_its_rule_until_it_is_fired(
+    queue: Queue, declare: Callable[..., None], session: Session
+) -> None:
+    declare(every(HOUR))
+    queue.look()
+    queue.move_to(NINE + HOUR)
+    declare(every(7 * MINUTE))
+    after = Scheduler("default")
+    with session.connection.transaction():
+        session.rows("select from pgqueue_schedule for update")
+        queue.connection.execute("set lock_timeout = '20ms'")
+        assert queue.look(after) == []
+    assert row().interval_ms == 3_600_000
+    assert [slot_of(message) for message in queue.look(after, declare=True)] == [NINE + HOUR]
+    assert row().interval_ms == 420_000
+
+
+def test_a_paused_schedule_has_nothing_due_and_changes_at_once(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(HOUR, catch_up="all"))
+    queue.look()
+    control.pause_schedule("reports.tasks.make")
+    queue.move_to(NINE + 3 * HOUR)
+    declare(every(MINUTE))
+    assert queue.look(Scheduler("default")) == []
     assert row().interval_ms == 60_000
+
+
+def test_the_version_that_was_there_first_counts_until_its_last_worker_has_left(
+    queue: Queue, declare: Callable[..., None]
+) -> None:
+    """A rolling deploy: nothing flips, whoever comes, goes, or starts again."""
+    declare(every(HOUR))
+    first, second = queue.worker("first"), queue.worker("second")
+    queue.look(first)
+    queue.look(second)
+    declare(every(MINUTE))
+    third = queue.worker("third")
+    for by in (third, first, second, third):
+        queue.look(by, declare=True)
+        assert row().interval_ms == 3_600_000
+    first.leave(queue.connection)
+    queue.look(third)
+    assert row().interval_ms == 3_600_000, "one of them is still there"
+    queue.look(second, declare=True)
+    functions.worker_gone(queue.connection, "second")
+    queue.look(third)
+    assert row().interval_ms == 60_000, "with the next look, not in a minute"
+
+    declare(every(HOUR))
+    queue.look(queue.worker("rolled back"))
+    assert row().interval_ms == 60_000, "the way back is the same"
+    third.leave(queue.connection)
+    queue.look(queue.worker("another of the old code"))
+    assert row().interval_ms == 3_600_000
+
+
+def test_a_worker_that_died_has_no_say_a_minute_later(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(HOUR))
+    queue.look(queue.worker("killed"))
+    declare(every(5 * MINUTE))
+    new = queue.worker("new")
+    queue.look(new)
+    queue.move_to(NINE + 59 * dt.timedelta(seconds=1))
+    queue.look(new)
+    assert row().interval_ms == 3_600_000
+    queue.move_to(NINE + 61 * dt.timedelta(seconds=1))
+    queue.look(new)
+    assert row().interval_ms == 300_000
+
+
+def test_what_somebody_changed_by_hand_is_put_right_whoever_lives(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(HOUR))
+    queue.look(one := queue.worker("one"))
+    queue.look(queue.worker("another"))
+    Schedule.objects.update(interval_ms=5, next_at=NINE + DAY)
+    queue.look(one, declare=True)
+    assert (row().interval_ms, row().next_at) == (3_600_000, NINE + HOUR)
+
+
+def test_a_worker_with_another_name_declares_once_more(queue: Queue, declare: Callable[..., None]) -> None:
+    declare(every(HOUR))
+    queue.look(old := queue.worker("before"))
+    queue.worker("after")
+    functions.worker_gone(queue.connection, "before")
+    old.renamed("after")
+    queue.look(old)
+    declare(every(MINUTE))
+    queue.look(queue.worker("new"))
+    assert row().interval_ms == 3_600_000
+
+
+def test_real_workers_of_two_versions_leave_no_slot_out_and_the_new_rule_comes_when_the_old_one_leaves(
+    start: Start, session: Session, diary: Diary
+) -> None:
+    old = run(start, quick={"every_ms": 50, "catch_up": "all"})
+    wait_until(lambda: "quick" in diary.words(), "the old one fires")
+    new = run(start, quick={"every_ms": 100, "catch_up": "all"})
+    new.says("schedule name=quick is declared otherwise by other workers")
+    seen = diary.words().count("quick")
+    wait_until(lambda: diary.words().count("quick") > seen + 10, "they go on")
+    assert session.value("select interval_ms from pgqueue_schedule") == 50
+    assert old.stop() == 0
+    wait_until(lambda: session.value("select interval_ms from pgqueue_schedule") == 100, "the new rule counts")
+    seen = diary.words().count("quick")
+    wait_until(lambda: diary.words().count("quick") > seen + 10, "they go on")
+    assert new.stop() == 0
+    slots = [slot for [slot] in session.rows("select slot_at from pgqueue_schedule_slot order by 1")]
+    assert {later - earlier for earlier, later in pairwise(slots)} <= {50, 100}
 
 
 def test_a_schedule_of_the_code_takes_over_one_of_the_same_name(queue: Queue, declare: Callable[..., None]) -> None:

@@ -52,7 +52,7 @@ EMPTY = ";".join(
     f"delete from {table}"
     for table in (
         "pgqueue_message", "pgqueue_attempt", "pgqueue_channel", "pgqueue_lane", "pgqueue_queue", "pgqueue_schedule",
-        "pgqueue_schedule_slot", "pgqueue_arrival", "pgqueue_ended",
+        "pgqueue_schedule_slot", "pgqueue_schedule_declaration", "pgqueue_arrival", "pgqueue_ended",
     )
 )  # fmt: skip
 STATE = """

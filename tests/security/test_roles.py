@@ -37,6 +37,7 @@ TABLES: dict[str, dict[str, set[str]]] = {
     "pgqueue_ended": {"consumer": WRITE},
     "pgqueue_schedule": {"consumer": {"select", "insert", "update"}},
     "pgqueue_schedule_slot": {"consumer": WRITE},
+    "pgqueue_schedule_declaration": {"consumer": WRITE},
     "pgqueue_exchange": {},
     "pgqueue_binding": {},
     "pgqueue_ledger": {},

@@ -27,11 +27,16 @@ SAID: dict[str, Any] = {
 }
 
 
-def declare(session: Session, name: str = "report", *, args: Any = (), **parameters: Any) -> None:
+def declare(session: Session, name: str = "report", *, args: Any = (), **parameters: Any) -> bool:
     given = {"task": "shop.tasks.report", "next_at": NOON, "content": {"args": list(args), "kwargs": {}}, **parameters}
     if "cron" not in given:
         given.setdefault("interval_ms", HOUR)
-    session.value("pgqueue_schedule_declare", name=name, **given)
+    declared: bool = session.value("pgqueue_schedule_declare", name=name, **given)
+    return declared
+
+
+def seen(session: Session, worker: str) -> None:
+    session.value("pgqueue_worker_seen", id=worker, queues=None, exclude_queues=[], hostname="h", pid=1, slots=1)
 
 
 def schedule(session: Session, name: str = "report") -> Any:
@@ -77,10 +82,49 @@ def test_what_is_not_the_rule_changes_without_moving_the_next_slot(session: Sess
     "change", [{"cron": "5 9 * * *"}, {"timezone": "UTC"}, {"cron": None, "interval_ms": HOUR}], ids=str
 )
 def test_another_rule_has_another_next_slot(session: Session, change: dict[str, Any]) -> None:
+    session.set_clock(NOON - 1)
     declare(session, **SAID)
     before = schedule(session)
-    declare(session, **{**SAID, **change, "next_at": NOON + HOUR})
+    assert declare(session, **{**SAID, **change, "next_at": NOON + HOUR})
     assert schedule(session) == before._replace(**change, next_at=NOON + HOUR)
+
+
+def test_what_is_due_by_the_old_rule_comes_first(session: Session) -> None:
+    session.set_clock(NOON)
+    declare(session, **SAID)
+    before = schedule(session)
+    change = {"cron": None, "interval_ms": HOUR, "catch_up": "one", "queue": "maps"}
+    for _ in range(2):
+        assert declare(session, **{**SAID, **change, "next_at": NOON + HOUR}) is False
+        assert schedule(session) == before._replace(queue="maps"), "the rest need not wait"
+    session.set_clock(NOON - 1)
+    assert declare(session, **{**SAID, **change, "next_at": NOON + HOUR}) is True
+    assert schedule(session) == before._replace(**change, next_at=NOON + HOUR)
+
+
+def test_a_living_worker_that_declares_what_is_there_keeps_it(session: Session) -> None:
+    session.set_clock(NOON)
+    for worker in ("old", "new"):
+        seen(session, worker)
+    declare(session, worker="old", next_at=NOON + HOUR)
+    before = schedule(session)
+    for _ in range(2):
+        assert declare(session, worker="new", task="shop.tasks.other") is False
+        assert declare(session, task="shop.tasks.other") is False, "who is no worker has no better right"
+        assert declare(session, worker="old") is True
+        assert schedule(session) == before
+    session.value("pgqueue_worker_gone", id="old")
+    assert declare(session, worker="new", task="shop.tasks.other") is True
+    seen(session, "old")
+    assert declare(session, worker="old") is False
+
+
+def test_one_worker_with_other_code_has_changed_its_mind(session: Session) -> None:
+    session.set_clock(NOON)
+    seen(session, "one")
+    declare(session, worker="one", next_at=NOON + HOUR)
+    assert declare(session, worker="one", task="shop.tasks.other") is True
+    assert schedule(session).task == "shop.tasks.other"
 
 
 def test_the_next_slot_of_a_known_rule_is_left_to_those_who_fire(session: Session) -> None:

@@ -58,6 +58,13 @@ def test_a_slot_that_is_being_fired_stays(connect: Connect) -> None:
     firing.rollback()
 
 
+def test_what_workers_declared_that_are_gone_is_forgotten(session: Session) -> None:
+    session.rows("insert into pgqueue_worker (id, pid, slots, hostname) values ('alive', 1, 1, 'h')")
+    session.rows("insert into pgqueue_schedule_declaration values (1, 's', 'alive'), (1, 's', 'gone')")
+    session.value("pgqueue_schedule_prune")
+    assert session.column("select worker from pgqueue_schedule_declaration") == ["alive"]
+
+
 def test_it_reads_one_slot_of_each_living_schedule(connect: Connect) -> None:
     session = connect()
     cost(session, "select pgqueue_schedule_prune()")  # makes its plan for empty tables
@@ -67,5 +74,5 @@ def test_it_reads_one_slot_of_each_living_schedule(connect: Connect) -> None:
             "insert into pgqueue_schedule_slot (name, slot_at) select %s, n from generate_series(1, 5000) as n", [name]
         )
     each = cost(session, "select pgqueue_schedule_prune()")
-    assert each.read == {"pgqueue_schedule_slot_pkey", "pgqueue_schedule_pkey"}, each
+    assert each.read - {"pgqueue_schedule_declaration"} == {"pgqueue_schedule_slot_pkey", "pgqueue_schedule_pkey"}, each
     assert sum(each.entries.values()) <= 1000, each  # with what earlier tests have deleted; there are 15,000 slots
