@@ -12,6 +12,7 @@ from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import connections
 
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, leave_connections_clean
+from django_pgqueue.worker.cutting import running
 from django_pgqueue.worker.forks import shared_loops
 from django_pgqueue.worker.log import log_trouble
 
@@ -111,6 +112,7 @@ class Coroutines:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- it runs in one
         execution = self.slots.execution(message)
+        running.set(execution)
         self.slots.begin_in(self, execution)
         with self.slots.begun.mark() as mark:
             mark.begin(message)

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import weakref
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,6 +18,8 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.worker.log import log_trouble
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_pgqueue.functions import Received
@@ -72,8 +75,46 @@ def sessions_of_this_thread() -> Sessions:
         return _here.sessions  # type: ignore[no-any-return]
 
 
+running: ContextVar[object | None] = ContextVar("pgqueue_running", default=None)
+"""The attempt of an async task, in its coroutine and in the thread of its database work."""
+_statements: dict[object, BaseDatabaseWrapper] = {}
+"""Those that async tasks wait for: attempt to connection."""
+_statements_lock = threading.Lock()
+
+
+def waits_for_statement(attempt: object) -> bool:
+    return attempt in _statements
+
+
+def cancel_statement(attempt: object, message: Received) -> None:
+    """All async tasks share a thread and its connections: only what this one waits for just now may be hit.  While it
+    is cancelled it cannot end here, and nobody else's begin.
+    """
+    with _statements_lock:
+        wrapper = _statements.get(attempt)
+        if wrapper is None or not isinstance(wrapper.connection, psycopg.Connection):
+            return
+        with contextlib.suppress(psycopg.Error, OSError):
+            _cancel(wrapper.connection)
+    logger.warning("cut id=%s task=%s statements=1: its time was up", message.id, message.task)
+
+
+def _execute_noted(execute: Callable[..., Any], sql: Any, params: Any, many: Any, context: dict[str, Any]) -> Any:
+    attempt = running.get()
+    if attempt is None:
+        return execute(sql, params, many, context)
+    _statements[attempt] = context["connection"]
+    try:
+        return execute(sql, params, many, context)
+    finally:
+        with _statements_lock:
+            _statements.pop(attempt, None)
+
+
 def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
     sessions_of_this_thread().note(connection)
+    if running.get() is not None and _execute_noted not in connection.execute_wrappers:
+        connection.execute_wrappers.insert(0, _execute_noted)
 
 
 connection_created.connect(_note, dispatch_uid="django_pgqueue.worker.cutting")
@@ -84,13 +125,17 @@ def _cut(connection: psycopg.Connection[Any]) -> bool:
     libpq, which goes through poolers.
     """
     with contextlib.suppress(psycopg.Error, OSError):
-        if hasattr(connection, "cancel_safe"):
-            connection.cancel_safe(timeout=MAX_CANCEL_SECONDS)
-        else:  # psycopg 3.1
-            connection.cancel()
+        _cancel(connection)
     with contextlib.suppress(psycopg.Error, OSError):
         return _hang_up(connection)
     return False
+
+
+def _cancel(connection: psycopg.Connection[Any]) -> None:
+    if hasattr(connection, "cancel_safe"):
+        connection.cancel_safe(timeout=MAX_CANCEL_SECONDS)
+    else:  # psycopg 3.1
+        connection.cancel()
 
 
 def _hang_up(connection: psycopg.Connection[Any]) -> bool:

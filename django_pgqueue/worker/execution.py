@@ -77,6 +77,7 @@ class Execution:
         "earlier",
         "errors",
         "finished_at",
+        "is_late",
         "is_lost",
         "is_over",
         "kwargs",
@@ -103,6 +104,8 @@ class Execution:
         self.errors: list[TaskError] = []
         self.is_over = False
         """Its outcome is known: nothing that happens from now on can change it."""
+        self.is_late = False
+        """Its time is up."""
         self.is_lost = False
         self.session: Any = None
         """The driver's connection that an atomic task's transaction is in."""
@@ -268,8 +271,9 @@ class Execution:
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await self.task.func(*self._arguments(), **self.kwargs)
-        except TimeoutError as error:
-            if limit.expired():
+        except (TimeoutError, DatabaseError) as error:
+            # What its statement raises when it is cancelled comes before, or in the place of, the cancellation.
+            if limit.expired() or (self.is_late and isinstance(error, DatabaseError)):
                 raise self._timeout(seconds) from error
             raise
 

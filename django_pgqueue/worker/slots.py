@@ -19,7 +19,7 @@ from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.worker.begun import Begun
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, has_connected, leave_connections_clean
 from django_pgqueue.worker.coroutines import Coroutines
-from django_pgqueue.worker.cutting import Sessions, cut, sessions_of_this_thread
+from django_pgqueue.worker.cutting import Sessions, cancel_statement, cut, sessions_of_this_thread, waits_for_statement
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.forks import ending_here
 from django_pgqueue.worker.log import log_end, log_trouble
@@ -57,13 +57,15 @@ class Slot:
         self.sessions: Sessions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Timed:
     """An attempt whose time is limited."""
 
     until: float
     """By the monotonic clock."""
     where: Slot | Coroutines
+    late_seconds: float = 0.0
+    """So long it may clean up after that."""
 
 
 MAX_LATE_SECONDS = 5.0
@@ -241,7 +243,11 @@ class Slots:
         """
         messages = []
         for execution, timed in list(self._timed.items()):
-            if now >= timed.until and self._timed.pop(execution, None) is not None:
+            if now >= timed.until and timed.late_seconds:
+                timed.until, timed.late_seconds, execution.is_late = now + timed.late_seconds, 0.0, True
+                if waits_for_statement(execution):
+                    self._do_aside(partial(cancel_statement, execution, execution.message))
+            elif now >= timed.until and self._timed.pop(execution, None) is not None:
                 self._do_aside(partial(self._time_out, execution, timed.where))
                 if isinstance(timed.where, Slot):
                     self._slots.remove(timed.where)
@@ -277,8 +283,8 @@ class Slots:
     def begin_in(self, loop: Coroutines, execution: Execution) -> None:
         """Called by the event loops.  What has no timeout may still be given up."""
         seconds = timeout_seconds(execution.message)
-        until = float("inf") if seconds is None else time.monotonic() + seconds + MAX_LATE_SECONDS
-        self._timed[execution] = Timed(until, loop)
+        until = float("inf") if seconds is None else time.monotonic() + seconds
+        self._timed[execution] = Timed(until, loop, MAX_LATE_SECONDS)
 
     def ended_in_time(self, execution: Execution, end: Ended) -> None:
         """Called by the event loops.  Who takes it out ends the attempt."""

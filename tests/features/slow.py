@@ -8,6 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connection, transaction
 
 from django_pgqueue.exceptions import TaskTimeout
@@ -75,6 +76,19 @@ def lock_and_sleep(context: TaskContext[Any, Any], where: str) -> int:
             elif context.attempt == 1:
                 stick(context, where)
     return context.attempt
+
+
+@task(timeout=TIMEOUT_SECONDS, max_attempts=2, backoff=at_once)
+async def lock_async() -> None:
+    """Waits for a row's lock."""
+    await sync_to_async(lock_effect)()
+
+
+@task(takes_context=True)
+async def lock_async_later(context: TaskContext[Any, Any], word: str) -> None:
+    """When the test allows it, in the same thread."""
+    await hold_async.func(context, word)  # type: ignore[misc]
+    await sync_to_async(lock_effect)()
 
 
 @task(timeout=TIMEOUT_SECONDS)

@@ -20,6 +20,7 @@ from django_pgqueue.worker.reports import DirectReports
 from django_pgqueue.worker.retirement import MAX_RETIRING
 from tests.doctor.pooler import Pooler
 from tests.features import slow
+from tests.features.conftest import another_transaction
 from tests.features.receivers import listening
 from tests.features.slow import TIMEOUT_SECONDS
 from tests.waiting import wait_until
@@ -189,6 +190,25 @@ class TestSessions:
         assert statuses(result) == ["retried", "succeeded"]
         assert result.errors[0].exception_class is TaskTimeout
         assert effects.writers() == []
+
+    def test_what_an_async_task_waits_for_is_cancelled_and_its_process_stays(
+        self, consume: Consume, effects: Effects, session: Session, diary: Diary
+    ) -> None:
+        """asgiref waits for the thread, whoever is cancelled, and all async tasks share that thread."""
+        session.rows("insert into feature_effect (word) values ('free')")
+        consumer = consume(threads=3)
+        neighbour = slow.lock_async_later.enqueue("y")
+        started(diary, "y")
+        with another_transaction() as other:
+            other.execute("update feature_effect set word = 'theirs'")
+            result = slow.lock_async.using(max_attempts=1).enqueue()
+            diary.allow("y-1")
+            assert ended(result).errors[0].exception_class is TaskTimeout
+            assert is_on_time(seconds_of(result))
+        assert statuses(ended(neighbour)) == ["succeeded"]
+        assert statuses(ended(slow.lock_async.enqueue())) == ["succeeded"]
+        assert not consumer.recycling.is_stuck
+        assert effects() == ["locked"]
 
     @pytest.mark.usefixtures("effects")
     def test_the_sessions_of_others_go_on(self, consume: Consume, diary: Diary) -> None:
