@@ -83,7 +83,7 @@ class PgQueueBackend(BaseTaskBackend):
             return
         self.validate_task(task)
         validate_path(task)
-        if task.run_after is None and registry.find(path) is task:
+        if task.run_after is None and registry.declared(path) is task:
             self._valid[path] = task
 
     def _enqueued(self, task: AnyTask, created: functions.Created, call: dict[str, Any]) -> AnyTaskResult:
@@ -184,7 +184,7 @@ def validate_path(task: AnyTask) -> None:
     only now, because a decorator runs before the name is bound.
     """
     try:
-        registry.find(task.module_path)
+        registry.declared(task.module_path)
     except UnknownTask as error:
         message = (
             f"{task.module_path!r} can not be enqueued, because no worker could find it there. Declare a task at the "

@@ -43,6 +43,10 @@ class UnknownTask(PgQueueError, TaskException):
     """The message names a task that is not registered."""
 
 
+class TaskBeingImported(UnknownTask):
+    """Another thread is just importing the module of the task."""
+
+
 class DuplicateMessage(PgQueueError):
     """Another message holds the unique key."""
 

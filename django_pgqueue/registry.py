@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib
 import re
 import sys
+import time
 from functools import cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.utils.module_loading import autodiscover_modules
 
+from django_pgqueue import discovery
 from django_pgqueue.compat import Task
-from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.exceptions import TaskBeingImported, UnknownTask
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,22 +22,68 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
 
 DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+MAX_IMPORT_SECONDS = 10.0
+"""An attempt whose task is in a module that another thread imports for longer is tried again later."""
+LOOK_EVERY_SECONDS = 0.01
+
+
+_discovered: set[tuple[str, ...]] = set()
+"""The names of the installed apps whose tasks were imported: tests may install others."""
 
 
 def autodiscover() -> None:
-    """Imports the ``tasks`` module of every installed app."""
-    autodiscover_modules("tasks")
+    """Imports the modules that declare tasks, once."""
+    installed = _installed()
+    if installed not in _discovered:
+        discovery.import_tasks()
+        _discovered.add(installed)
+
+
+def forget() -> None:
+    """What was found and imported so far: for tests that make and unmake tasks."""
+    _discovered.clear()
+    for cached in (find, timeout_seconds, is_async):
+        cached.cache_clear()
 
 
 @cache
 def find(path: str) -> Any:
     """The task at a dotted path such as ``"shop.tasks.send_receipt"``.
 
-    A message is data: its words must not import just any module.  What has been imported is searched, and what belongs
-    to the same top-level package as an installed app is imported.
+    A message is data: whatever it says, no module is imported because of it.  What ``autodiscover`` imports, and what
+    else the program has imported by itself, is registered.  Returns at once, whatever other threads are importing.
     """
     module_path, _, name = path.rpartition(".")
-    found = vars(_module(module_path, path)).get(name)
+    module = _module(module_path, path)
+    if discovery.is_unfinished(module):
+        message = f"{path!r} is not there yet: another thread is just importing {module_path}."
+        raise TaskBeingImported(message)
+    return _task_of(module, module_path, name, path)
+
+
+def find_patiently(path: str) -> Any:
+    """The same, and waits for a thread that is just importing the module: where there is time to wait."""
+    deadline = time.monotonic() + MAX_IMPORT_SECONDS
+    while True:
+        try:
+            return find(path)
+        except TaskBeingImported:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_EVERY_SECONDS)
+
+
+def declared(path: str) -> Any:
+    """The same for who enqueues: a module may do that while it is imported, after it has declared the task."""
+    try:
+        return find(path)
+    except TaskBeingImported:
+        module_path, _, name = path.rpartition(".")
+        return _task_of(_module(module_path, path), module_path, name, path)
+
+
+def _task_of(module: ModuleType, module_path: str, name: str, path: str) -> Any:
+    found = discovery.names_of(module).get(name)
     if not issubclass(type(found), Task):  # isinstance() would wake lazy objects, which may not be ready
         message = f"{path!r} is not a task: {module_path} has " + (
             f"a {type(found).__name__} of that name. Declare it with @task." if found is not None else f"no {name!r}."
@@ -81,19 +127,44 @@ def is_async(path: str) -> bool:
 
 def _module(module_path: str, path: str) -> ModuleType:
     # __main__ is another module in each process, and the one of a package does what a command does.
-    if (imported := sys.modules.get(module_path)) is not None and module_path != "__main__":
-        return imported
-    if not DOTTED_PATH.fullmatch(path) or "__main__" in path.split("."):
-        message = f"{path!r} is not the dotted path of a task."
-        raise UnknownTask(message)
-    if module_path.partition(".")[0] not in {config.name.partition(".")[0] for config in apps.get_app_configs()}:
-        message = (
-            f"The module of the task {path!r} has not been imported and belongs to no installed app. "
-            "Import it in the ready() of an app, or add its package to INSTALLED_APPS."
-        )
-        raise UnknownTask(message)
+    if module_path != "__main__":
+        if module_path in sys.modules:
+            return sys.modules[module_path]
+        if DOTTED_PATH.fullmatch(path) and "__main__" not in path.split("."):
+            _discover_for(path)
+            if module_path in sys.modules:
+                return sys.modules[module_path]
+            _look_for_its_package(module_path, path)
+            message = (
+                f"The task {path!r} is not registered: {module_path} has not been imported. Tasks stand in the module "
+                "'tasks' of an installed app, in a module that it imports, or in one that ready() of an AppConfig "
+                "imports. Add the import, and start the workers again."
+            )
+            raise UnknownTask(message)
+    message = f"{path!r} is not the dotted path of a task."
+    raise UnknownTask(message)
+
+
+def _look_for_its_package(module_path: str, path: str) -> None:
+    """A package that is just being imported may import the module before it is done."""
+    words = module_path.split(".")
+    for length in range(1, len(words)):
+        package = sys.modules.get(".".join(words[:length]))
+        if package is not None and discovery.is_unfinished(package):
+            message = f"{path!r} is not there yet: another thread is just importing {'.'.join(words[:length])}."
+            raise TaskBeingImported(message)
+
+
+def _discover_for(path: str) -> None:
+    """In a worker that was done when it started.  A site imports what declares tasks when it looks for the first."""
+    if not apps.ready or _installed() in _discovered:
+        return
     try:
-        return importlib.import_module(module_path)
-    except (Exception, SystemExit) as error:  # whatever a module does when it is imported must not end the worker
-        message = f"The module of the task {path!r} can not be imported: {type(error).__name__}: {error}."
+        autodiscover()
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        message = f"The task {path!r} is not there, and not all tasks can be imported: {type(error).__name__}: {error}."
         raise UnknownTask(message) from error
+
+
+def _installed() -> tuple[str, ...]:
+    return tuple(config.name for config in apps.get_app_configs())

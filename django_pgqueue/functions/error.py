@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_TEXT_CHARS = 100_000
-"""Of a message or a traceback.  What is longer nobody reads, and its row and its line in the log would harm others."""
+"""Of a message.  What is longer nobody reads, and its row and its line in the log would harm others."""
+MAX_TRACEBACK_CHARS = 200_000
+"""Its end is the message again."""
 MAX_PATH_CHARS = 1_000
 
 
@@ -45,7 +47,7 @@ class Error:
         printed = ""  # a huge text would be copied several times
         if shown == message:
             printed = _made(lambda: "".join(format_exception(error)), lambda _: "")
-        traceback = bounded(printed or _frames(error, f"{path}: {shown}"), MAX_TEXT_CHARS)
+        traceback = bounded(printed or _frames(error, f"{path}: {shown}"), MAX_TRACEBACK_CHARS)
         return cls(message=shown, error_class=path, traceback=traceback, printable=traceback == printed)
 
     def as_json(self) -> str:

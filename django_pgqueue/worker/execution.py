@@ -18,7 +18,14 @@ from django.db import DatabaseError, InterfaceError, InternalError, OperationalE
 from django_pgqueue import content, functions, registry, results, retry, schedule, sensitivity, signals
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.context import Deferral, PgQueueContext
-from django_pgqueue.exceptions import AttemptLost, InvalidContent, Retry as RetryAsked, TaskCancelled, TaskTimeout
+from django_pgqueue.exceptions import (
+    AttemptLost,
+    InvalidContent,
+    Retry as RetryAsked,
+    TaskBeingImported,
+    TaskCancelled,
+    TaskTimeout,
+)
 from django_pgqueue.functions import Error
 from django_pgqueue.functions.error import Unprintable, stand_in, to_log
 from django_pgqueue.later import is_known, know
@@ -197,7 +204,7 @@ class Execution:
         return self._ended(Retry(said, retry.DEFAULT.seconds(attempt=attempt)))
 
     def _begin(self) -> None:
-        self.task = registry.find(self.message.task or "")
+        self.task = registry.find_patiently(self.message.task or "")
         try:
             args, self.kwargs = results.called(self.message)
             if self.message.headers is not None:  # what they say may be nonsense, too
@@ -390,6 +397,8 @@ class Execution:
             self._set(status=TaskResultStatus.READY)
             return Deferred(exception.wait_seconds, state)
         error = Error.of(exception)
+        if is_a(exception, TaskBeingImported):  # no fault of the task: as often as for who asks for it
+            return Retry(error, retry.DEFAULT.seconds(attempt=self.message.attempt), None, retry.ASKED_ATTEMPTS)
         if self.result is None:
             cancelled = was_cancelled(exception, self.message, self.reports)
             return Cancelled(error) if cancelled else Failed(error)

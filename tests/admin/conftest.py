@@ -41,7 +41,7 @@ def shop_tasks() -> Iterator[None]:
     sys.modules["shop.tasks"] = module
     yield
     del sys.modules["shop.tasks"]
-    registry.find.cache_clear()
+    registry.forget()
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def bank() -> Iterator[ModuleType]:
     sys.modules["bank"] = module
     yield module
     del sys.modules["bank"]
-    registry.find.cache_clear()
+    registry.forget()
 
 
 def fields(root: Visitor, url: str) -> dict[str, str]:

@@ -34,9 +34,9 @@ def stranger(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture
 def fresh_registry() -> Iterator[None]:
     """Forgets which tasks were found: for tests that make and unmake tasks."""
-    registry.find.cache_clear()
+    registry.forget()
     yield
-    registry.find.cache_clear()
+    registry.forget()
 
 
 @contextmanager

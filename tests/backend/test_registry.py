@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +15,9 @@ import pytest
 from django.db import connection
 from django.utils.functional import SimpleLazyObject
 
-from django_pgqueue import registry, testing
+from django_pgqueue import discovery, registry, testing
 from django_pgqueue.compat import TaskResultStatus
-from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.exceptions import TaskBeingImported, UnknownTask
 from django_pgqueue.functions import message_create
 from django_pgqueue.models import Attempt
 from django_pgqueue.tasks import PgQueueTask
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import Settings
 
 pytestmark = pytest.mark.usefixtures("fresh_registry")
+
+TASK = "from django_pgqueue.tasks import task\n@task\ndef post(): ...\n"
 
 
 @pytest.fixture
@@ -68,11 +75,13 @@ def test_what_is_imported_but_no_task_is_refused(path: str) -> None:
         registry.find(path)
 
 
-@pytest.mark.parametrize("path", ["antigravity.fly", "this.s", "turtledemo.clock.main", "idlelib.pyshell.main"])
-def test_modules_outside_of_the_project_are_not_imported(path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["antigravity.fly", "this.s", "turtledemo.clock.main", "tests.worker.broken.write", "django.contrib.gis.x"]
+)
+def test_no_module_is_imported_because_a_message_names_it(path: str) -> None:
     module = path.rpartition(".")[0]
     assert module not in sys.modules
-    with pytest.raises(UnknownTask, match="has not been imported and belongs to no installed app"):
+    with pytest.raises(UnknownTask, match=f"is not registered: {module} has not been imported. Tasks stand in"):
         registry.find(path)
     assert module not in sys.modules
 
@@ -88,20 +97,132 @@ def test_attributes_of_tasks_and_classes_are_no_tasks() -> None:
             registry.find(path)
 
 
-def test_a_module_of_an_installed_app_is_imported_when_it_is_named(package: Path) -> None:
-    (package / "letters.py").write_text("from django_pgqueue.tasks import task\n@task\ndef post(): return 'posted'\n")
-    assert registry.find("their_app.letters.post").call() == "posted"
+def test_a_module_of_an_installed_app_is_not_imported_because_a_message_names_it(package: Path) -> None:
+    (package / "letters.py").write_text(TASK)
+    with pytest.raises(UnknownTask, match="is not registered"):
+        registry.find("their_app.letters.post")
+    import_module("their_app.letters")
+    assert registry.find("their_app.letters.post").call() is None
 
 
 @pytest.mark.parametrize(
     "text",
     ["import does_not_exist", "1 / 0", "raise SystemExit", "def f(:", "import sys; sys.exit(1)", "exit()"],
 )
-def test_a_module_that_can_not_be_imported_is_told_and_does_no_harm(package: Path, text: str) -> None:
-    (package / "broken.py").write_text(text)
-    with pytest.raises(UnknownTask, match=r"their_app\.broken\.post' can not be imported") as error:
-        registry.find("their_app.broken.post")
+def test_tasks_that_cannot_be_imported_are_told_to_a_site_that_looks_for_one(package: Path, text: str) -> None:
+    (package / "tasks.py").write_text(text)
+    with pytest.raises(UnknownTask, match=r"their_app\.tasks\.post' is not there, and not all tasks can") as error:
+        registry.find("their_app.tasks.post")
     assert error.value.__cause__ is not None
+
+
+def test_a_site_finds_what_workers_find(package: Path) -> None:
+    (package / "tasks.py").write_text(TASK)
+    assert "their_app.tasks" not in sys.modules
+    assert isinstance(registry.find("their_app.tasks.post"), PgQueueTask)
+
+
+def test_a_package_of_tasks_has_all_of_its_modules_imported_less_its_tests(package: Path) -> None:
+    inner = package / "tasks" / "mail"
+    inner.mkdir(parents=True)
+    (package / "tasks" / "__init__.py").touch()
+    (inner / "__init__.py").touch()
+    (inner / "letters.py").write_text(TASK)
+    for name in ("tests", "test_letters", "conftest", "__main__"):
+        (inner / f"{name}.py").write_text("raise SystemExit")
+    registry.autodiscover()
+    assert isinstance(registry.find("their_app.tasks.mail.letters.post"), PgQueueTask)
+
+
+UNDER_WAY = """
+import their_app
+their_app.entered.set()
+assert their_app.go_on.wait(30)
+"""
+
+
+@pytest.fixture
+def under_way(package: Path) -> Iterator[Any]:
+    """An import that goes on when the test lets it."""
+    (package / "slow.py").write_text(f"{UNDER_WAY}\n{TASK}")
+    app = import_module("their_app")
+    vars(app).update(entered=threading.Event(), go_on=threading.Event())
+    thread = threading.Thread(target=import_module, args=["their_app.slow"])
+    thread.start()
+    assert vars(app)["entered"].wait(30)
+    yield app
+    vars(app)["go_on"].set()
+    thread.join()
+
+
+def test_a_task_whose_module_is_being_imported_is_waited_for_where_there_is_time(under_way: Any) -> None:
+    path = "their_app.slow.post"
+    with pytest.raises(TaskBeingImported, match=r"another thread is just importing their_app\.slow"):
+        registry.find(path)
+    with ThreadPoolExecutor(1) as slot:
+        found = slot.submit(registry.find_patiently, path)
+        under_way.go_on.set()
+        assert isinstance(found.result(30), PgQueueTask)
+    assert isinstance(registry.find(path), PgQueueTask)
+
+
+def test_a_module_of_a_package_that_is_being_imported_may_still_come(under_way: Any) -> None:
+    with pytest.raises(TaskBeingImported, match=r"is not there yet"):
+        registry.find("their_app.slow.inner.post")
+
+
+@pytest.mark.django_db
+def test_an_attempt_whose_module_is_imported_for_too_long_is_tried_again(
+    under_way: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MAX_IMPORT_SECONDS", 0.0)
+    message_create(connection, '{"args": [], "kwargs": {}}', task="their_app.slow.post")
+    with pytest.raises(TaskBeingImported):
+        testing.drain()
+    attempt = Attempt.objects.get()
+    assert (attempt.status, attempt.final) == ("retried", False)
+    assert attempt.error_class == "django_pgqueue.exceptions.TaskBeingImported"
+
+
+def test_a_module_that_enqueues_while_it_is_imported_finds_its_own_task(package: Path) -> None:
+    (package / "eager.py").write_text(
+        f"from django_pgqueue import registry\n{TASK}\nregistry.declared(post.module_path)"
+    )
+    import_module("their_app.eager")
+
+
+def test_an_import_that_takes_long_is_named_in_the_log(
+    package: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(discovery, "SLOW_SECONDS", 0.001)
+    (package / "tasks.py").write_text("import their_app\nassert their_app.said.wait(30)\n")
+    app = import_module("their_app")
+    vars(app)["said"] = threading.Event()
+    caplog.set_level(logging.WARNING, "django_pgqueue.worker")
+    warn = discovery.logger.warning
+
+    def warn_and_go_on(*args: Any) -> None:
+        warn(*args)
+        vars(app)["said"].set()
+
+    monkeypatch.setattr(discovery.logger, "warning", warn_and_go_on)
+    before = threading.active_count()
+    registry.autodiscover()
+    assert threading.active_count() == before
+    assert "importing module=their_app.tasks takes long, and is at=" in caplog.text
+
+
+def test_a_lazy_module_is_not_loaded(package: Path) -> None:
+    (package / "lazy.py").write_text("raise SystemExit")
+    spec = find_spec("their_app.lazy")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = LazyLoader(spec.loader)
+    module = module_from_spec(spec)
+    sys.modules["their_app.lazy"] = module
+    spec.loader.exec_module(module)
+    with pytest.raises(UnknownTask, match="has no 'post'"):
+        registry.find("their_app.lazy.post")
 
 
 def test_a_module_is_looked_up_and_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +252,8 @@ def test_a_lazy_object_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_not_found_is_found_once_it_is_there(package: Path) -> None:
     with pytest.raises(UnknownTask):
         registry.find("their_app.later.post")
-    (package / "later.py").write_text("from django_pgqueue.tasks import task\n@task\ndef post(): ...\n")
+    (package / "later.py").write_text(TASK)
+    import_module("their_app.later")
     assert isinstance(registry.find("their_app.later.post"), PgQueueTask)
 
 
@@ -141,7 +263,7 @@ def test_plain_functions_and_coroutine_functions_are_told_apart() -> None:
 
 
 def test_the_tasks_module_of_every_app_is_imported(package: Path) -> None:
-    (package / "tasks.py").write_text("from django_pgqueue.tasks import task\n@task\ndef post(): ...\n")
+    (package / "tasks.py").write_text(TASK)
     assert "their_app.tasks" not in sys.modules
     registry.autodiscover()
     assert "their_app.tasks" in sys.modules
@@ -152,7 +274,7 @@ class TestHostileMessages:
     @pytest.mark.parametrize(
         "path",
         ["os.system", "antigravity.fly", "builtins.exec", "tests.backend.tasks.plain_function", "", "; drop table x",
-         "tests.backend.tasks.Trouble", "tests.backend.tasks.at_once", "é🍵", "a" * 10_000 + ".b"],
+         "tests.backend.tasks.Trouble", "tests.backend.tasks.at_once", "é🍵", "a" * 250 + ".b"],
         ids=lambda path: ascii(path)[:30],
     )  # fmt: skip
     def test_they_fail_with_the_reason_and_run_nothing(self, path: str) -> None:

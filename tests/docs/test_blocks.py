@@ -113,11 +113,11 @@ class Project:
 
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    registry.find.cache_clear()
+    registry.forget()
     for said in ("exchanges", "bindings", "subscriptions"):  # what a page declares ends with it
         monkeypatch.setattr(DECLARED, said, copy(getattr(DECLARED, said)))
     yield Project(monkeypatch)
-    registry.find.cache_clear()
+    registry.forget()
 
 
 def execute(block: Block, namespace: dict[str, Any]) -> None:

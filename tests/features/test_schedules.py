@@ -116,10 +116,10 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         module = ModuleType("reports.tasks")
         module.make = task(make, schedule=schedule, **options)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "reports.tasks", module)
-        registry.find.cache_clear()
+        registry.forget()
 
     yield set_code
-    registry.find.cache_clear()
+    registry.forget()
 
 
 def by_hand(name: str = "by hand", **columns: Any) -> Schedule:

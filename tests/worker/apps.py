@@ -3,11 +3,29 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from django.apps import AppConfig
 
 from tests.worker.diary import Diary
+
+TESTS = Path(__file__).resolve().parent.parent
+FOLDERS = ("features", "worker")
+NOT_IMPORTED = {"tests.features.crash_tasks", "tests.features.shelf", "tests.worker.halfway"}
+"""Two need apps that no worker has; the last one is imported by a task."""
+
+
+def modules_of_tasks() -> list[str]:
+    """Those of the tests that are no app's ``tasks``: a worker runs what has been imported."""
+    return [
+        name
+        for folder in FOLDERS
+        for file in sorted((TESTS / folder).glob("[!t]*.py")) + sorted((TESTS / folder).glob("t[!e]*.py"))
+        if (name := f"tests.{folder}.{file.stem}") not in NOT_IMPORTED
+        and "import task\n" in file.read_text(encoding="utf-8")
+    ]
 
 
 class WorkerTestsConfig(AppConfig):
@@ -16,11 +34,14 @@ class WorkerTestsConfig(AppConfig):
     name = "tests.worker"
 
     def ready(self) -> None:
+        for name in modules_of_tasks():
+            import_module(name)
         if os.environ.get("PGQUEUE_TEST_SIGNALS") == "1":
             listen()
         if os.environ.get("PGQUEUE_TEST_LOG") == "broken":
             logging.getLogger("django_pgqueue.worker").addFilter(misfilter)
         if "PGQUEUE_TEST_SPANS" in os.environ:
+            import tests.traces.tasks  # noqa: F401
             from tests.traces.exporter import export_to_file
 
             export_to_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from django_pgqueue.tasks import task
@@ -189,6 +190,12 @@ async def cancel_all_on() -> None:
     for other in asyncio.all_tasks():
         if other is not asyncio.current_task():
             other.cancel()
+
+
+@task
+def import_halfway() -> None:
+    """As code that imports inside of its functions does."""
+    import_module("tests.worker.halfway")
 
 
 @task

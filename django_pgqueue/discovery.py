@@ -1,0 +1,95 @@
+"""Imports the modules that declare tasks, and says which of them takes long."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pkgutil
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+SLOW_SECONDS = 5.0
+"""Then the log names the module that is being imported; and again after twice as long, and so on."""
+OWN = "django_pgqueue.admin.again"
+"""Where the admin is, its pages enqueue a task of this module."""
+
+
+def import_tasks() -> None:
+    """The module ``tasks`` of every installed app, or all modules of a package of that name."""
+    for config in apps.get_app_configs():
+        if config.module is not None and module_has_submodule(config.module, "tasks"):
+            _import_with_submodules(f"{config.name}.tasks")
+    if apps.is_installed("django.contrib.admin") and _has_a_backend():
+        _import(OWN)
+
+
+def _has_a_backend() -> bool:
+    from django_pgqueue.checks import ours  # noqa: PLC0415 -- it imports the registry
+
+    return bool(ours())
+
+
+def _import_with_submodules(name: str) -> None:
+    module = _import(name)
+    for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
+        if not _is_no_part_of_the_program(found.name.rpartition(".")[2]):
+            _import_with_submodules(found.name)
+
+
+def _is_no_part_of_the_program(word: str) -> bool:
+    return word in {"__main__", "tests", "conftest"} or word.startswith("test_")
+
+
+def _import(name: str) -> ModuleType:
+    if (imported := sys.modules.get(name)) is not None and not is_unfinished(imported):
+        return imported
+    with announced(name):
+        return importlib.import_module(name)
+
+
+def is_unfinished(module: ModuleType) -> bool:
+    """Whether a thread is just importing it: its names are not all there."""
+    # As Python's own import asks, which waits then.  Past the module's class, which may be a project's lazy one.
+    return bool(getattr(names_of(module).get("__spec__"), "_initializing", False))
+
+
+def names_of(module: ModuleType) -> dict[str, object]:
+    """What a module has, without its class being asked: of a lazy one that would be an import."""
+    try:
+        names = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return names if isinstance(names, dict) else {}
+
+
+@contextmanager
+def announced(name: str) -> Iterator[None]:
+    """While a module is imported."""
+    is_done = threading.Event()
+    thread = threading.Thread(target=_watch, args=[name, threading.get_ident(), is_done], daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        thread.join()  # a worker forks only while it has no other threads
+
+
+def _watch(name: str, importer: int, is_done: threading.Event) -> None:
+    seconds = SLOW_SECONDS
+    while not is_done.wait(seconds):
+        frame = sys._current_frames().get(importer)  # noqa: SLF001 -- there is no other way to another thread's place
+        at = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "nowhere"
+        logger.warning("importing module=%s takes long, and is at=%s", name, at)
+        seconds *= 2
