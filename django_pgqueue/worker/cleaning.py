@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings as django_settings
 from django.db import connections
 from django.db.backends.signals import connection_created
+from psycopg.pq import TransactionStatus
 
 from django_pgqueue.logs import in_a_line
+from django_pgqueue.worker.session_state import SessionState, state_of, watch
 
 if TYPE_CHECKING:
     from django_pgqueue.functions import Received
@@ -18,14 +20,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 
+OPEN = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
 IDLE_SECONDS = 5.0
 """Who has had no job for so long closes the connections that Django would close after each."""
 
 _here = threading.local()
+_pooled: dict[str, bool] = {}
+"""The databases of this process's workers, and whether a transaction pooler stands in front of them."""
 
 
-def _note_connection(**_: Any) -> None:
+def clean_sessions(database: str, *, pooled: bool) -> None:
+    """Called by a worker before its first job: from now on its sessions are put back as they were after connecting."""
+    _pooled[database] = pooled
+
+
+def _note_connection(connection: Any, **_: Any) -> None:
     _here.has_connected = True
+    if _pooled and not _is_pooled(connection):
+        state = state_of(connection.connection)
+        if state is None:
+            watch(connection.connection)
+        elif state.is_used and not state.is_being_put_back:  # a job has closed it, which gave it back to Django's pool
+            _restore(connection, state)
+
+
+def _is_pooled(connection: Any) -> bool:
+    """Whether its sessions are also others', because a pooler lends them for each transaction."""
+    return _pooled.get(connection.alias, False) or bool(connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"])
 
 
 connection_created.connect(_note_connection, dispatch_uid="django_pgqueue.worker.cleaning")
@@ -44,12 +65,45 @@ def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
         _roll_back_if_open(connection, message, "The task")
         if getattr(connection.connection, "closed", False):
             connection.close()  # below Django, which would go on with it
+        if not shared:
+            _put_session_back(connection)
         if _is_for_one_request(connection):
             connection.close_at = None  # the next job follows: connecting anew takes longer than most jobs
         if not shared or (connection.errors_occurred and connection.connection and not connection.is_usable()):
             connection.close_if_unusable_or_obsolete()
         if django_settings.DEBUG:
             connection.queries_log.clear()
+
+
+def _put_session_back(connection: Any) -> None:
+    state = state_of(connection.connection)
+    if state is not None and state.is_used:
+        try:
+            _restore(connection, state)
+        except Exception as error:  # noqa: BLE001 -- the next job connects anew
+            logger.debug("A session cannot be put back as it was, and is closed: %s", error)
+            connection.close()
+
+
+def _restore(connection: Any, state: SessionState) -> None:
+    """A receiver of connection_created that sets something in the session is called again: what it has set may be
+    invisible, and without a worker it would be called for each request.
+    """
+    session = connection.connection
+    state.is_being_put_back = True
+    try:
+        state.put_back(session)
+        if _has_receivers_of_others():
+            connection_created.send(sender=connection.__class__, connection=connection)
+    except Exception:
+        session.close()  # a pool of Django's would lend it again
+        raise
+    finally:
+        state.is_used = state.is_being_put_back = False
+
+
+def _has_receivers_of_others() -> bool:
+    return any(not str(key[0]).startswith("django_pgqueue.") for key, *_ in connection_created.receivers)
 
 
 def close_idle_connections() -> None:
@@ -84,4 +138,7 @@ def _roll_back_if_open(connection: Any, message: Received, who: str) -> None:
 
 
 def _is_in_transaction(connection: Any) -> bool:
-    return bool(connection.in_atomic_block or not connection.autocommit)
+    if connection.in_atomic_block or not connection.autocommit:
+        return True
+    pgconn = getattr(connection.connection, "pgconn", None)  # a BEGIN that went around Django
+    return pgconn is not None and pgconn.transaction_status in OPEN

@@ -17,7 +17,13 @@ from django.db import connections
 from django_pgqueue import registry, signals, traces
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.worker.begun import Begun
-from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, has_connected, leave_connections_clean
+from django_pgqueue.worker.cleaning import (
+    IDLE_SECONDS,
+    clean_sessions,
+    close_idle_connections,
+    has_connected,
+    leave_connections_clean,
+)
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.cutting import Sessions, cancel_statement, cut, sessions_of_this_thread, waits_for_statement
 from django_pgqueue.worker.execution import Execution
@@ -104,6 +110,7 @@ class Slots:
         self._left: list[Coroutines] = []
         """Event loops in which something goes on after its time: nothing more begins there."""
         self._execution = execution_class(backend)
+        clean_sessions(backend.settings.database, pooled=not backend.settings.listen)
 
     def run(self, messages: Iterable[Received]) -> None:
         coroutines = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 
 from tests.worker.diary import Diary
 
@@ -40,11 +41,18 @@ class WorkerTestsConfig(AppConfig):
             listen()
         if os.environ.get("PGQUEUE_TEST_LOG") == "broken":
             logging.getLogger("django_pgqueue.worker").addFilter(misfilter)
+        if "PGQUEUE_TEST_ON_CONNECT" in os.environ:
+            connection_created.connect(set_on_connect, weak=False)
         if "PGQUEUE_TEST_SPANS" in os.environ:
             import tests.traces.tasks  # noqa: F401
             from tests.traces.exporter import export_to_file
 
             export_to_file()
+
+
+def set_on_connect(connection: Any, **_: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(os.environ["PGQUEUE_TEST_ON_CONNECT"])
 
 
 def listen() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.worker.leaving_state import LEAVERS, leave, leave_on, look, look_on
 from tests.worker.tasks import (
     SPOILERS,
     count_queries,
@@ -49,3 +51,58 @@ def test_context_variables_are_each_jobs_own(start: Start) -> None:
 def test_debug_does_not_keep_the_queries_of_all_jobs(start: Start) -> None:
     start("--threads", "1", "--noreload", PGQUEUE_TEST_DEBUG="1")
     assert [ended(count_queries.enqueue()).return_value for _ in range(3)] == [0, 0, 0]
+
+
+POOL = {"pool": {"min_size": 1, "max_size": 1}}
+OPTIONS = {"options": "-c search_path=public,pg_temp -c statement_timeout=12345 -c shop.tenant=main"}
+ON_CONNECT = "set role pg_monitor; set search_path = public; set shop.tenant = 'it''s'"
+STATES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "options": {"PGQUEUE_TEST_DATABASE_OPTIONS": json.dumps(OPTIONS)},
+    "receiver": {"PGQUEUE_TEST_ON_CONNECT": ON_CONNECT},
+    "pool": {"PGQUEUE_TEST_DATABASE_OPTIONS": json.dumps(POOL)},
+    "pool and receiver": {"PGQUEUE_TEST_DATABASE_OPTIONS": json.dumps(POOL), "PGQUEUE_TEST_ON_CONNECT": ON_CONNECT},
+}
+
+
+@pytest.mark.parametrize("how", STATES)
+def test_what_a_job_changes_in_its_session_does_not_reach_the_next_one(
+    start: Start, session: Session, how: str
+) -> None:
+    """Of Django's connection as it is after connecting, whatever has been set then; and mostly on the same session."""
+    if "pool" in how:
+        pytest.importorskip("psycopg_pool")
+    session.rows("grant select on worker_row to pg_monitor")
+    start("--threads", "1", "-v", "0", ready=False, **STATES[how])
+    before, server = ended(look.enqueue()).return_value
+    servers = {server}
+    for name in LEAVERS:
+        ended(leave.enqueue(name))
+        after, server = ended(look.enqueue()).return_value
+        assert after == before, name
+        servers.add(server)
+    assert len(servers) <= 4, "only what was closed, or left in a transaction, is another one"
+
+
+def test_what_an_async_job_changes_in_the_session_does_not_reach_the_next_one(start: Start, rows: str) -> None:
+    start("--threads", "1", "-v", "0", ready=False)
+    before, _ = ended(look_on.enqueue()).return_value
+    for name in LEAVERS:
+        ended(leave_on.enqueue(name))
+        after, _ = ended(look_on.enqueue()).return_value
+        assert after == before, name
+
+
+def test_what_psycopg_has_prepared_for_a_job_is_kept(start: Start) -> None:
+    """With prepare_threshold in OPTIONS, as one that psycopg goes on using."""
+    start("--threads", "1", "-v", "0", ready=False, PGQUEUE_TEST_DATABASE_OPTIONS='{"prepare_threshold": 0}')
+    results = [task.enqueue(word) for word in "abc" for task in (write_row, remember)]
+    assert {ended(result).status for result in results} == {"SUCCESSFUL"}
+
+
+def test_behind_a_transaction_pooler_nothing_is_sent_to_sessions_that_are_others(start: Start) -> None:
+    start("--threads", "1", "-v", "0", ready=False, options={"LISTEN": False})
+    before, server = ended(look.enqueue()).return_value
+    ended(leave.enqueue("statement_timeout"))
+    after, same = ended(look.enqueue()).return_value
+    assert (after != before, same) == (True, server)
