@@ -51,16 +51,19 @@ class Columns:
     @admin.display(description="status")
     def status(self, message: Message) -> SafeString:
         status = status_of(message.dequeue_at, message.unlock_at, self.now)
-        return display.label(status, TONES[status])
+        label = display.label(status, TONES[status])
+        return label if message.alone_at is None else format_html("{} {}", label, display.label("quarantined", "red"))
 
     @admin.display(description="dequeue at")
     def dequeue_at(self, message: Message) -> SafeString | str:
-        far = display.relative(message.dequeue_at, self.now)
-        return format_html("{}{}", display.moment(message.dequeue_at), display.line(far) if far else "")
+        due = message.dequeue_at if message.alone_at is None else message.alone_at
+        far = display.relative(due, self.now)
+        return format_html("{}{}", display.moment(due), display.line(far) if far else "")
 
     @admin.display(description="attempt")
     def attempts(self, message: Message) -> str:
-        return display.attempt(message.attempt, message.max_attempts)
+        shown = display.attempt(message.attempt, message.max_attempts)
+        return f"{shown}, {message.lost} lost" if message.lost else shown
 
     @admin.display(description="worker")
     def worker(self, message: Message) -> SafeString | str:

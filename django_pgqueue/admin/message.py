@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 # What any page about a message fetches as it is. JSON and times are not among it: rows written by hand may have some
 # that Python can not hold, so PostgreSQL makes texts and moments of them.
-BRIEF = ("id", "dequeue_at", "unlock_at", "attempt", "max_attempts", "priority", "queue", "channel", "task", "worker")
+BRIEF = (
+    "id", "dequeue_at", "unlock_at", "alone_at", "attempt", "max_attempts", "lost", "priority", "queue", "channel",
+    "task", "worker",
+)  # fmt: skip
 LISTED = 20
 DELAYS = {
     "1 minute": dt.timedelta(minutes=1),

@@ -114,6 +114,8 @@ def reasons(message: Message, now: dt.datetime, service: Service) -> Iterator[Sa
         )
     elif message.after_ids:
         yield _others(message)
+    elif message.alone_at is not None:
+        yield _quarantined(message, message.alone_at, now)
     elif status is Status.SCHEDULED:
         yield _when(message, now)
     yield from paused(message.queue)
@@ -139,6 +141,15 @@ def _others(message: Message) -> SafeString:
         links,
         " and more" if len(left) > OTHERS_NAMED else "",
         "has" if len(left) == 1 else "have",
+    )
+
+
+def _quarantined(message: Message, alone_at: dt.datetime, now: dt.datetime) -> SafeString:
+    due = to_epoch_ms(alone_at) <= to_epoch_ms(now)
+    return format_html(
+        "It is quarantined: {} while it ran. A worker takes it alone{}, so that it harms no other job.",
+        "its worker died" if message.lost == 1 else f"its last {message.lost} workers died",
+        "" if due else format_html(" at {}", display.moment(alone_at)),
     )
 
 

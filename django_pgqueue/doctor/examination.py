@@ -42,6 +42,7 @@ CHECKS = (
     Check("workers", service.dead_workers),
     Check("queues without workers", service.queues_without_workers),
     Check("expired messages", service.expired_messages),
+    Check("jobs that kill workers", service.poison_jobs),
     Check("unknown tasks", service.unknown_tasks),
     Check("channels", service.miscounted_channels),
     Check("partitions", history.partitions),

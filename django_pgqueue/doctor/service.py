@@ -38,6 +38,12 @@ EXPIRED_MESSAGES = Kind(
     Severity.ERROR,
     "Any worker that looks takes them over at once, unless their queue is paused: none that serves their queue looks.",
 )
+POISON = Kind(
+    "poison-job",
+    Severity.WARNING,
+    "Look for what ends a process: os._exit, a crash in a library, more memory than there is. Such a job is taken "
+    "alone, and fails after 20 losses. Cancel what is left, or let it fail.",
+)
 UNKNOWN_TASK = Kind(
     "unknown-task",
     Severity.ERROR,
@@ -63,6 +69,20 @@ select h.queue, count(*), min(h.unlock_at) from (
 group by h.queue order by h.queue
 """
 
+# An innocent job that ran beside the culprit was lost once, and got through when it was taken alone.
+POISONS = """
+select p.task, count(*), max(p.message_id), max(p.lost) from (
+    select n.task, n.message_id, count(*) as lost from (
+        select a.task, a.message_id, a.error_class, a.finished_at from pgqueue_attempt a
+        where a.status in ('failed', 'retried', 'lost') order by a.id desc limit %(looked_at)s
+    ) as n
+    where n.task is not null and n.error_class = 'django_pgqueue.exceptions.AttemptLost'
+      and n.finished_at > pgqueue_clock() - interval '1 day'
+    group by n.task, n.message_id having count(*) >= 3
+) as p
+group by p.task order by max(p.lost) desc, p.task limit %(most)s
+"""
+
 TASKS = """
 select t.task, count(*), min(t.queue) from (
     (select m.id, m.task, m.queue from pgqueue_message m where m.task is not null order by m.id limit %(looked_at)s)
@@ -78,6 +98,9 @@ SCHEDULES = (
 )
 
 # What is shown to be typed.
+CANCEL_ALONE = (
+    "select pgqueue_message_cancel(array(select id from pgqueue_message where alone_at is not null and task = {}));"
+)
 CANCEL = "select pgqueue_message_cancel(array(select id from pgqueue_message where task = {}));"
 PAUSE = "update pgqueue_schedule set paused_at = now() where name = {};"
 
@@ -149,6 +172,19 @@ def expired_messages(patient: Patient) -> Iterator[Finding]:
             queue=queue,
             messages=count,
             oldest_seconds=since.total_seconds(),
+        )
+
+
+def poison_jobs(patient: Patient) -> Iterator[Finding]:
+    for task, jobs, newest, lost in patient.rows(POISONS, {"looked_at": LOOKED_AT, "most": MOST}):
+        yield POISON.found(
+            f"Workers died again and again while they ran the task {task}: up to {lost} times for one job, "
+            f"{jobs} {'job' if jobs == 1 else 'jobs'} in the last day (the newest is {newest}).",
+            CANCEL_ALONE.format(quoted(task)),
+            task=task,
+            jobs=jobs,
+            newest=newest,
+            lost=lost,
         )
 
 

@@ -48,6 +48,8 @@ def drain(
     while limit is None or len(finished) < limit:
         claimed = functions.message_dequeue(
             connection, queues=queues, lock_ms=tasks.settings.lock_ms, worker=WORKER, tasks=True
+        ) or functions.quarantine_dequeue(
+            connection, queues=queues, exclude_queues=(), lock_ms=tasks.settings.lock_ms, worker=WORKER
         )
         if not claimed and functions.message_settle(connection):
             continue

@@ -406,7 +406,9 @@ class Execution:
         if self._went_down_with_its_connection(exception):
             outcome: Outcome = Abandoned(error)
         else:
-            verdict = Verdict(self.message, self.task, self.result, self.reports, self._earlier)
+            verdict = Verdict(
+                self.message, self.task, self.result, self.reports, self._earlier, self.backend.max_attempts(self.task)
+            )
             outcome = verdict.on(exception, error, state)
         if isinstance(outcome, (Failed, Cancelled)):
             self._finish(TaskResultStatus.FAILED)

@@ -31,6 +31,8 @@ class Verdict:
     result: AnyTaskResult
     reports: Reports
     earlier: Callable[[], Sequence[Attempt]]
+    asked_attempts: int | None = None
+    """What a message of the task has as max_attempts where nobody says otherwise."""
 
     def on(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         if was_cancelled(exception, self.message, self.reports):
@@ -73,10 +75,13 @@ class Verdict:
             return retry.DEFAULT.seconds(attempt=self._attempts_that_count())
 
     def _attempts_that_count(self) -> int:
-        """Without those that were deferred: who has looked a dozen times shall not wait an hour after one error."""
-        if self.message.attempt == 1 or not self.task.takes_context:  # without which nobody can defer
+        """Without those that were deferred or lost: a task that has looked a dozen times, or whose workers were killed,
+        shall not wait an hour after one error.
+        """
+        # Each of those has raised max_attempts by one: where it is what it was, there is nothing to look for.
+        if self.message.attempt == 1 or (self.asked_attempts and self.message.max_attempts == self.asked_attempts):
             return self.message.attempt
-        return 1 + sum(attempt.status != "deferred" for attempt in self.earlier())
+        return 1 + sum(attempt.status not in {"deferred", "lost"} for attempt in self.earlier())
 
 
 def was_cancelled(exception: BaseException, message: Received, reports: Reports) -> bool:

@@ -53,6 +53,18 @@ def test_it_waits_for_its_retry(root: Visitor, clock: Clock) -> None:
     ]
 
 
+def test_it_is_quarantined(root: Visitor, clock: Clock) -> None:
+    pk = send()
+    [held] = claim()
+    functions.worker_died(connection, held.worker, ids=[pk], attempts=[held.attempt], running=[True])
+    assert why(root, pk)[0] == (
+        "It is quarantined: its worker died while it ran. A worker takes it alone, so that it harms no other job."
+    )
+    [row] = root.open(MESSAGES).rows
+    assert row["status"] == "scheduled quarantined"
+    assert row["attempt"] == "1 of 6, 1 lost"
+
+
 def test_it_waits_for_other_jobs(root: Visitor) -> None:
     first, second = send(queue="a"), send(queue="b")
     pk = functions.message_create_after(connection, [first, second], "{}", task="shop.t").id

@@ -34,6 +34,7 @@ from django_pgqueue.doctor import (
     snapshots,
     tables,
 )
+from django_pgqueue.models import Message
 from django_pgqueue.overview import bloat, bounds
 from tests.admin.conftest import claim, send, sign_in, sql
 from tests.doctor.pooler import Pooler
@@ -363,6 +364,25 @@ def test_expired_messages(find: Find, db: None) -> None:
     sql("update pgqueue_message set unlock_at = unlock_at - 660000")
     found = only(find("expired-messages", service.expired_messages))
     assert "1 messages of the queue 'mail' lost their worker, the first 10 min ago" in found.found
+
+
+def test_poison_job(find: Find, db: None) -> None:
+    poison, innocent = send(task="shop.tasks.crash"), send(task="shop.tasks.crash")
+    for times in range(3):
+        assert find("poison-job", service.poison_jobs) == [], f"{times} losses may be anybody's doing"
+        sql("update pgqueue_message set alone_at = null, dequeue_at = 0")  # as if it could be taken with others
+        held = {message.id: message for message in claim(limit=2)}
+        for message in [held[poison], *([held[innocent]] if times == 0 else [])]:
+            functions.worker_died(
+                connection, message.worker, ids=[message.id], attempts=[message.attempt], running=[True]
+            )
+        if times == 0:
+            sql("delete from pgqueue_message where id = %s", innocent)
+    found = only(find("poison-job", service.poison_jobs))
+    assert "while they ran the task shop.tasks.crash: up to 3 times for one job, 1 job in the last day" in found.found
+    assert found.values["newest"] == poison
+    sql(found.command)
+    assert Message.objects.count() == 0
 
 
 def test_unknown_task(find: Find, db: None) -> None:

@@ -6,7 +6,9 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection
 
+from django_pgqueue import functions
 from django_pgqueue.models import Message
 from django_pgqueue.retry import DEFAULT
 from django_pgqueue.testing import clock, drain
@@ -138,3 +140,20 @@ def test_retries_by_a_real_worker(start: Start) -> None:
 
 def run(*_: AnyTaskResult) -> list[AnyTaskResult]:
     return drain()
+
+
+def test_losses_make_no_wait_longer_and_use_no_attempt_up(now: Clock) -> None:
+    """An operator has killed its workers many times; then it raises, twice."""
+    result = fail.using(max_attempts=2).enqueue("x")
+    with connection.cursor() as cursor:
+        for _ in range(8):
+            cursor.execute("select id, attempt from pgqueue_message_dequeue(p_tasks => true, p_worker => 'w')")
+            if (held := cursor.fetchone()) is None:
+                cursor.execute("select id, attempt from pgqueue_quarantine_dequeue(p_worker => 'w')")
+                held = cursor.fetchone()
+            functions.worker_died(connection, "w", ids=[held[0]], attempts=[held[1]], running=[True])
+    run()
+    assert seconds_until(result, now) == DEFAULT_WAIT
+    now.advance(HOUR)
+    run()
+    assert statuses(result) == ["lost"] * 8 + ["retried", "failed"]
