@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import multiprocessing
 import os
 import select
 import sys
@@ -269,6 +271,59 @@ def spoil(context: Any, token: int) -> dict[str, Any]:
             cursor.execute("select 1 / 0")
     except Exception:  # noqa: BLE001
         pass
+    return who
+
+
+@task(takes_context=True, max_attempts=3, backoff=wait_a_little)
+def fork(context: Any, token: int) -> dict[str, Any]:
+    """Its child leaves as a program does."""
+    who = begin(context, token)
+    child = os.fork()
+    if child == 0:
+        sys.exit(5)
+    os.waitpid(child, 0)
+    return who
+
+
+@task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+def pool(context: Any, token: int) -> dict[str, Any]:
+    who = begin(context, token)
+    with multiprocessing.get_context("fork").Pool(2) as children:
+        children.map(abs, range(10))
+    return who
+
+
+@task(takes_context=True, max_attempts=2, backoff=wait_a_little)
+def mumble(context: Any, token: int) -> None:
+    begin(context, token)
+    raise SyntaxError("bad", ("file.py", 1, 5, b"text"))  # type: ignore[arg-type]
+
+
+@task(takes_context=True, max_attempts=2, timeout=0.3, backoff=wait_a_little)
+async def block(context: Any, token: int) -> dict[str, Any]:
+    """Keeps its event loop for longer than its time."""
+    who = begin(context, token)
+    rest(7)
+    return who
+
+
+@task(takes_context=True, max_attempts=2, timeout=0.3, backoff=wait_a_little)
+async def cling(context: Any, token: int) -> dict[str, Any]:
+    """Does not let itself be cancelled."""
+    who = begin(context, token)
+    for _ in range(10):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.7)
+    return who
+
+
+@task(takes_context=True, max_attempts=3, backoff=wait_a_little)
+def unsettle(context: Any, token: int) -> dict[str, Any]:
+    """Leaves settings that the next job on this connection must not find."""
+    who = begin(context, token)
+    with connection.cursor() as cursor:
+        cursor.execute("set search_path = pg_catalog")
+        cursor.execute("set statement_timeout = 1")
     return who
 
 

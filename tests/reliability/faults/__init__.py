@@ -6,8 +6,10 @@ from tests.reliability.faults import (
     clocks,
     disks,
     handlers,
+    hostile,
     limits,
     locks,
+    neighbours,
     networks,
     partitions,
     poison,
@@ -19,6 +21,6 @@ from tests.reliability.faults import (
 from tests.reliability.faults.fault import FAULTS, Fault, Skipped
 
 __all__ = [
-    "FAULTS", "Fault", "Skipped", "administrators", "backends", "clocks", "disks", "handlers", "limits", "locks",
-    "networks", "partitions", "poison", "servers", "signals", "snapshots", "stages",
+    "FAULTS", "Fault", "Skipped", "administrators", "backends", "clocks", "disks", "handlers", "hostile",
+    "limits", "locks", "neighbours", "networks", "partitions", "poison", "servers", "signals", "snapshots", "stages",
 ]  # fmt: skip

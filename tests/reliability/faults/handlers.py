@@ -51,3 +51,23 @@ def eat(storm: Storm, chooser: random.Random) -> dict[str, Any]:
 @fault("handler goes on after an error of the database", "database")
 def spoil(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return enqueue(storm, chooser, "spoil")
+
+
+@fault("handler forks", "database")
+def fork(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    return enqueue(storm, chooser, "fork", "pool")
+
+
+@fault("handler raises what cannot be printed", "database")
+def mumble(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    return enqueue(storm, chooser, "mumble")
+
+
+@fault("async handler that cannot be cancelled", "database", weight=0.5)
+def block(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    return enqueue(storm, chooser, "block", "cling")
+
+
+@fault("handler leaves its session changed", "database")
+def reset(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    return enqueue(storm, chooser, "unsettle")
