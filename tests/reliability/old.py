@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMIT = "146b11a679a5"
+COMMIT = "244895f45eac"
 """The first one that outlives all that a storm does to a session: those before it crash, as they did."""
 OLDER, THE_SAME = ("django_pgqueue", "sql"), ("tests", "example_project")
 
@@ -42,6 +42,6 @@ class OldVersion:
         return None if done.returncode else done.stdout
 
     def _change_a_constant(self) -> None:
-        consumer = self.code / "django_pgqueue" / "worker" / "consumer.py"
-        text = consumer.read_text()
-        consumer.write_text(text.replace("RECORD_WITHIN_SECONDS = 0.02", "RECORD_WITHIN_SECONDS = 0.05"))
+        recorder = self.code / "django_pgqueue" / "worker" / "record" / "recorder.py"
+        text = recorder.read_text()
+        recorder.write_text(text.replace("RECORD_WITHIN_SECONDS = 0.02", "RECORD_WITHIN_SECONDS = 0.05"))

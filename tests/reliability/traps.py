@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 from pathlib import Path
@@ -35,13 +36,17 @@ def lay(stage: str) -> Path:
 
 def set_up() -> None:
     """Puts the traps that are not in the tasks around the worker's own steps."""
-    from django_pgqueue.worker import consumer
     from django_pgqueue.worker.execution import Execution
     from django_pgqueue.worker.slots import Slots
 
+    try:
+        recorder: Any = importlib.import_module("django_pgqueue.worker.record.recorder")
+    except ImportError:  # the old version, whose consumer records by itself
+        recorder = importlib.import_module("django_pgqueue.worker.consumer")
+
     Slots.run = before(Slots.run, "claimed")  # type: ignore[method-assign]
     Execution._complete = after(Execution._complete, "completed")  # type: ignore[method-assign]
-    consumer.record = after(consumer.record, "recorded")  # type: ignore[attr-defined]
+    recorder.record = after(recorder.record, "recorded")
 
 
 def before(function: Callable[..., Any], stage: str) -> Callable[..., Any]:

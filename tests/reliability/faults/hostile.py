@@ -48,12 +48,10 @@ def grant(storm: Storm) -> None:
     if psql is None:
         message = "there is no psql, which sql/roles.sql is for"
         raise Skipped(message)
-    with storm.server.when_there() as admin:
-        conninfo = admin.info.dsn
-    command = [psql, "-X", "-q", "-f", str(schema.folder() / "roles.sql"), conninfo]
-    done = subprocess.run(
-        command, env={"PGPASSWORD": storm.server.password}, capture_output=True, text=True, check=False
-    )
+    address = ["-h", "127.0.0.1", "-p", str(storm.server.primary.port), "-U", "pgqueue", "-d", "storm"]
+    command = [psql, "-X", "-q", *address, "-f", str(schema.folder() / "roles.sql")]
+    password = {"PGPASSWORD": storm.server.password}
+    done = subprocess.run(command, env=password, capture_output=True, text=True, check=False)
     if done.returncode:
         message = f"roles.sql: {done.stderr[-300:]}"
         raise RuntimeError(message)
