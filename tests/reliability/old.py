@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "244895f45eac"
-"""The first one that outlives all that a storm does to a session: those before it crash, as they did."""
+"""The first one that calls the SQL functions as they are now, before any release promised them."""
 OLDER, THE_SAME = ("django_pgqueue", "sql"), ("tests", "example_project")
 
 
