@@ -123,8 +123,13 @@ class Queue:
             message = f"limit={limit!r} is not a whole number from 1 to {LARGEST_LIMIT:,}."
             raise InvalidMessage(message)
         began_ns = time.time_ns()
+        connection = connections[self.alias]
         received = functions.message_dequeue(
-            connections[self.alias], queues=[self.name], limit=limit, lock_ms=_checked_lock_ms(lock_seconds)
+            connection,
+            queues=[self.name],
+            limit=limit,
+            lock_ms=_checked_lock_ms(lock_seconds),
+            brief=connection.autocommit and not connection.in_atomic_block,
         )
         traces.received(received, traced=traces.are_wanted(self.alias), queue=self.name, began_ns=began_ns)
         return [self.received(message) for message in received]

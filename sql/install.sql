@@ -32,6 +32,7 @@ begin;
 \ir pgqueue_channel_prune.sql
 \ir pgqueue_lane_arm.sql
 \ir pgqueue_lane_dequeue.sql
+\ir pgqueue_lane_dequeue_apart.sql
 \ir pgqueue_channel_set.sql
 \ir pgqueue_channel_release.sql
 \ir pgqueue_channel_repair.sql

@@ -1,4 +1,4 @@
-create or replace function pgqueue_lane_arm(p_limit integer default 10000) returns integer
+create or replace function pgqueue_lane_arm(p_limit integer default 10000, p_channel text default null) returns integer
 language plpgsql
 set search_path from current
 set enable_seqscan = off
@@ -11,6 +11,7 @@ set jit = off
 as $$
 -- Works what happened to lanes (pgqueue_arrival) into pgqueue_lane and pgqueue_channel, and answers how many rows that
 -- were.  Looks at up to 1000 lanes and takes what each of them has, so that a flood into one holds up no other.
+-- With p_channel only the lanes of this one.
 -- pgqueue_message_dequeue calls this; nobody else has to.  Waits for nobody: what somebody else has locked is left for
 -- the next time.  Plans: as in pgqueue_lane_dequeue.
 declare
@@ -25,7 +26,8 @@ declare
 begin
     -- The lanes that something happened to: one probe each (a loose index scan), however many rows they have.
     with recursive present as (
-        (select a.channel, a.queue, a.raw from pgqueue_arrival a order by a.channel, a.queue, a.raw limit 1)
+        (select a.channel, a.queue, a.raw from pgqueue_arrival a where a.channel >= coalesce(p_channel, '')
+         order by a.channel, a.queue, a.raw limit 1)
         union all
         select n.channel, n.queue, n.raw
         from present p
@@ -34,10 +36,13 @@ begin
             where (a.channel, a.queue, a.raw) > (p.channel, p.queue, p.raw)
             order by a.channel, a.queue, a.raw limit 1
         ) as n
+        where p.channel = coalesce(p_channel, p.channel)
     )
     select array_agg(s.channel), array_agg(s.queue), array_agg(s.raw)
     into v_channels, v_queues, v_raws
-    from (select p.channel, p.queue, p.raw from present p limit 1000) as s;
+    from (
+        select p.channel, p.queue, p.raw from present p where p.channel = coalesce(p_channel, p.channel) limit 1000
+    ) as s;
     if v_channels is null then
         return 0;
     end if;
@@ -126,7 +131,7 @@ begin
       and (select true from pgqueue_arrival a
            where a.channel = l.channel and a.queue = l.queue and a.raw = l.raw and a.dequeue_at is not null limit 1) is null;
     if found then
-        perform pgqueue_lane_arm(p_limit);
+        perform pgqueue_lane_arm(p_limit, p_channel);
     end if;
     for v_name in
         select c.name from pgqueue_channel c where c.name = any (v_released) and c.running = 0

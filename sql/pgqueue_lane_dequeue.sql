@@ -3,7 +3,8 @@ create or replace function pgqueue_lane_dequeue(
     p_limit integer,
     p_lock_ms bigint,
     p_worker text,
-    p_tasks boolean
+    p_tasks boolean,
+    p_channel text default null
 ) returns setof pgqueue_message
 language plpgsql
 set search_path from current
@@ -18,6 +19,7 @@ as $$
 -- Takes up to p_limit ready messages of channels and locks them.  Lanes take turns: the one that had its turn longest ago
 -- comes first, has up to five messages a turn (more where few lanes are armed), and goes back to the end of the line.
 -- Inside a lane it is, as without channels, the highest priority first, then dequeue_at, then id.
+-- With p_channel only of this one.
 -- pgqueue_message_dequeue calls this; consumers do not.  Waits for nobody: a lane or a channel that somebody else has
 -- locked is passed over.
 -- Plans: what names its rows (… = any (v_channels)) is probed for them and hashed; without nested loops nobody can come
@@ -55,7 +57,9 @@ begin
             cross join lateral (
                 select d.channel, d.queue from pgqueue_lane d
                 where d.queue = q.queue and d.raw = (not p_tasks) and d.next_at <= v_now
+                  and d.channel = coalesce(p_channel, d.channel)
                 order by d.next_at, d.turned_at nulls first
+                limit case when p_channel is not null then 1 end
                 for no key update skip locked
             ) as l
             cross join lateral (

@@ -29,6 +29,8 @@ as $$
 --   p_floor_…         four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
 --                     from (dequeue_at, id) on.  For consumers that find their probes slow, because a long transaction
 --                     keeps the entries of ended messages at the head of the index: they start behind those.
+--   p_brief           the transaction ends right after this call.  One that goes on says false: it holds what it takes, and
+--                     the turns of those channels, and leaves to others what they need not wait for.
 -- Messages of channels (pgqueue_channel) wait in lanes, which take turns (pgqueue_lane_dequeue).  Where both they and
 -- messages without a channel are ready, each get half of p_limit.
 -- Every step is a probe of pgqueue_message_ready_ix: at most one for each (queue, priority) present plus one for each
@@ -90,11 +92,13 @@ begin
             v_clock := pgqueue_clock();  -- what it has released is due since a moment ago
             v_now := floor(extract(epoch from v_clock) * 1000);
         end if;
-        if v_expired then
+        if v_expired and p_brief then
             perform pgqueue_message_expire();
         end if;
-        perform pgqueue_lane_arm();
-        v_lanes := exists (select from pgqueue_lane);
+        if p_brief then
+            perform pgqueue_lane_arm();
+        end if;
+        v_lanes := exists (select from pgqueue_lane) or v_arrived;
         v_queues := p_queues;  -- there may be others now
     end if;
 
@@ -111,7 +115,11 @@ begin
     end if;
 
     if v_lanes and v_share_of_lanes > 0 then
-        return query select * from pgqueue_lane_dequeue(v_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks);
+        if p_brief then
+            return query select * from pgqueue_lane_dequeue(v_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks);
+        else
+            return query select * from pgqueue_lane_dequeue_apart(v_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks);
+        end if;
         get diagnostics v_taken = row_count;
         v_left := v_left - v_taken;
         v_lanes := v_taken = v_share_of_lanes;
@@ -194,7 +202,20 @@ begin
     end loop;
 
     if v_lanes and v_left > 0 then
-        return query select * from pgqueue_lane_dequeue(v_queues, v_left, p_lock_ms, v_worker, p_tasks);
+        if p_brief then
+            return query select * from pgqueue_lane_dequeue(v_queues, v_left, p_lock_ms, v_worker, p_tasks);
+        else
+            return query select * from pgqueue_lane_dequeue_apart(v_queues, v_left, p_lock_ms, v_worker, p_tasks);
+        end if;
+        get diagnostics v_taken = row_count;
+        v_left := v_left - v_taken;
+    end if;
+
+    if v_expired and not p_brief and v_left > 0 and pgqueue_message_expire(v_left, p_queues, p_tasks) > 0 then
+        return query
+        select *
+        from pgqueue_message_dequeue(
+            p_queues, v_left, p_lock_ms, p_worker, p_exclude_queues, p_tasks, p_brief => false);
     end if;
 end
 $$;

@@ -85,6 +85,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_worker_wake', 'consumer', false, null),
     ('pgqueue_lane_arm', 'consumer', false, null),
     ('pgqueue_lane_dequeue', 'consumer', false, null),
+    ('pgqueue_lane_dequeue_apart', 'consumer', false, null),
     ('pgqueue_channel_room', 'consumer', false, null),
     ('pgqueue_channel_prune', 'consumer', false, null),
     ('pgqueue_schedule_declare', 'consumer', false, null),

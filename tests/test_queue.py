@@ -463,3 +463,17 @@ def test_content_is_the_same_object_each_time_so_that_a_consumer_may_change_it()
 def test_a_message_shows_what_it_is() -> None:
     message_id = MAIL.send("x")
     assert repr(taken()) == f"<ReceivedMessage {message_id} of queue 'mail', attempt 1>"
+
+
+@committed
+@pytest.mark.parametrize("armed", [False, True])
+def test_a_receive_in_a_transaction_keeps_no_other_channel_waiting(connect: Connect, armed: bool) -> None:
+    for number in range(20):
+        MAIL.send(number, channel=f"channel {number}")
+    other = connect()
+    if armed:
+        other.value("pgqueue_lane_arm")
+    with transaction.atomic():
+        held = taken()
+        rest = [message.content for message in other.dequeue(100)]
+    assert sorted([held.content, *rest]) == list(range(20))

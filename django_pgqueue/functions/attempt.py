@@ -92,19 +92,25 @@ union all"""
 )
 
 
+DEQUEUE_APART = DEQUEUE.replace("%s::bigint[])", "%s::bigint[], false)")
+
+
 def message_dequeue(
     connection: Connection,
     *,
     flush: bool = True,
+    brief: bool = True,
     unreadable: Callable[[int, int, Exception], None] | None = None,
     **wanted: Unpack[Wanted],
 ) -> list[Received]:
     """Takes and locks ready messages.  ``flush=False``: the claim's own transaction does not wait for the disk.
+    ``brief=False``: the transaction goes on after the claim.
 
     ``unreadable`` is called with the id, the attempt and the error of each row that was claimed and cannot be read.
     """
     with connection.cursor() as cursor:
-        cursor.execute(DEQUEUE if flush else DEQUEUE_UNFLUSHED, _parameters(wanted))
+        statement = (DEQUEUE if flush else DEQUEUE_UNFLUSHED) if brief else DEQUEUE_APART
+        cursor.execute(statement, _parameters(wanted))
         return [Received(*row) for row in _readable(cursor, unreadable)]
 
 

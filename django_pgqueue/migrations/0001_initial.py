@@ -428,6 +428,7 @@ class Migration(migrations.Migration):
         run("pgqueue_channel_prune"),
         run("pgqueue_lane_arm"),
         run("pgqueue_lane_dequeue"),
+        run("pgqueue_lane_dequeue_apart"),
         run("pgqueue_channel_set"),
         run("pgqueue_channel_release"),
         run("pgqueue_channel_repair"),

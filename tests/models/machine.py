@@ -425,6 +425,8 @@ class Machine(RuleBasedStateMachine):
                 assert (row.attempt, row.worker, row.unlock_at) == (now.attempt, now.worker, now.unlock_at)
                 self.tokens.append((row.id, row.attempt, row.worker))
 
+        if who in self.open:  # where it expires what it wants to take after the others
+            self.expire(who)
         with self._step():
             may_have_locked = who in self.open
             waiting = self._waiting(who)
