@@ -12,7 +12,7 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.module_loading import import_string
 
-from django_pgqueue import content, declarations, registry, retry, sensitivity, traces
+from django_pgqueue import content, declarations, functions, registry, retry, sensitivity, traces
 from django_pgqueue.apps import PgQueueConfig
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
@@ -255,6 +255,24 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
         for database in sorted(_databases() & set(databases or ()))
         if connections[database].vendor == "postgresql" and not _has_tables(database)
     ]
+
+
+@checks.register(checks.Tags.database)
+def check_pins(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Looks whether the functions of the queue still search the schema in which they are."""
+    found: list[checks.CheckMessage] = []
+    for database in sorted(_databases() & set(databases or ())):
+        if connections[database].vendor == "postgresql" and _has_tables(database):
+            strayed = functions.strayed(connections[database])
+            if strayed is not None:
+                found.append(
+                    checks.Error(
+                        f"In the database {database!r}: {strayed}",
+                        hint="The schema was renamed. Pin them to it, as its owner: psql -f sql/repin.sql",
+                        id="pgqueue.E010",
+                    )
+                )
+    return found
 
 
 @checks.register(checks.Tags.database)

@@ -17,6 +17,7 @@ begin;
 \ir pgqueue_from_epoch.sql
 \ir pgqueue_clock.sql
 \ir pgqueue_now.sql
+\ir pgqueue_advisory_lock.sql
 \ir pgqueue_session_worker.sql
 \ir pgqueue_worker_wake.sql
 \ir pgqueue_worker_seen.sql

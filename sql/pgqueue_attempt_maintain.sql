@@ -20,9 +20,14 @@ declare
     v_changed integer := 0;
     v_partition record;
 begin
-    if not pg_try_advisory_xact_lock(hashtext('pgqueue_attempt_maintain')) then
-        return 0;
-    end if;
+    -- Not an advisory lock, which every login may hold: this one takes a right to change the history.  It is the one that a
+    -- new partition needs anyway, and no traffic waits for it.
+    begin
+        lock table only pgqueue_attempt in share update exclusive mode nowait;
+    exception
+        when lock_not_available then
+            return 0;
+    end;
     begin
         for v_day in
             select v_today + n from generate_series(0, p_days_ahead) as n

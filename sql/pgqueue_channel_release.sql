@@ -11,7 +11,7 @@ as $$
 -- Locks the row of the channel: dequeues pass the channel over until the caller's transaction ends, enqueues do not wait.
 begin
     -- No dequeue may have come upon its first messages yet.
-    perform pg_advisory_xact_lock(hashtextextended('pgqueue_channel ' || p_name, 0));
+    perform pgqueue_advisory_lock('channel ' || p_name, p_wait_ms => 1000);
     insert into pgqueue_channel (name)
     select p_name where exists (select from pgqueue_arrival a where a.channel = p_name)
     on conflict do nothing;

@@ -15,7 +15,7 @@ begin
         select c.name from pgqueue_channel c where c.name = coalesce(p_name, c.name)
         order by 1
     loop
-        perform pg_advisory_xact_lock(hashtextextended('pgqueue_channel ' || p_channel, 0));
+        perform pgqueue_advisory_lock('channel ' || p_channel, p_wait_ms => 1000);
         insert into pgqueue_channel (name) values (p_channel) on conflict do nothing;
         select c.running into p_before from pgqueue_channel c where c.name = p_channel for update;
         -- One statement: what a transaction that goes on has ended is still locked here, and not yet noted as ended.

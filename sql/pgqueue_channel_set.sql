@@ -15,7 +15,7 @@ as $$
 -- Locks the row of the channel: dequeues pass the channel over until the caller's transaction ends, enqueues do not wait.
 begin
     -- A dequeue that finds the channel new must not wait for this transaction (see pgqueue_lane_arm).
-    perform pg_advisory_xact_lock(hashtextextended('pgqueue_channel ' || p_name, 0));
+    perform pgqueue_advisory_lock('channel ' || p_name, p_wait_ms => 1000);
     insert into pgqueue_channel as c (name, max_concurrency, max_size, release_interval_ms, set_at)
     values (p_name, p_max_concurrency, p_max_size, p_release_interval_ms, pgqueue_clock(now()))
     on conflict (name) do update

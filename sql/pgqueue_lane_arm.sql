@@ -23,6 +23,8 @@ declare
     v_names text[];
     v_released text[];
     v_name text;
+    v_lane record;
+    v_lock_timeout text := current_setting('lock_timeout');
 begin
     -- The lanes that something happened to: one probe each (a loose index scan), however many rows they have.
     with recursive present as (
@@ -57,14 +59,33 @@ begin
             select distinct u.channel from unnest(v_channels) as u (channel)
             where (select true from pgqueue_channel c where c.name = u.channel) is null
         ) as n (name)
-        where pg_try_advisory_xact_lock(hashtextextended('pgqueue_channel ' || n.name, 0))
+        where pgqueue_advisory_lock('channel ' || n.name)
         on conflict do nothing;
         insert into pgqueue_lane (channel, queue, raw)
         select u.channel, u.queue, u.raw from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
         where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
           and (select true from pgqueue_channel c where c.name = u.channel)
-          and pg_try_advisory_xact_lock(hashtextextended('pgqueue_channel ' || u.channel, 0))
+          and pgqueue_advisory_lock('channel ' || u.channel)
         on conflict do nothing;
+        -- Whoever holds that lock may have no right to it.  Then nobody is making those rows and there is nothing to wait
+        -- for; else it is not waited for long.  In any order, so that one of them never keeps the others from their turn.
+        for v_lane in
+            select u.channel, u.queue, u.raw from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
+            where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
+            order by random()
+            limit 10
+        loop
+            begin
+                perform set_config('lock_timeout', '10ms', true);
+                insert into pgqueue_channel (name) values (v_lane.channel) on conflict do nothing;
+                insert into pgqueue_lane (channel, queue, raw) values (v_lane.channel, v_lane.queue, v_lane.raw)
+                on conflict do nothing;
+                perform set_config('lock_timeout', v_lock_timeout, true);
+            exception
+                when lock_not_available then  -- what was set is undone
+                    exit;
+            end;
+        end loop;
     end if;
 
     -- Who holds the row of a channel, and of a lane, may write them and take what is noted for it.

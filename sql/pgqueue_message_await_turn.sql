@@ -10,29 +10,16 @@ as $$
 -- Answers how many milliseconds it waited; null: its turn did not come within p_wait_ms (or half of statement_timeout, if
 -- that is less).  Claim all the same: a turn saves work, and nothing depends on it.
 -- Not for a transaction that goes on after its claim: the others would wait for that.
--- Takes an advisory lock, whose numbers are made of the schema and the queues.
+-- Takes an advisory lock (pgqueue_advisory_lock).
 declare
     v_begun timestamptz := clock_timestamp();
-    v_queues integer := hashtext(current_schema() || coalesce(p_queues::text, ''));
-    v_lock_timeout text := current_setting('lock_timeout');
-    v_wait_ms integer := p_wait_ms;
+    v_what text := 'turn ' || coalesce(p_queues::text, '');
 begin
-    if pg_try_advisory_xact_lock(hashtext('pgqueue_message_await_turn'), v_queues) then
+    if pgqueue_advisory_lock(v_what) then
         return 0;
-    elsif p_wait_ms <= 0 then  -- to lock_timeout, 0 is for ever
-        return null;
-    end if;
-    if current_setting('statement_timeout') <> '0' then
-        v_wait_ms := least(v_wait_ms, extract(epoch from current_setting('statement_timeout')::interval) * 500);
-    end if;
-    begin
-        perform set_config('lock_timeout', greatest(v_wait_ms, 1)::text, true);
-        perform pg_advisory_xact_lock(hashtext('pgqueue_message_await_turn'), v_queues);
-        perform set_config('lock_timeout', v_lock_timeout, true);
+    elsif pgqueue_advisory_lock(v_what, p_wait_ms => p_wait_ms) then
         return ceil(extract(epoch from clock_timestamp() - v_begun) * 1000);
-    exception
-        when lock_not_available then  -- what was set is undone
-            return null;
-    end;
+    end if;
+    return null;
 end
 $$;

@@ -39,6 +39,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_create_after', 'producer', true, null),
     ('pgqueue_message_publish', 'producer', true, null),
     ('pgqueue_message_lock_keys', 'producer', false, null),
+    ('pgqueue_advisory_lock', 'producer', false, null),
     ('pgqueue_clock', 'producer', false, null),
     ('pgqueue_now', 'producer', false, null),
     ('pgqueue_to_epoch', 'producer', false, null),

@@ -67,6 +67,7 @@ drop function if exists pgqueue_worker_gone(text, bigint);
 drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text);
 drop function if exists pgqueue_worker_wake(text, boolean);
 drop function if exists pgqueue_session_worker();
+drop function if exists pgqueue_advisory_lock(text, boolean, integer);
 drop function if exists pgqueue_now(timestamptz);
 drop function if exists pgqueue_clock(timestamptz);
 drop function if exists pgqueue_from_epoch(bigint);

@@ -32,6 +32,7 @@ class Check:
 
 CHECKS = (
     Check("migrations", installation.migrations, needs_queue=False),
+    Check("the schema that functions search", installation.pins),
     Check("tables, functions, indexes and triggers", installation.parts),
     Check("what may be seen", snapshots.sight, needs_queue=False),
     Check("old transactions", snapshots.transactions, needs_queue=False),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
-from django_pgqueue import schema
+from django_pgqueue import functions, schema
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ UNKNOWN_FUNCTION = Kind(
     "unknown-function",
     Severity.INFO,
     "No file of this version makes it: it is left over from another one, or yours.",
+)
+STRAYED_FUNCTIONS = Kind(
+    "strayed-functions",
+    Severity.ERROR,
+    "The schema was renamed, and its functions search the old name. Pin them to it, as its owner.",
 )
 MISSING_INDEX = Kind(
     "missing-index",
@@ -97,6 +102,12 @@ def migrations(patient: Patient) -> Iterator[Finding]:
             f"python manage.py migrate pgqueue --database {patient.using}",
             migrations=missing,
         )
+
+
+def pins(patient: Patient) -> Iterator[Finding]:
+    strayed = functions.strayed(connections[patient.using])
+    if strayed is not None:
+        yield STRAYED_FUNCTIONS.found(strayed, "psql -f sql/repin.sql")
 
 
 def parts(patient: Patient) -> Iterator[Finding]:

@@ -70,6 +70,7 @@ from django_pgqueue.functions.message import (
     message_settle,
     quarantine_waits,
 )
+from django_pgqueue.functions.pins import strayed
 from django_pgqueue.functions.queue import message_queues, queue_pause, queue_resume
 from django_pgqueue.functions.schedule import (
     KnownSchedule,
@@ -167,6 +168,7 @@ __all__ = [
     "schedule_undeclare",
     "schedules",
     "storable",
+    "strayed",
     "worker_died",
     "worker_gone",
     "worker_seen",

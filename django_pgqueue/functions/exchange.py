@@ -146,4 +146,5 @@ def exchanges(connection: Connection) -> dict[str, bool]:
 def bindings_lock(connection: Connection) -> None:
     """Until the end of the transaction, nobody else who asks for it brings the bindings up to date."""
     with connection.cursor() as cursor:
-        cursor.execute("select pg_advisory_xact_lock(hashtext('pgqueue_binding'), hashtext(current_schema()))")
+        # Whoever publishes only reads.  An advisory lock could be held by any login of the database.
+        cursor.execute("lock table pgqueue_binding in share row exclusive mode")

@@ -413,6 +413,7 @@ class Migration(migrations.Migration):
         run("pgqueue_from_epoch"),
         run("pgqueue_clock"),
         run("pgqueue_now"),
+        run("pgqueue_advisory_lock"),
         run("pgqueue_session_worker"),
         run("pgqueue_worker_wake"),
         run("pgqueue_worker_seen"),

@@ -18,7 +18,8 @@ import pytest
 from django.db import connection, connections
 from psycopg import pq
 
-from django_pgqueue import functions
+from django_pgqueue import functions, schema
+from django_pgqueue.checks import check_pins
 from django_pgqueue.doctor import (
     KINDS,
     Patient,
@@ -427,6 +428,20 @@ def test_nothing_is_said_of_a_queue_as_the_migrations_make_it(fixed_clock: objec
 def test_a_clock_that_any_session_can_move_is_found(find: Find, db: None) -> None:
     found = {finding.command for finding in find("changed-function", installation.parts)}
     assert found == {"psql -f sql/pgqueue_clock.sql", "psql -f sql/pgqueue_now.sql"}
+
+
+def test_strayed_functions(find: Find, db: None) -> None:
+    assert find("strayed-functions", installation.pins) == []
+    sql("alter schema public rename to shop; set local search_path = shop")
+    found = only(find("strayed-functions", installation.pins))
+    assert "functions of the queue in the schema shop search" in found.found
+    assert found.command == "psql -f sql/repin.sql"
+    [error] = check_pins(databases=["default"])
+    assert (error.id, found.found in error.msg) == ("pgqueue.E010", True)
+    with connection.cursor() as cursor:
+        cursor.execute(schema.current("repin"))
+    assert find("strayed-functions", installation.pins) == []
+    assert check_pins(databases=["default"]) == []
 
 
 def test_unapplied_migration(find: Find, db: None) -> None:

@@ -59,7 +59,11 @@ AS_OWNER = {
     "pgqueue_attempt_drop",
 }
 PURE = {"pgqueue_clock", "pgqueue_now", "pgqueue_to_epoch", "pgqueue_from_epoch"}
-FOR_PRODUCERS = PURE | {name for name in AS_OWNER if name.startswith("pgqueue_message")} | {"pgqueue_message_lock_keys"}
+FOR_PRODUCERS = (
+    PURE
+    | {name for name in AS_OWNER if name.startswith("pgqueue_message")}
+    | {"pgqueue_message_lock_keys", "pgqueue_advisory_lock"}
+)
 FOR_READERS = PURE | {
     "pgqueue_message_queues",
     "pgqueue_message_next_at",

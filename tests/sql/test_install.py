@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from django.db import migrations
 
-from django_pgqueue import schema
+from django_pgqueue import functions, schema
 from django_pgqueue.migrations import __name__ as migrations_package
 from tests.installing import install_order
 from tests.sql.databases import described, empty_database, migrate, psql, session_in, sql_files
@@ -16,7 +17,7 @@ from tests.sql.sessions import token
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-INSTALL, UNINSTALL = (str(schema.folder() / name) for name in ("install.sql", "uninstall.sql"))
+INSTALL, UNINSTALL, REPIN = (str(schema.folder() / name) for name in ("install.sql", "uninstall.sql", "repin.sql"))
 
 
 @pytest.fixture
@@ -99,5 +100,65 @@ def test_every_file_is_installed_in_the_order_of_the_migration() -> None:
     ]
     assert by_django == install_order()
     assert sorted(install_order()) == sorted(
-        set(sql_files()) - {"install", "uninstall", "roles", "roles_drop", "movable_clock"}
+        set(sql_files()) - {"install", "uninstall", "roles", "roles_drop", "movable_clock", "repin"}
     )
+
+
+def test_after_a_rename_the_functions_are_pinned_anew(empty: str) -> None:
+    with session_in(empty) as session:
+        session.rows("create schema shop")
+    assert psql(empty, "-f", INSTALL, search_path="shop").returncode == 0
+    with session_in(empty, search_path='"Shop"') as session:
+        session.rows("set search_path = shop")
+        assert functions.strayed(session.connection) is None
+        session.rows('alter schema shop rename to "Shop"')
+        session.rows('set search_path = "Shop"')
+        assert "search shop. They find no tables." in str(functions.strayed(session.connection))
+        with pytest.raises((psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction)):
+            session.create("nowhere")
+
+        # Worse: another queue has the old name now, and gets what was meant for this one.
+        session.rows("create schema shop")
+        assert psql(empty, "-f", INSTALL, search_path="shop").returncode == 0
+        session.create("elsewhere")
+        assert session.one("select content from shop.pgqueue_message") == "elsewhere"
+        assert "They use the tables of the queue in shop." in str(functions.strayed(session.connection))
+
+        for _ in range(2):
+            done = psql(empty, "-v", "ON_ERROR_STOP=1", "-f", REPIN, search_path='"Shop"')
+            assert (done.returncode, done.stderr) == (0, "")
+            assert functions.strayed(session.connection) is None
+        session.create("here")
+        assert session.take().content == "here"
+        assert session.one("select count(*) from shop.pgqueue_message") == 1
+        session.rows("set search_path = shop")
+        assert functions.strayed(session.connection) is None
+
+
+def test_queues_of_two_schemas_never_wait_for_each_other(empty: str) -> None:
+    for name in ("first_queue", "second_queue"):
+        with session_in(empty) as session:
+            session.rows(f"create schema {name}")
+        assert psql(empty, "-f", INSTALL, search_path=name).returncode == 0
+    with session_in(empty, search_path="first_queue") as first, session_in(empty, search_path="second_queue") as second:
+        first.connection.autocommit = False
+        first.call("pgqueue_channel_set", name="acme", max_concurrency=1)
+        first.call("pgqueue_message_lock_keys", task="a.b", alone=True)
+        first.call("pgqueue_attempt_maintain")
+        first.call("pgqueue_message_await_turn")
+        first.rows("lock table pgqueue_binding in share row exclusive mode")
+        numbers = "select classid, objid from pg_locks where locktype = 'advisory' and pid = %s"
+        assert len(first.rows(numbers, [first.pid])) == 3
+
+        second.connection.autocommit = False
+        second.rows("set local lock_timeout = '1ms'")
+        second.call("pgqueue_channel_set", name="acme", max_concurrency=1)
+        second.call("pgqueue_message_lock_keys", task="a.b", alone=True)
+        second.create("tea", channel="acme")
+        assert second.take().content == "tea"
+        assert second.value("pgqueue_message_await_turn", wait_ms=0) == 0
+        second.rows("drop table pgqueue_attempt_" + second.one("select to_char(now() at time zone 'UTC', 'YYYYMMDD')"))
+        assert second.value("pgqueue_attempt_maintain") == 1
+        assert len(second.rows(numbers, [second.pid])) == 3
+        first.rollback()
+        second.rollback()

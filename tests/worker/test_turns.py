@@ -29,7 +29,7 @@ LOCK_MS = 60_000
 FLOOD = 5000
 WAITING = """
 select count(*) from pg_locks where locktype = 'advisory' and not granted
-and classid = hashtext('pgqueue_message_await_turn')::bigint & 4294967295
+and database = (select oid from pg_database where datname = current_database())
 """
 
 

@@ -141,7 +141,7 @@ def copy(
     """Replaces the reported hours in PostgreSQL, in one transaction."""
     with database.connect(database.writing(Options.of(options))) as connection, connection.transaction():
         # One report at a time; whoever looks at the tables meanwhile sees the one before.
-        connection.execute("select pg_advisory_xact_lock(hashtext('pgqueue_report'))")
+        connection.execute("lock table pgqueue_report_hour in share row exclusive mode")
         cursor = connection.cursor()
         for name, files in added.items():
             cursor.execute(DELETE[name], (since, until))

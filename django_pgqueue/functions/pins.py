@@ -1,0 +1,51 @@
+"""Where the functions of the queue look for its tables: each is pinned to the schema in which it was made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django_pgqueue.functions.connection import Connection
+
+STRAYED = """
+with own as (
+    select c.relnamespace as oid from pg_class c where c.oid = to_regclass('pgqueue_message')
+), searched as (
+    select p.oid, substr(s.setting, 13) as path, o.oid as own, (
+        select t.relnamespace
+        from unnest(string_to_array(substr(s.setting, 13), ',')) with ordinality as e (name, place)
+        join pg_namespace n
+          on n.nspname = case trim(e.name)
+                 when '"$user"' then current_user::text
+                 else replace(regexp_replace(trim(e.name), '^"(.*)"$', '\\1'), '""', '"')
+             end
+        join pg_class t on t.relnamespace = n.oid and t.relname = 'pgqueue_message'
+        order by e.place
+        limit 1
+    ) as found
+    from own o
+    join pg_proc p on p.pronamespace = o.oid and p.proname like 'pgqueue\\_%%'
+    cross join lateral unnest(p.proconfig) as s (setting)
+    where s.setting like 'search_path=%%'
+)
+select s.own::regnamespace::text, s.path, s.found::regnamespace::text, count(*)
+from searched s
+where s.found is distinct from s.own
+group by 1, 2, 3
+order by 1, 2, 3
+"""
+
+
+def strayed(connection: Connection) -> str | None:
+    """What to say where functions search another schema than their own, as after it was renamed.  None: none does."""
+    with connection.cursor() as cursor:
+        cursor.execute(STRAYED, ())
+        rows = cursor.fetchall()
+    if not rows:
+        return None
+    own = rows[0][0]
+    number = sum(count for *_, count in rows)
+    paths = ", ".join(sorted({path for _, path, _, _ in rows}))
+    others = sorted({found for _, _, found, _ in rows if found is not None})
+    effect = f"They use the tables of the queue in {', '.join(others)}" if others else "They find no tables"
+    return f"{number} functions of the queue in the schema {own} search {paths}. {effect}."

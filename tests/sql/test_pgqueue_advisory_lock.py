@@ -1,0 +1,54 @@
+"""Advisory locks: of this queue alone, and waited for with an end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.sessions import concurrently
+
+if TYPE_CHECKING:
+    from tests.sql.conftest import Connect
+
+
+def test_one_has_it_until_the_end_of_its_transaction(connect: Connect) -> None:
+    one, other = connect(autocommit=False), connect()
+    assert one.value("pgqueue_advisory_lock", what="x") is True
+    assert one.value("pgqueue_advisory_lock", what="x") is True, "once more is no wait"
+    assert other.value("pgqueue_advisory_lock", what="x") is False
+    assert other.value("pgqueue_advisory_lock", what="y") is True
+    one.rollback()
+    assert other.value("pgqueue_advisory_lock", what="x") is True
+
+
+def test_several_share_it(connect: Connect) -> None:
+    one, other = connect(autocommit=False), connect()
+    assert one.value("pgqueue_advisory_lock", what="x", shared=True) is True
+    assert other.value("pgqueue_advisory_lock", what="x", shared=True) is True
+    assert other.value("pgqueue_advisory_lock", what="x") is False
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("setting", "wait_ms"), [("lock_timeout = 0", 20), ("statement_timeout = '2s'", 2**31 - 1)])
+def test_it_is_not_waited_for_without_an_end(connect: Connect, setting: str, wait_ms: int, *, shared: bool) -> None:
+    one, other = connect(autocommit=False), connect(autocommit=False)
+    one.call("pgqueue_advisory_lock", what="x")
+    other.rows(f"set local {setting}")
+    assert other.value("pgqueue_advisory_lock", what="x", shared=shared, wait_ms=wait_ms) is False
+    assert other.one("show lock_timeout") == "0"
+    other.create("the transaction goes on")
+
+
+def test_who_waits_gets_it_when_it_is_free(connect: Connect) -> None:
+    one, other = connect(autocommit=False), connect()
+    one.call("pgqueue_advisory_lock", what="x")
+
+    def leave() -> None:
+        while not one.waits_for_a_lock(other):
+            pass
+        one.rollback()
+
+    got, _ = concurrently([lambda: other.value("pgqueue_advisory_lock", what="x", wait_ms=30_000), leave])
+    assert got is True
+    assert other.one("show lock_timeout") == "0"
