@@ -298,8 +298,7 @@ class Consumer:
     def _claim_if_due(self) -> None:
         if self._is_leaving():
             return
-        unfinished = self._unfinished()
-        room = min(self.pace.room(unfinished), self.recycling.room(self.jobs + unfinished))
+        room = self._room(self._unfinished())
         if room == 0:
             self.readiness.full()
             return
@@ -313,6 +312,9 @@ class Consumer:
         self.drained = self.settings.burst and everywhere and not claimed and not self.unreadable
         self._attempt("end what cannot be read", self._fail_unreadable)
         self.readiness.looked(found=bool(claimed), full=len(claimed) >= room)
+
+    def _room(self, unfinished: int) -> int:
+        return min(self.pace.room(unfinished), self.recycling.room(self.jobs + self._unfinished()))
 
     def _look(self, room: int) -> tuple[list[Received], bool]:
         """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
@@ -505,7 +507,7 @@ class Consumer:
             due.append(self.stop_by)
         elif not self.retiring:
             due.append(max(self.scheduler.next_look, self._until("schedules")))
-            if self.pace.room(self._unfinished() - len(self.slots.done)):
+            if self._room(self._unfinished() - len(self.slots.done)):
                 due.append(max(self.idleness.next_look, self._until("claim")))
         return min(*due, *self._attention_is_due()) - now
 

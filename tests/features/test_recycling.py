@@ -19,7 +19,7 @@ from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.supervisor import LONGEST_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
 from tests.features import slow
 from tests.waiting import wait_until
-from tests.worker.watching import ended, started, statuses
+from tests.worker.watching import at_rest, ended, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
@@ -112,6 +112,9 @@ def test_so_many_processes_retire_and_then_the_next_one_waits(start: Start, diar
         started(diary, f"{number}")
     worker.says("not replaced pid=", f"{MAX_RETIRING} processes before it still have jobs to end")
     behind = slow.whoami.enqueue()
+    assert len(worker.children) == 1 + MAX_RETIRING
+    for pid in worker.children:
+        at_rest(pid)
     diary.allow("0-1")
     assert ended(behind).return_value != ended(long[0]).return_value
     for number in range(1, 1 + MAX_RETIRING):
