@@ -6,7 +6,9 @@ import datetime as dt
 import shlex
 from typing import TYPE_CHECKING
 
-from django_pgqueue import registry
+from django.db import connections
+
+from django_pgqueue import functions, registry
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.doctor.patient import quoted
 from django_pgqueue.exceptions import UnknownTask
@@ -56,7 +58,8 @@ CHANNEL_COUNT = Kind(
     Severity.ERROR,
     "Its limit holds messages back that might run, or lets too many run. Something went around the queue's functions "
     "and "
-    "triggers: a trigger that was off, a truncate, a restored table. Count anew.",
+    "triggers: a trigger that was off, a truncate, a restored table. Workers count anew once an hour; so does the "
+    "command.",
 )
 
 EXPIRED = """
@@ -103,24 +106,6 @@ CANCEL_ALONE = (
 )
 CANCEL = "select pgqueue_message_cancel(array(select id from pgqueue_message where task = {}));"
 PAUSE = "update pgqueue_schedule set paused_at = now() where name = {};"
-
-# In one statement all is of one moment: an attempt is locked, or its end is noted in pgqueue_arrival.
-MISCOUNTED = """
-with locked as (
-    select m.channel, count(*) as count from pgqueue_message m
-    where m.unlock_at is not null and m.channel is not null group by m.channel
-),
-ended as (
-    select a.channel, sum(a.ended) as count from pgqueue_arrival a where a.ended <> 0 group by a.channel
-)
-select coalesce(c.name, l.channel), coalesce(c.running, 0), coalesce(l.count, 0) + coalesce(e.count, 0)
-from pgqueue_channel c
-full join locked l on l.channel = c.name
-left join ended e on e.channel = coalesce(c.name, l.channel)
-where coalesce(c.running, 0) <> coalesce(l.count, 0) + coalesce(e.count, 0)
-order by 1
-limit %(most)s
-"""
 
 
 def dead_workers(patient: Patient) -> Iterator[Finding]:
@@ -220,7 +205,7 @@ def _problem(task: str) -> str | None:
 
 
 def miscounted_channels(patient: Patient) -> Iterator[Finding]:
-    for name, running, counted in patient.rows(MISCOUNTED, {"most": MOST}):
+    for name, running, counted in functions.channels_miscounted(connections[patient.using], limit=MOST):
         yield CHANNEL_COUNT.found(
             f"The channel {name!r} counts {running} running messages, and there are {counted}.",
             "select * from pgqueue_channel_repair();",

@@ -30,6 +30,7 @@ from django_pgqueue.functions.channel import (
     channel_release,
     channel_repair,
     channel_set,
+    channels_miscounted,
     refusal,
 )
 from django_pgqueue.functions.clock import now
@@ -120,6 +121,7 @@ __all__ = [
     "channel_release",
     "channel_repair",
     "channel_set",
+    "channels_miscounted",
     "exchange_declare",
     "exchange_delete",
     "exchange_route",

@@ -47,6 +47,32 @@ def channel_repair(connection: Connection, name: str | None = None) -> list[Reco
         return [Recount(*row) for row in cursor.fetchall()]
 
 
+# In one statement all is of one moment: an attempt is locked, or its end is noted in pgqueue_arrival.
+MISCOUNTED = """
+with locked as (
+    select m.channel, count(*) as count from pgqueue_message m
+    where m.unlock_at is not null and m.channel is not null group by m.channel
+),
+ended as (
+    select a.channel, sum(a.ended) as count from pgqueue_arrival a where a.ended <> 0 group by a.channel
+)
+select coalesce(c.name, l.channel), coalesce(c.running, 0), coalesce(l.count, 0) + coalesce(e.count, 0)
+from pgqueue_channel c
+full join locked l on l.channel = c.name
+left join ended e on e.channel = coalesce(c.name, l.channel)
+where coalesce(c.running, 0) <> coalesce(l.count, 0) + coalesce(e.count, 0)
+order by 1
+limit %s
+"""
+
+
+def channels_miscounted(connection: Connection, *, limit: int) -> list[tuple[str, int, int]]:
+    """Channels with what they count as running, and what there is.  A restored table may do that."""
+    with connection.cursor() as cursor:
+        cursor.execute(MISCOUNTED, (limit,))
+        return [(name, int(running), int(there)) for name, running, there in cursor.fetchall()]
+
+
 def channel_prune(connection: Connection) -> int:
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_channel_prune()")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MANAGE = re.compile(r"manage\.py[\s\"',]+([a-z_]+)([^\n`|;#]*)")
 FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 
+RUN_BY_TEST_BACKUP = {"pg_dump", "pg_restore", "pg_basebackup", "createdb", "vacuumdb", "psql", "cp", "touch"}
+"""Programs of the page on backups, each of whose lines is run by tests/docs/test_backup.py."""
+
 
 def problem(command: str) -> str | None:
     """What is wrong with a line of a ``sh`` block; None: nothing that could be found without running it."""
@@ -29,6 +32,8 @@ def problem(command: str) -> str | None:
     match words:
         case [] | ["python", "manage.py", *_]:
             return None  # manage_problems looks at these, wherever they stand on the page
+        case [program, *_] if program in RUN_BY_TEST_BACKUP and words[1:2] != ["-f"]:
+            return None
         case ["python" | ".venv/bin/python", "-m", "pip", "install", *wanted]:
             return next(filter(None, map(extra_problem, wanted)), None)
         case _:
