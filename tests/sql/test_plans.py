@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_pgqueue.functions.worker import IS_QUARANTINED
 from tests.sql.cost import Cost, cost, index_names
 from tests.sql.databases import empty_database, install, session_in
 
@@ -290,15 +291,27 @@ def half_held(test_database: str) -> Iterator[tuple[str, Session, Session]]:
         yield database, session, early
 
 
-def test_an_empty_quarantine_costs_one_probe_whatever_else_is_there(half_held: tuple[str, Session, Session]) -> None:
-    database, _, early = half_held
-    with session_in(database) as fresh:
-        for session in (early, fresh):
-            for call in ("pgqueue_quarantine_waits()", "pgqueue_quarantine_dequeue()"):
-                each = cost(session, f"select * from {call}")
-                assert set(each.entries) <= {ALONE_INDEX}, f"{call}: {each}"
-                assert each.read <= {ALONE_INDEX, *SMALL}, f"{call}: {each}"
-                assert each.buffers < 20, f"{call}: {each}"
+def test_an_empty_quarantine_costs_one_probe_whatever_else_is_there(conninfo: str) -> None:
+    calls = ("pgqueue_quarantine_waits()", "pgqueue_quarantine_dequeue()", f"{IS_QUARANTINED} as q")
+
+    def measure(session: Session, when: str) -> None:
+        for call in calls:
+            each = cost(session, f"select * from {call}")
+            assert set(each.entries) <= {ALONE_INDEX}, f"{call}, {when}: {each}"
+            assert each.read <= {ALONE_INDEX, *SMALL}, f"{call}, {when}: {each}"
+            assert each.buffers < 20, f"{call}, {when}: {each}"
+
+    with queue(conninfo) as (database, session):
+        plan_while_empty(session, calls)
+        Backlog(held=True).grow(session, 0, 50_000)
+        Backlog().grow(session, 50_000, 100_000)
+        measure(session, "planned while empty")
+        pretend_that_nobody_analysed(session)
+        with session_in(database) as fresh:
+            measure(fresh, "never analysed")
+        session.rows("analyze")
+        with session_in(database) as fresh:
+            measure(fresh, "analysed full")
 
 
 HALF = 500_000
