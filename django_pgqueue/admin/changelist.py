@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import django
 from django.contrib import messages
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.paginator import InvalidPage
 
@@ -70,7 +69,7 @@ class CappedChangeList(ChangeList):
 
     def url_for_result(self, result: Any) -> str:
         name = f"{self.opts.model_name}_change"
-        return database.url(name, quote(getattr(result, self.pk_attname)))
+        return database.url(name, getattr(result, self.pk_attname))
 
     def get_ordering_field_columns(self) -> dict[int, Literal["asc", "desc"]]:
         """Django marks the admin's ``ordering``, also where ``get_ordering`` answers another one."""

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from django.contrib.admin.utils import quote
 from django.db import connections
 from django.urls import reverse
 
@@ -50,9 +51,9 @@ def about(request: HttpRequest, *, timeout: str | None = None) -> Iterator[None]
 
 
 def url(name: str, *args: object, **query: object) -> str:
-    """The address of a page of the admin, about the same database."""
+    """The address of a page of the admin, about the same database.  ``args``: the key of a row, as it is."""
     parameters = query | ({PARAMETER: alias()} if alias() != default_database() else {})
-    address = reverse(f"admin:pgqueue_{name}", args=args)
+    address = reverse(f"admin:pgqueue_{name}", args=[quote(str(arg)) for arg in args])
     return f"{address}?{urlencode(parameters)}" if parameters else address
 
 

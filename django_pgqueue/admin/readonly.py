@@ -194,7 +194,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         queryset: QuerySet[Any],
         search_term: str,
     ) -> tuple[QuerySet[Any], bool]:
-        term = search_term.strip()
+        term = search_term.strip() if self.search_fields else ""
         return (queryset.filter(self.matching(term)) if term else queryset), False
 
     def matching(self, term: str) -> Q:
