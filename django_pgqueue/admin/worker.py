@@ -46,6 +46,10 @@ class Columns:
             return display.label("asleep", "blue")
         return display.label("awake", "green")
 
+    @admin.display(description="cannot do")
+    def problem(self, worker: Worker) -> SafeString | str:
+        return display.shortened(worker.problem or "", 120)
+
     @admin.display(description="seen at")
     def seen_at(self, worker: Worker) -> SafeString | str:
         return display.moment(self._seen(worker))
@@ -70,7 +74,17 @@ class WorkerAdmin(ReadOnlyAdmin):
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
         shown = Columns(now(request))
-        return ("id", "hostname", "pid", "slots", shown.queues, shown.state, shown.seen_at, shown.started_at)
+        return (
+            "id",
+            "hostname",
+            "pid",
+            "slots",
+            shown.queues,
+            shown.state,
+            shown.problem,
+            shown.seen_at,
+            shown.started_at,
+        )
 
     def get_fieldsets(self, request: HttpRequest, obj: Worker | None = None) -> Any:  # noqa: ARG002
         shown = Columns(now(request))
@@ -85,6 +99,7 @@ class WorkerAdmin(ReadOnlyAdmin):
                         "slots",
                         shown.queues,
                         shown.state,
+                        "problem",
                         shown.seen_at,
                         shown.started_at,
                     ]

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 from django.db import Error, OperationalError, connections
 
-from django_pgqueue.doctor import clocks, history, installation, locks, pooler, server, service, snapshots, tables
+from django_pgqueue.doctor import (
+    clocks,
+    disks,
+    history,
+    installation,
+    locks,
+    pooler,
+    schedules,
+    server,
+    service,
+    snapshots,
+    tables,
+)
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.overview.bounds import bounded
 
@@ -43,6 +55,12 @@ CHECKS = (
     Check("workers", service.dead_workers),
     Check("queues without workers", service.queues_without_workers),
     Check("expired messages", service.expired_messages),
+    Check("what workers cannot do", service.worker_problems),
+    Check("paused queues", service.paused_queues),
+    Check("messages that are held for long", service.long_held),
+    Check("messages that wait for others", service.overdue_looks),
+    Check("schedules that fail", schedules.failing),
+    Check("schedules of several versions", schedules.versions),
     Check("jobs that kill workers", service.poison_jobs),
     Check("unknown tasks", service.unknown_tasks),
     Check("channels", service.miscounted_channels),
@@ -56,6 +74,7 @@ CHECKS = (
     Check("wraparound", tables.wraparound),
     Check("settings", server.settings),
     Check("connections", server.connections),
+    Check("disks", disks.full, needs_queue=False),
     Check("notification queue", server.notification_queue),
     Check("pooler", pooler.mode, needs_queue=False),
     Check("clocks", clocks.difference, needs_queue=False),

@@ -26,6 +26,9 @@ LOOKED_AT = 10_000
 """Messages from either end of the queue whose tasks are looked for."""
 MOST = 10
 EXPIRED_FOR = dt.timedelta(minutes=2)
+PAUSED_FOR = dt.timedelta(days=1)
+HELD_FOR = dt.timedelta(hours=6)
+LOOK_OVERDUE_FOR = dt.timedelta(minutes=2)
 
 DEAD_WORKER = Kind(
     "dead-worker",
@@ -45,6 +48,30 @@ POISON = Kind(
     Severity.WARNING,
     "Look for what ends a process: os._exit, a crash in a library, more memory than there is. Such a job is taken "
     "alone, and fails after 20 losses. Cancel what is left, or let it fail.",
+)
+PAUSED_QUEUE = Kind(
+    "paused-queue",
+    Severity.WARNING,
+    "Somebody paused it, and may have forgotten it: what is enqueued waits until it is resumed. Resume it, or cancel "
+    "what waits.",
+)
+LONG_HELD = Kind(
+    "long-held",
+    Severity.WARNING,
+    "Its worker lives and says that it still runs. Where that is not its work, it hangs, and takes a slot: look at "
+    "what the process does, ask the job to stop, and give the task a timeout.",
+)
+WORKER_PROBLEM = Kind(
+    "worker-problem",
+    Severity.WARNING,
+    "The rest of its work goes on, and it tries again. Mend the cause: rights, a lock that somebody holds, a row that "
+    "was written by hand.",
+)
+OVERDUE_LOOK = Kind(
+    "overdue-look",
+    Severity.ERROR,
+    "Any worker looks several times a second. None is alive, or the look fails: see worker-problem. The command looks, "
+    "and says why it cannot.",
 )
 UNKNOWN_TASK = Kind(
     "unknown-task",
@@ -84,6 +111,34 @@ select p.task, count(*), max(p.message_id), max(p.lost) from (
     group by n.task, n.message_id having count(*) >= 3
 ) as p
 group by p.task order by max(p.lost) desc, p.task limit %(most)s
+"""
+
+HELD = """
+select m.task, count(*), (array_agg(m.id order by m.locked_at))[1], (array_agg(m.worker order by m.locked_at))[1],
+       pgqueue_clock() - min(m.locked_at)
+from pgqueue_message m
+where m.unlock_at > pgqueue_now() and m.locked_at < pgqueue_clock() - %(held_for)s
+group by m.task
+order by 5 desc
+limit %(most)s
+"""
+
+PROBLEMS = """
+select w.problem, count(*), min(w.id) from pgqueue_worker w
+where w.problem is not null and w.seen_at > pgqueue_clock() - %(silent_after)s
+group by w.problem
+order by 2 desc, 1
+limit %(most)s
+"""
+
+OVERDUE = """
+select count(*), min(o.since) from (
+    (select m.check_at as since from pgqueue_message m
+     where m.check_at <= pgqueue_now() - %(overdue_ms)s order by m.check_at limit %(looked_at)s)
+    union all
+    (select e.look_at from pgqueue_ended e
+     where e.look_at <= pgqueue_now() - %(overdue_ms)s order by e.look_at limit %(looked_at)s)
+) as o
 """
 
 TASKS = """
@@ -170,6 +225,68 @@ def poison_jobs(patient: Patient) -> Iterator[Finding]:
             jobs=jobs,
             newest=newest,
             lost=lost,
+        )
+
+
+def paused_queues(patient: Patient) -> Iterator[Finding]:
+    now = patient.value("select pgqueue_clock()")
+    paused = {
+        name: paused for name, paused in taking.paused(using=patient.using).items() if now - paused.since > PAUSED_FOR
+    }
+    lanes = [lane for lane in counts.lanes(using=patient.using) if lane.queue in paused]
+    for name, count in counts.of(sorted(paused), now, {}, {}, lanes, using=patient.using).items():
+        if count.ready.value:
+            ready = f"{count.ready.value:,}{'+' if count.ready.is_capped else ''}"
+            who = f" by {paused[name].by}" if paused[name].by else ""
+            yield PAUSED_QUEUE.found(
+                f"The queue {name!r} was paused {span(now - paused[name].since)} ago{who}, and {ready} "
+                f"{'is' if ready == '1' else 'are'} ready in it.",
+                f"select pgqueue_queue_resume({quoted(name)});",
+                queue=name,
+                ready=count.ready.value,
+                paused_seconds=(now - paused[name].since).total_seconds(),
+                paused_by=paused[name].by,
+            )
+
+
+def long_held(patient: Patient) -> Iterator[Finding]:
+    for task, count, message_id, worker, age in patient.rows(HELD, {"held_for": HELD_FOR, "most": MOST}):
+        one, many = ("raw message", "raw messages") if task is None else (f"job of {task}", f"jobs of {task}")
+        yield LONG_HELD.found(
+            f"{count:,} {f'{one} has' if count == 1 else f'{many} have'} been running for more than {span(HELD_FOR)}, "
+            f"{message_id} in worker {worker} for {span(age)}.",
+            f"select pgqueue_message_request_cancel(array[{message_id}]);",
+            task=task,
+            messages=count,
+            message=message_id,
+            worker=worker,
+            held_seconds=age.total_seconds(),
+        )
+
+
+def worker_problems(patient: Patient) -> Iterator[Finding]:
+    for problem, count, worker in patient.rows(PROBLEMS, {"silent_after": SILENT_AFTER, "most": MOST}):
+        others = f" and {count - 1} more" if count > 1 else ""
+        yield WORKER_PROBLEM.found(
+            f"Worker {worker}{others} cannot do all of its work: {problem}",
+            "select id, hostname, problem from pgqueue_worker where problem is not null;",
+            problem=problem,
+            workers=count,
+            worker=worker,
+        )
+
+
+def overdue_looks(patient: Patient) -> Iterator[Finding]:
+    asked = {"overdue_ms": int(LOOK_OVERDUE_FOR.total_seconds() * 1000), "looked_at": LOOKED_AT}
+    [(count, since_ms)] = patient.rows(OVERDUE, asked)
+    if count:
+        since = dt.timedelta(milliseconds=patient.value("select pgqueue_now()") - since_ms)
+        yield OVERDUE_LOOK.found(
+            f"{count:,} {'look is' if count == 1 else 'looks are'} due at messages that wait for others, the first for "
+            f"{span(since)}, and nobody looks.",
+            "select pgqueue_message_settle();",
+            looks=count,
+            overdue_seconds=since.total_seconds(),
         )
 
 

@@ -30,6 +30,7 @@ def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:
         "slots": "8",
         "queues": "mail, slow",
         "state": "",
+        "cannot do": "-",
         "seen at": clock.at.strftime("%Y-%m-%d %H:%M:%S"),
         "started at": rows["awake"]["started at"],
     }
@@ -56,6 +57,17 @@ def test_a_worker_has_a_page_and_can_not_be_edited(root: Visitor, clock: Clock) 
     url = row["id"].one("a").attributes["href"]
     assert root.open(url).fields["queues"].text == "all"
     assert root.client.post(url, {"slots": 99}).status_code == 403
+
+
+def test_what_a_worker_cannot_do_is_on_its_page_and_in_the_list(root: Visitor, clock: Clock) -> None:
+    sign_in("web1")
+    sql("update pgqueue_worker set problem = %s", f"schedules: <b>no rights</b> {'x' * 200} the end")
+    page = root.open(WORKERS)
+    [said] = page.column("cannot do")
+    assert said.startswith("schedules: <b>no rights</b>")
+    assert "the end" not in said
+    [row] = page.cells
+    assert root.open(row["id"].one("a").attributes["href"]).fields["problem"].text.endswith("the end")
 
 
 def test_workers_written_by_hand_break_nothing(root: Visitor, clock: Clock) -> None:

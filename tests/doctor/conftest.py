@@ -10,10 +10,13 @@ import pytest
 
 from django_pgqueue.doctor import Finding, Patient
 from django_pgqueue.doctor.examination import Check, looked
-from tests.worker.conftest import conninfo
+from tests.features.conftest import consume
+from tests.worker.conftest import conninfo, diary, rows, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+__all__ = ["consume", "diary", "rows", "session"]
 
 
 class Find(Protocol):

@@ -131,3 +131,27 @@ def test_in_a_window_its_progress_is_shown_and_taken_away(environment: dict[str,
     window.shows("looking at ")
     assert window.ends() == 0
     assert "default: " in window.seen
+
+
+def test_findings_of_one_kind_stand_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def many(patient: Patient) -> Iterator[Finding]:
+        for number in range(30):
+            yield Finding(
+                name="dead", severity=Severity.WARNING, found=f"Worker {number:02} is dead.", remedy="Bury it.",
+                command=f"select bury({number});",
+            )  # fmt: skip
+
+    monkeypatch.setattr(examination, "CHECKS", [Check("many", many), found_by(Severity.ERROR), found_by(Severity.INFO)])
+    _, said = run()
+    lines = said.splitlines()
+    assert lines[0] == "default: 1 error, 30 warnings, 1 info"
+    told = lines[lines.index("WARNING dead (30)") :]
+    assert told[1:3] == ["  Worker 00 is dead.", "  psql=> select bury(0);"]
+    assert told[9:13] == [
+        "  Worker 04 is dead.",
+        "  psql=> select bury(4);",
+        "  … and 25 more, which --json tells.",
+        "  Bury it.",
+    ]
+    _, said = run("--json")
+    assert sum(finding["name"] == "dead" for finding in json.loads(said)["findings"]) == 30

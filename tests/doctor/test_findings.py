@@ -25,11 +25,13 @@ from django_pgqueue.doctor import (
     Patient,
     Severity,
     clocks,
+    disks,
     examine,
     history,
     installation,
     locks,
     pooler,
+    schedules,
     server,
     service,
     snapshots,
@@ -37,7 +39,7 @@ from django_pgqueue.doctor import (
 )
 from django_pgqueue.models import Message
 from django_pgqueue.overview import bloat, bounds
-from tests.admin.conftest import claim, send, sign_in, sql
+from tests.admin.conftest import claim, complete, fail, send, sign_in, sql
 from tests.doctor.pooler import Pooler
 from tests.waiting import wait_until
 from tests.worker.conftest import conninfo
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.doctor import Finding
     from tests.doctor.conftest import Find
+    from tests.features.conftest import Consume
+    from tests.worker.conftest import Session
 
     Another = Callable[..., psycopg.Connection[Any]]
 
@@ -367,6 +371,126 @@ def test_expired_messages(find: Find, db: None) -> None:
     assert "1 messages of the queue 'mail' lost their worker, the first 10 min ago" in found.found
 
 
+def test_worker_problem(find: Find, db: None) -> None:
+    for worker, problem in (
+        ("a", None),
+        ("b", "schedules: no rights"),
+        ("c", "schedules: no rights"),
+        ("d", "claim: x"),
+    ):
+        sign_in(worker)
+        sql("update pgqueue_worker set problem = %s where id = %s", problem, worker)
+    first, second = find("worker-problem", service.worker_problems)
+    assert first.found == "Worker b and 1 more cannot do all of its work: schedules: no rights"
+    assert (second.values["worker"], second.values["problem"]) == ("d", "claim: x")
+    sql("update pgqueue_worker set seen_at = now() - interval '1 hour'")
+    assert find("worker-problem", service.worker_problems) == [], "that is another finding"
+
+
+def test_worker_problem_of_a_look_that_fails(find: Find, session: Session, consume: Consume) -> None:
+    """What a real worker says when its look at messages that wait for others fails."""
+    session.rows("alter function pgqueue_message_settle rename to pgqueue_message_settle_away")
+    try:
+        consume()
+        wait_until(lambda: find("worker-problem", service.worker_problems), "it says so")
+        found = only(find("worker-problem", service.worker_problems))
+        assert "dependencies: function pgqueue_message_settle" in found.found
+    finally:
+        session.rows("alter function pgqueue_message_settle_away rename to pgqueue_message_settle")
+    wait_until(lambda: not find("worker-problem", service.worker_problems), "it is over")
+
+
+def test_paused_queue(find: Find, db: None) -> None:
+    for queue in ("mail", "empty", "fresh", "later"):
+        functions.queue_pause(connection, queue, by="ada")
+    send(queue="mail")
+    send(queue="mail", channel="acme")
+    send(queue="fresh")
+    send(queue="later", delay_ms=3_600_000)
+    assert find("paused-queue", service.paused_queues) == [], "a day is not over"
+    sql("update pgqueue_queue set paused_at = paused_at - interval '30 hours' where name <> 'fresh'")
+    found = only(find("paused-queue", service.paused_queues))
+    assert found.found == "The queue 'mail' was paused 1 d ago by ada, and 2 are ready in it."
+    sql(found.command)
+    assert find("paused-queue", service.paused_queues) == []
+
+
+def test_long_held(find: Find, db: None) -> None:
+    for number in range(3):
+        send(task="shop.tasks.slow" if number < 2 else None)
+    held = claim(limit=3), claim(tasks=False)
+    first = held[0][0].id
+    assert find("long-held", service.long_held) == []
+    sql("update pgqueue_message set locked_at = locked_at - interval '7 hours'")
+    sql("update pgqueue_message set locked_at = locked_at - interval '1 hour' where id = %s", first)
+    tasks, raw = find("long-held", service.long_held)
+    assert "2 jobs of shop.tasks.slow have been running for more than 6 h, " in tasks.found
+    assert f"{first} in worker " in tasks.found
+    assert raw.found.startswith("1 raw message has been running")
+    sql(tasks.command)
+    assert sql("select id from pgqueue_message where cancel_requested_at is not null") == [(first,)]
+    sql("update pgqueue_message set unlock_at = 0")
+    assert find("long-held", service.long_held) == [], "nobody holds it any more"
+
+
+def test_overdue_look(find: Find, db: None) -> None:
+    first = send()
+    sql("select pgqueue_message_create_after(array[%s], '1')", first)
+    assert find("overdue-look", service.overdue_looks) == []
+    sql("update pgqueue_message set check_at = check_at - 600000 where check_at is not null")
+    found = only(find("overdue-look", service.overdue_looks))
+    assert "1 look is due at messages that wait for others, the first for 10 min" in found.found
+    sql(found.command)
+    assert find("overdue-look", service.overdue_looks) == []
+    sql("insert into pgqueue_ended (message_id, look_at) values (%s, pgqueue_now() - 300000)", first)
+    assert len(find("overdue-look", service.overdue_looks)) == 1
+
+
+# Schedules
+
+
+def fired(name: str, number: int, *, ends: Callable[[Any], None]) -> None:
+    sql(
+        "insert into pgqueue_schedule (name, task, next_at, interval_ms) values (%s, 'shop.tasks.report', 0, 1000) "
+        "on conflict do nothing",
+        name,
+    )
+    for _ in range(number):
+        [[at]] = sql("select next_at from pgqueue_schedule where name = %s", name)
+        sql("select pgqueue_schedule_fire(%s, array[%s::bigint], %s, %s)", name, at, at, at + 1000)
+        [message] = claim()
+        ends(message)
+
+
+def test_failing_schedule(find: Find, db: None) -> None:
+    fired("bad", 2, ends=lambda message: fail(message, ValueError("secret")))
+    fired("good", 4, ends=complete)
+    assert find("failing-schedule", schedules.failing) == [], "twice may be bad luck"
+    fired("bad", 1, ends=lambda message: fail(message, KeyError("secret")))
+    found = only(find("failing-schedule", schedules.failing))
+    assert found.found == (
+        "The last 3 jobs of the schedule 'bad' (shop.tasks.report) that ended have failed, the last one with "
+        "builtins.KeyError."
+    )
+    assert sql(found.command)[0][2:] == ("builtins.KeyError", "'secret'")
+    fired("bad", 1, ends=complete)
+    assert find("failing-schedule", schedules.failing) == [], "it works again"
+    fired("bad", 3, ends=fail)
+    sql("update pgqueue_schedule set paused_at = now() where name = 'bad'")
+    assert find("failing-schedule", schedules.failing) == [], "somebody knows"
+
+
+def test_schedule_versions(find: Find, db: None) -> None:
+    for worker, interval in (("old", 1000), ("new-1", 2000), ("new-2", 2000), ("gone", 3000)):
+        if worker != "gone":
+            sign_in(worker)
+        declared = "select pgqueue_schedule_declare('s', 't.t', 9, p_interval_ms => %s, p_worker => %s)"
+        sql(declared, interval, worker)
+        sql("select pgqueue_schedule_declare('same', 't.t', 9, p_interval_ms => 5, p_worker => %s)", worker)
+    found = only(find("schedule-versions", schedules.versions))
+    assert found.found == ("Workers that are alive declare the schedule 's' in different ways: 2 as new-1, 1 as old.")
+
+
 def test_poison_job(find: Find, db: None) -> None:
     poison, innocent = send(task="shop.tasks.crash"), send(task="shop.tasks.crash")
     for times in range(3):
@@ -596,6 +720,25 @@ def test_idle_transactions(find: Find, beginning_with: Callable[[str, str], None
     assert only(find("idle-transactions", server.settings)).severity is Severity.INFO
     beginning_with("idle_in_transaction_session_timeout", "'5min'")
     assert find("idle-transactions", server.settings) == []
+
+
+def test_full_disk(find: Find, db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(disks, "FILLING", 0.0)
+    monkeypatch.setattr(disks, "NEARLY_FULL", 2.0)
+    found = find("full-disk", disks.full)
+    if not found:
+        pytest.skip("the server is not on this host, or its data directory is not to be seen")
+    [[place]] = sql("show data_directory")
+    assert found[0].values["place"] == place
+    assert re.search(r"is \d+% full: [\d,.]+ \w+ of [\d,.]+ \w+ are free", found[0].found)
+    monkeypatch.setattr(disks, "NEARLY_FULL", 0.0)
+    assert find("full-disk", disks.full)[0].severity is Severity.ERROR
+    monkeypatch.setattr(disks, "PROCESSES", tmp_path)
+    assert find("full-disk", disks.full) == [], "nothing is said of the disk of another host"
+    elsewhere = tmp_path / str(sql("select pg_backend_pid()")[0][0])
+    elsewhere.mkdir()
+    (elsewhere / "cmdline").write_text("postgres: somebody another_database 127.0.0.1(1) idle")
+    assert find("full-disk", disks.full) == [], "another server's process has the same number here"
 
 
 def test_few_connections(find: Find, db: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 NEVER = "never"
 CAN_NOT_ASK = 2
 WIDEST, NARROWEST = 100, 40
+MAX_ALIKE = 5
 
 
 class Command(BaseCommand):
@@ -77,31 +79,50 @@ class Command(BaseCommand):
         numbers = [(sum(finding.severity is each for finding in found), each) for each in reversed(Severity)]
         said = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in numbers if count)
         self.stdout.write(f"{database}: {said}")
-        for finding in found:
-            self._tell_one(finding)
+        for _, alike in groupby(sorted(found, key=order), key=order):
+            self._tell_alike(list(alike))
 
-    def _tell_one(self, finding: Finding) -> None:
+    def _tell_alike(self, alike: list[Finding]) -> None:
+        """Findings that differ in their values alone: what to do about them is said once."""
         colour = {
             Severity.ERROR: self.style.ERROR,
             Severity.WARNING: self.style.WARNING,
             Severity.INFO: self.style.NOTICE,
         }
         width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
+        first, count = alike[0], len(alike)
+        heading = f"{colour[first.severity](str(first.severity).upper())} {first.name}"
         self.stdout.write()
-        self.stdout.write(f"{colour[finding.severity](str(finding.severity).upper())} {finding.name}")
-        for words in (finding.found, finding.remedy):
-            text = textwrap.fill(
-                printable(words, getattr(self.stdout, "encoding", None)),
-                width,
-                initial_indent="  ",
-                subsequent_indent="  ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            self.stdout.write(text)
+        self.stdout.write(heading if count == 1 else f"{heading} ({count})")
+        for finding in alike[:MAX_ALIKE]:
+            self._write(finding.found, width)
+            if count > 1:
+                self._write_command(finding)
+        if count > MAX_ALIKE:
+            self._write(f"… and {count - MAX_ALIKE} more, which --json tells.", width)
+        self._write(first.remedy, width)
+        if count == 1:
+            self._write_command(first)
+
+    def _write(self, words: str, width: int) -> None:
+        text = textwrap.fill(
+            printable(words, getattr(self.stdout, "encoding", None)),
+            width,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        self.stdout.write(text)
+
+    def _write_command(self, finding: Finding) -> None:
         if finding.command:
             shell = "psql=>" if finding.command.rstrip().endswith(";") or "; " in finding.command else "$"
             self.stdout.write(f"  {shell} {printable(finding.command)}")  # in one line: it is to be copied
+
+
+def order(finding: Finding) -> tuple[int, str, str]:
+    return -finding.severity, finding.name, finding.remedy
 
 
 def document(database: str, found: list[Finding]) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""Whether the disks of the server fill up, where it runs on this host: SQL does not know."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.overview.words import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+FILLING, NEARLY_FULL = 0.9, 0.95
+PROCESSES = Path("/proc")
+
+FULL_DISK = Kind(
+    "full-disk",
+    Severity.WARNING,
+    "When it is full, PostgreSQL stops, and with it all jobs. Make room: look for replication-slot, old-transaction, "
+    "history-overdue and bloated-table, and for an archive_command that fails.",
+)
+
+# The settings of places are for pg_read_all_settings; this view leaves them out where SHOW would be an error.
+PLACES = """
+select s.setting from pg_settings s where s.name = 'data_directory' and s.setting like '/%%'
+union
+select pg_tablespace_location(t.oid) from pg_tablespace t where pg_tablespace_location(t.oid) like '/%%'
+"""
+SESSION = "select pg_backend_pid(), current_database(), coalesce(inet_client_port()::text, 'local')"
+
+
+def full(patient: Patient) -> Iterator[Finding]:
+    if not _is_here(patient):
+        return
+    told = set()
+    for (place,) in sorted(patient.rows(PLACES)):
+        try:
+            device, usage = Path(place).stat().st_dev, shutil.disk_usage(place)
+        except OSError:  # the folder around it is not for this account
+            continue
+        used = 1 - usage.free / usage.total
+        if used >= FILLING and device not in told:
+            told.add(device)
+            yield FULL_DISK.found(
+                f"The disk of {place} is {used:.0%} full: {size(usage.free)} of {size(usage.total)} are free.",
+                f"df -h {place}",
+                severity=Severity.ERROR if used >= NEARLY_FULL else None,
+                place=place,
+                used=used,
+                free_bytes=usage.free,
+            )
+
+
+def _is_here(patient: Patient) -> bool:
+    """Whether the process of our session runs on this host.  Addresses say nothing behind a tunnel or a pooler."""
+    [(pid, database, port)] = patient.rows(SESSION)
+    try:
+        title = (PROCESSES / str(pid) / "cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return False
+    return title.startswith("postgres:") and f" {database} " in title and port in title

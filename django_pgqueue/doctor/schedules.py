@@ -1,0 +1,97 @@
+"""Whether schedules do what they are for, and whether workers agree on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.overview.service import SILENT_AFTER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.doctor.patient import Patient
+
+MAX_SCHEDULES = 1_000
+FAILURES = 3
+"""So many of its latest jobs have failed, one after the other."""
+LATEST_SLOTS = 20
+
+FAILING_SCHEDULE = Kind(
+    "failing-schedule",
+    Severity.WARNING,
+    "Nobody waits for the result of a schedule, so nobody notices. Look at the error of its last job, and mend the "
+    "task, its arguments, or what it needs.",
+)
+SCHEDULE_VERSIONS = Kind(
+    "schedule-versions",
+    Severity.INFO,
+    "In a deploy it is right: the declaration that was there first counts until its last worker has left. Later, an "
+    "old worker was forgotten somewhere: stop it.",
+)
+
+# Of the latest slots those whose job has ended: others are still tried again.
+FAILING = """
+select s.name, s.task, e.message_id, coalesce(e.error_class, 'an error')
+from (select s.name, s.task from pgqueue_schedule s where s.paused_at is null order by s.name limit %(schedules)s) as s
+cross join lateral (
+    select count(*) as count, bool_and(a.status in ('failed', 'lost')) as have_failed,
+           (array_agg(a.message_id order by a.finished_at desc))[1] as message_id,
+           (array_agg(a.error_class order by a.finished_at desc))[1] as error_class
+    from (
+        select a.status, a.message_id, a.error_class, a.finished_at
+        from (
+            select distinct l.message_id from (
+                select l.message_id from pgqueue_schedule_slot l
+                where l.name = s.name and l.message_id is not null
+                order by l.slot_at desc limit %(slots)s
+            ) as l
+        ) as l
+        join pgqueue_attempt a on a.message_id = l.message_id and a.final
+        order by a.finished_at desc limit %(failures)s
+    ) as a
+) as e
+where e.count = %(failures)s and e.have_failed
+order by s.name
+"""
+
+# What is shown to be typed.
+ENDS = "select status, finished_at, error_class, error_message from pgqueue_attempt where message_id = {};"
+
+VERSIONS = """
+select d.name, string_agg(format('%%s as %%s', d.workers, d.example), ', ' order by d.workers desc, d.example)
+from (
+    select d.name, d.declaration, count(*) as workers, min(d.worker) as example
+    from pgqueue_schedule_declaration d
+    join pgqueue_worker w on w.id = d.worker and w.seen_at > pgqueue_clock() - %(silent_after)s
+    group by d.name, d.declaration
+) as d
+group by d.name
+having count(*) > 1
+order by d.name
+limit %(schedules)s
+"""
+
+
+def failing(patient: Patient) -> Iterator[Finding]:
+    asked = {"schedules": MAX_SCHEDULES, "slots": LATEST_SLOTS, "failures": FAILURES}
+    for name, task, message_id, error_class in patient.rows(FAILING, asked):
+        yield FAILING_SCHEDULE.found(
+            f"The last {FAILURES} jobs of the schedule {name!r} ({task}) that ended have failed, the last one with "
+            f"{error_class}.",
+            ENDS.format(message_id),
+            schedule=name,
+            task=task,
+            message=message_id,
+            error_class=error_class,
+        )
+
+
+def versions(patient: Patient) -> Iterator[Finding]:
+    asked = {"silent_after": SILENT_AFTER, "schedules": MAX_SCHEDULES}
+    for name, declarers in patient.rows(VERSIONS, asked):
+        yield SCHEDULE_VERSIONS.found(
+            f"Workers that are alive declare the schedule {name!r} in different ways: {declarers}.",
+            schedule=name,
+            workers=declarers,
+        )
