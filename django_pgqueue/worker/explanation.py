@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # The first of each lane and of the locked ones: index probes, however many messages there are.
 OTHERS = """
-select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null, m.channel
+select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null,
+       m.alone_at is not null, m.channel
 from unnest(array(select pgqueue_message_queues())) as q (queue)
 cross join unnest(array[true, false]) as raw (raw)
 cross join unnest(array[true, false]) as plain (plain)
@@ -30,7 +31,8 @@ cross join lateral (
 ) as m
 union all
 (
-    select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null, m.channel
+    select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null,
+           m.alone_at is not null, m.channel
     from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit %(limit)s
 )
 """
@@ -46,6 +48,7 @@ class Other:
     worker: str | None
     task: str | None
     waits_for_others: bool
+    is_quarantined: bool
     channel: str | None
 
 
@@ -135,6 +138,7 @@ def _why(
         (not is_served, "this worker does not serve its queue"),
         (state is not None, "its queue is paused" + (f" by {state.paused_by}" if state and state.paused_by else "")),
         (other.waits_for_others, "it waits for other jobs"),
+        (other.is_quarantined, "it is quarantined, because its worker died: a process of its own takes it alone"),
         (wait_ms > 0, f"it is scheduled for {_time(other.dequeue_at)}, in {_rounded(wait_ms)}"),
     )
     limited = _limit(channels.get(other.channel or ""), now)

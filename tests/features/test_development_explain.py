@@ -86,6 +86,16 @@ def test_it_says_why_the_others_are_not_among_them() -> None:
     ]
 
 
+def test_a_quarantined_job_says_so() -> None:
+    alone = note.enqueue().id
+    [held] = functions.message_dequeue(connection, worker="dead", tasks=True)
+    functions.worker_died(connection, "dead", ids=[held.id], attempts=[held.attempt], running=[True])
+    [[shown, *_, why]] = rows(explained()[-1:])
+    assert (shown, why) == (
+        alone, "it is quarantined, because its worker died: a process of its own takes it alone",
+    )  # fmt: skip
+
+
 def test_a_job_that_waits_for_others_says_so_until_they_have_ended() -> None:
     first = note.enqueue()
     second = note.using(after=[first], priority=50).enqueue().id
