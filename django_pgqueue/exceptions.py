@@ -99,5 +99,9 @@ class TaskTimeout(PgQueueError, TimeoutError):
     """The task took longer than its timeout."""
 
 
+class SlotDied(PgQueueError):
+    """The thread or the event loop that ran the task has ended before the task."""
+
+
 class DependencyFailed(PgQueueError):
     """A job that had to succeed first did not."""

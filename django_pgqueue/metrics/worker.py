@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.watching.board import Board
     from django_pgqueue.worker.watching.health import Health
 
-STATES = ("working", "starting", "disconnected", "stopping", "retiring", "stuck", "gone")
+STATES = ("working", "starting", "disconnected", "stopping", "retiring", "stuck", "broken", "blocked", "gone")
 
 
 def exposed(board: Board, health: Health, settings: WorkerSettings, *, accept: str) -> tuple[str, bytes]:

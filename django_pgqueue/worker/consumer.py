@@ -33,6 +33,7 @@ from django_pgqueue.worker.session import Session
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.turns import Turns
 from django_pgqueue.worker.waker import Waker
+from django_pgqueue.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +107,7 @@ class Consumer:
         self.turns = Turns(settings.lock_ms)
         self.scheduler = Scheduler(self.database, worker=self.id, off=settings.burst)
         self.recycling = Recycling(settings, retirement)
+        self.watchdog = Watchdog()
         self.retiring = False
         """Another process has taken its place: it ends what it has begun, and leaves."""
         self.jobs = 0
@@ -199,7 +201,11 @@ class Consumer:
     def _turn(self) -> None:
         if self.watch is not None:
             self.watch.turned(
-                running=self._unfinished(), connected=not self.session.is_closed, stopping=self.stop_by is not None
+                running=self._unfinished(),
+                connected=not self.session.is_closed,
+                stopping=self.stop_by is not None,
+                blocked_seconds=self.watchdog.blocked_seconds,
+                died=self.watchdog.died,
             )
         try:
             if self.stop_by is not None and not self.stopping:
@@ -279,6 +285,9 @@ class Consumer:
         now = time.monotonic()
         for message in self.slots.time_out(now):
             self.recycling.timed_out(message.id)
+        if (reason := self.watchdog.look_if_due(self.slots, now=now)) is not None:
+            logger.error("slot died worker=%s: %s, and so the process is replaced", self.id, reason)
+            self.recycling.died(reason)
         if self.recycling.is_stuck:
             self.slots.give_up(now, patience_seconds=self.settings.grace_seconds)
 

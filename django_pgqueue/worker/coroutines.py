@@ -15,6 +15,7 @@ from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections,
 from django_pgqueue.worker.cutting import running
 from django_pgqueue.worker.forks import shared_loops
 from django_pgqueue.worker.log import log_trouble
+from django_pgqueue.worker.watchdog import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ class Coroutines:
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread
         self._waiting: deque[Received] = deque()
         self._running: dict[asyncio.Task[None], Received | None] = {}
         """What is to be ended by each; None: it has been."""
@@ -48,9 +50,10 @@ class Coroutines:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             shared_loops.add(self._loop)
-            threading.Thread(target=self._run_loop, args=[self._loop], name="coroutines", daemon=True).start()
+            self._thread = threading.Thread(target=self._run_loop, args=[self._loop], name="coroutines", daemon=True)
+            self._thread.start()
         self._waiting.extend(messages)
-        self._loop.call_soon_threadsafe(self._start_waiting)
+        self._ask(self._start_waiting)
 
     def waiting(self) -> int:
         return len(self._waiting)
@@ -63,8 +66,7 @@ class Coroutines:
         return unstarted
 
     def cancel(self, ids: set[int]) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cancel, ids)
+        self._ask(self._cancel, ids)
 
     def _cancel(self, ids: set[int]) -> None:
         # A task that is cancelled before its first step never takes it: the end of its message would be lost.  So would
@@ -77,7 +79,7 @@ class Coroutines:
         asked = self._asked
         if asked is None and self._loop is not None and not self._stopped:
             self._asked = asked = now
-            self._loop.call_soon_threadsafe(self._answer)
+            self._ask(self._answer)
         return 0.0 if asked is None else now - asked
 
     def _answer(self) -> None:
@@ -86,10 +88,31 @@ class Coroutines:
     def stop(self) -> None:
         self._stopped = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._ask(self._loop.stop)
+
+    def is_dead(self) -> bool:
+        """Nothing in it goes on: a task has closed the loop, or has ended its thread."""
+        if self._loop is None or self._stopped:
+            return False
+        return self._loop.is_closed() or not is_alive(self._thread)
+
+    def bury(self) -> list[Received]:
+        """Of a dead one: what had not begun, though it has a coroutine."""
+        self.is_left = self._stopped = True
+        begun = {execution.message.id for execution in list(self._begun.values())}
+        return [message for message in list(self._running.values()) if message is not None and message.id not in begun]
+
+    @property
+    def runs(self) -> bool:
+        return bool(self._running)
+
+    def _ask(self, what: Callable[..., object], *args: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: who looks after the slots will see
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(what, *args)
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        while not self._stopped:
+        while not (self._stopped or loop.is_closed()):
             try:
                 loop.run_forever()
             except BaseException as error:  # noqa: BLE001

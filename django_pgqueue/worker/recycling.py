@@ -45,6 +45,10 @@ class Recycling:
         """Nobody can stop what goes on, so the process has to go."""
         self._stuck = f"the task of message {message_id} went on after its timeout"
 
+    def died(self, reason: str) -> None:
+        """A part of the process that runs jobs: who knows what else is broken."""
+        self._stuck = reason
+
     def room(self, jobs: int) -> int:
         """How many more it may take that has done, or holds, so many."""
         if self.retirement is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_pgqueue import registry, signals, traces
-from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.worker.begun import Begun
 from django_pgqueue.worker.cleaning import (
     IDLE_SECONDS,
@@ -30,6 +30,7 @@ from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.forks import ending_here
 from django_pgqueue.worker.log import log_end, log_trouble
 from django_pgqueue.worker.reports import SharedReports
+from django_pgqueue.worker.watchdog import is_alive
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -74,6 +75,7 @@ class Timed:
     """So long it may clean up after that."""
 
 
+LOOP = "the event loop"
 MAX_LATE_SECONDS = 5.0
 """An async task is cancelled when its time is up.  So long it may clean up after that; then the consumer ends it."""
 
@@ -286,6 +288,32 @@ class Slots:
                             message.id, message.task, message.attempt,
                         )  # fmt: skip
                         self.ended(execution.given_up())
+
+    def bury(self) -> list[str]:
+        """Ends the attempts whose thread or event loop has died.  Returns the names of those."""
+        slots = [slot for slot in self._slots if not is_alive(slot.thread)]
+        loops = [loop for loop in self._loops() if loop.is_dead()]
+        for slot in slots:
+            self._slots.remove(slot)
+            self._without_thread.append(slot.name)
+            execution = slot.execution
+            if execution is not None and (slot.timeout is None or self._timed.pop(execution, None) is not None):
+                self._end_dead(execution, slot.name)
+        for loop in loops:
+            for message in loop.bury():
+                self._end_dead(self.execution(message), LOOP)
+            for execution, timed in list(self._timed.items()):
+                if timed.where is loop and self._timed.pop(execution, None) is not None:
+                    self._end_dead(execution, LOOP)
+        return [*(slot.name for slot in slots), *(LOOP for _ in loops)]
+
+    def _end_dead(self, execution: Execution, where: str) -> None:
+        end = execution.broken(SlotDied(f"{where} has ended before the task, which may have done a part of its work."))
+        self._do_aside(partial(self.ended, end))
+
+    def seconds_without_a_turn(self, now: float) -> float:
+        """How long the event loop has not come round that runs coroutines."""
+        return max((loop.seconds_without_a_turn(now) for loop in self._loops() if loop.runs), default=0.0)
 
     def begin_in(self, loop: Coroutines, execution: Execution) -> None:
         """Called by the event loops.  What has no timeout may still be given up."""

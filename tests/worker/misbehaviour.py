@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from django_pgqueue.tasks import task
+from tests.worker.diary import Diary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,6 +192,24 @@ async def cancel_all_on() -> None:
     for other in asyncio.all_tasks():
         if other is not asyncio.current_task():
             other.cancel()
+
+
+@task
+def end_thread() -> None:
+    """As a library in C may that does not know whose thread it is in."""
+    ctypes.CDLL(None).pthread_exit(None)
+
+
+@task
+async def end_thread_on() -> None:
+    ctypes.CDLL(None).pthread_exit(None)
+
+
+@task
+async def block_on(word: str) -> None:
+    diary = Diary.of_this_process()
+    diary.write(word)
+    diary.wait_for(word)
 
 
 @task

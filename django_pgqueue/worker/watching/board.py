@@ -13,7 +13,7 @@ from django_pgqueue.worker.retirement import MAX_RETIRING
 PLACE_BYTES = 1 << 20
 """Of each process.  Memory that nobody has written to takes none."""
 BY_SUPERVISOR = struct.Struct("<qd?")  # pid, started, retiring
-BY_PROCESS = struct.Struct("<ddq??")  # turned, looked, running, connected, stopping
+BY_PROCESS = struct.Struct("<ddq??dq")  # turned, looked, running, connected, stopping, blocked_seconds, died
 PAGE = struct.Struct("<qq")  # number of the newest text, and its length
 OF_PROCESS_AT = 64
 PAGES_AT = 128
@@ -35,12 +35,17 @@ class Said:
     running: int
     connected: bool
     stopping: bool
+    blocked_seconds: float
+    """So long its event loop has not come round, while coroutines run."""
+    died: int
+    """Threads and event loops of slots."""
     retiring: bool
     """Another process has taken its place."""
 
 
 NOBODY = Said(
-    pid=0, started=0.0, turned=0.0, looked=0.0, running=0, connected=False, stopping=False, retiring=False
+    pid=0, started=0.0, turned=0.0, looked=0.0, running=0, connected=False, stopping=False, retiring=False,
+    blocked_seconds=0.0, died=0,
 )  # fmt: skip
 
 
@@ -103,8 +108,21 @@ class Place:
 
     # By the process
 
-    def say(self, *, turned: float, looked: float, running: int, connected: bool, stopping: bool) -> None:
-        BY_PROCESS.pack_into(self.board.memory, self.at + OF_PROCESS_AT, turned, looked, running, connected, stopping)
+    def say(
+        self,
+        *,
+        turned: float,
+        looked: float,
+        running: int,
+        connected: bool,
+        stopping: bool,
+        blocked_seconds: float = 0.0,
+        died: int = 0,
+    ) -> None:
+        BY_PROCESS.pack_into(
+            self.board.memory, self.at + OF_PROCESS_AT,
+            turned, looked, running, connected, stopping, blocked_seconds, died,
+        )  # fmt: skip
 
     def write(self, numbers: dict[str, Any]) -> bool:
         """Beside the text that is there: who reads just now, or comes when this process has died on the way, finds a
@@ -124,12 +142,12 @@ class Place:
     @property
     def said(self) -> Said:
         pid, started, retiring = BY_SUPERVISOR.unpack_from(self.board.memory, self.at)
-        turned, looked, running, connected, stopping = BY_PROCESS.unpack_from(
+        turned, looked, running, connected, stopping, blocked_seconds, died = BY_PROCESS.unpack_from(
             self.board.memory, self.at + OF_PROCESS_AT
         )
         return Said(
             pid=pid, started=started, turned=turned, looked=looked, running=running, connected=connected,
-            stopping=stopping, retiring=retiring,
+            stopping=stopping, blocked_seconds=blocked_seconds, died=died, retiring=retiring,
         )  # fmt: skip
 
     def read(self) -> dict[str, Any]:

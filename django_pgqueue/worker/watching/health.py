@@ -34,7 +34,7 @@ class Health:
         processes = [described(said, lock_seconds=lock_seconds, now=now) for said in board.said]
         states = {process["state"] for process in processes} - {"retiring"}
         return cls(
-            alive=not stalled and "stuck" not in states,
+            alive=not stalled and not states & {"stuck", "broken"},
             ready=not stalled and not above.stopping and states == {"working"},
             status="stuck" if stalled else _worst(states, stopping=above.stopping),
             supervisor={"pid": above.pid, "turned_seconds_ago": _ago(above.turned, now), "stopping": above.stopping},
@@ -51,6 +51,8 @@ def described(said: Said, *, lock_seconds: float, now: float) -> dict[str, Any]:
         "started_seconds_ago": _ago(said.started, now),
         "turned_seconds_ago": _ago(said.turned, now),
         "dequeued_seconds_ago": _ago(said.looked, now),
+        "event_loop_blocked_seconds": round(said.blocked_seconds, 3),
+        "slots_died": said.died,
     }
 
 
@@ -70,10 +72,21 @@ def state(said: Said, *, patience: float, now: float) -> str:
         return "stuck"
     if said.stopping or said.retiring:
         return "stopping" if said.stopping else "retiring"
+    return _state_of_slots(said, patience=patience)
+
+
+def _state_of_slots(said: Said, *, patience: float) -> str:
+    """Where one has died the process is replaced, unless too many retire already: then a restart helps.  A task that
+    blocks the event loop is ended by its timeout alone: a restart would end it, with all others, and begin it again.
+    """
+    if said.died:
+        return "broken"
+    if said.blocked_seconds > patience:
+        return "blocked"
     return "working" if said.looked else "starting"
 
 
-WORST_FIRST = ("stuck", "disconnected", "gone", "starting", "stopping")
+WORST_FIRST = ("stuck", "broken", "disconnected", "gone", "blocked", "starting", "stopping")
 
 
 def _worst(states: set[str], *, stopping: bool) -> str:

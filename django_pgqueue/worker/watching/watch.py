@@ -28,10 +28,13 @@ class Watch:
         self._has_news = False
         self._has_complained = False
 
-    def turned(self, *, running: int, connected: bool, stopping: bool) -> None:
+    def turned(self, *, running: int, connected: bool, stopping: bool, blocked_seconds: float, died: int) -> None:
         """At the beginning of each turn: what it begins may take its time."""
         now = time.monotonic()
-        self.place.say(turned=now, looked=self.looked, running=running, connected=connected, stopping=stopping)
+        self.place.say(
+            turned=now, looked=self.looked, running=running, connected=connected, stopping=stopping,
+            blocked_seconds=blocked_seconds, died=died,
+        )  # fmt: skip
         if self._has_news and now >= self._next_write:
             self.write()
 
