@@ -163,11 +163,13 @@ class Execution:
             await self._asend_if_finished(outcome)
             return self._ended(outcome, exception)
 
-    def timed_out(self) -> Ended:
-        """The end of an attempt whose thread goes on: made on a copy, because the thread still has this one."""
+    def timed_out(self, cut: Callable[[], None] | None = None) -> Ended:
+        """The end of an attempt whose thread goes on: made on a copy, because the thread still has this one.  ``cut``
+        makes an error in that thread, which must not get into the copy.
+        """
         mine = copy.copy(self)
-        self.is_over = True
-        return mine._time_out()  # noqa: SLF001
+        mine.is_over, self.is_over = False, True
+        return mine._time_out(cut)  # noqa: SLF001
 
     def given_up(self) -> Ended:
         """The end of an attempt that cannot go on because of others in its process: it does not count."""
@@ -176,13 +178,15 @@ class Execution:
         mine.finished_at = self.clock()
         return mine._ended(Deferred(0.0, None))  # noqa: SLF001
 
-    def _time_out(self) -> Ended:
+    def _time_out(self, cut: Callable[[], None] | None) -> Ended:
         try:
             if self.args is None:  # the time was up before anything began
                 self._begin()
             else:
                 self._result = copy.copy(self.result)
                 self._set(errors=list(self.result.errors))
+            if cut is not None:
+                cut()
             raise self._timeout(registry.timeout_seconds(self.message.task or ""))  # noqa: TRY301 -- it gets a traceback
         except Exception as exception:  # noqa: BLE001
             outcome = self._not_succeeded(exception)

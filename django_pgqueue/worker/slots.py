@@ -257,6 +257,7 @@ class Slots:
                 if waits_for_statement(execution):
                     self._do_aside(partial(cancel_statement, execution, execution.message))
             elif now >= timed.until and self._timed.pop(execution, None) is not None:
+                execution.is_over = True  # before its sessions are cut, which is an error in the task
                 self._do_aside(partial(self._time_out, execution, timed.where))
                 if isinstance(timed.where, Slot):
                     self._slots.remove(timed.where)
@@ -267,11 +268,10 @@ class Slots:
         return messages
 
     def _time_out(self, execution: Execution, where: Slot | Coroutines) -> None:
-        # First: who takes the job over would wait for its locks.  All coroutines together have one session.
-        if isinstance(where, Slot):
-            cut(where.sessions, execution.message)
+        # Its sessions first: who takes the job over would wait for its locks.  All coroutines together have one.
+        ends_sessions = partial(cut, where.sessions, execution.message) if isinstance(where, Slot) else None
         try:
-            end = execution.timed_out()
+            end = execution.timed_out(ends_sessions)
         except BaseException as error:  # noqa: BLE001
             end = execution.broken(error)
         self.ended(end)

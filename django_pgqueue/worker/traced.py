@@ -13,6 +13,7 @@ from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.outcome import Abandoned, Deferred, Ended, Failed, Retry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -33,9 +34,9 @@ class TracedExecution(Execution):
         with self._current():
             return self._told(await super().arun())
 
-    def timed_out(self) -> Ended:
+    def timed_out(self, cut: Callable[[], None] | None = None) -> Ended:
         """Its thread goes on, and may do so for ever: the span ends with the attempt."""
-        return self._told(super().timed_out())
+        return self._told(super().timed_out(cut))
 
     def given_up(self) -> Ended:
         return self._told(super().given_up())
