@@ -20,6 +20,10 @@ declare
     v_changed integer := 0;
     v_partition record;
 begin
+    if p_days_ahead not between 0 and 366 or p_days_kept < 0 then
+        raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
+            using errcode = 'invalid_parameter_value', hint = 'They must be days: 0 to 366 ahead, and 0 or more kept.';
+    end if;
     -- Not an advisory lock, which every login may hold: this one takes a right to change the history.  It is the one that a
     -- new partition needs anyway, and no traffic waits for it.
     begin

@@ -44,6 +44,7 @@ create table pgqueue_lane (
     next_at   bigint,
     turned_at timestamptz,
     primary key (channel, queue, raw),
+    constraint pgqueue_lane_times_of_calendar check (turned_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_lane_names_short check (octet_length(channel) <= 255 and octet_length(queue) <= 255)
 ) with (
     fillfactor = 50,

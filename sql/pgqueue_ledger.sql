@@ -27,6 +27,7 @@ create unlogged table pgqueue_staged (
     unique_key   text,
     content      jsonb not null,
     headers      jsonb,
+    constraint pgqueue_staged_times_of_calendar check (staged_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_staged_names_short check (
         octet_length(queue) between 1 and 255 and octet_length(channel) <= 255 and octet_length(task) <= 255
         and octet_length(unique_key) <= 2300)

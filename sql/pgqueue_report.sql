@@ -24,6 +24,8 @@ create table pgqueue_report_hour (
     run_ms           double precision not null,
     wait_histogram   jsonb not null,
     run_histogram    jsonb not null,
+    constraint pgqueue_report_hour_times_of_calendar check (
+        hour between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_report_hour_names_short check (
         octet_length(queue) <= 255 and octet_length(task) <= 255 and octet_length(channel) <= 255)
 );
@@ -40,6 +42,8 @@ create table pgqueue_report_queue (
     running     double precision not null,
     running_max bigint not null,
     slots       bigint not null,
+    constraint pgqueue_report_queue_times_of_calendar check (
+        hour between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_report_queue_name_short check (octet_length(queue) <= 255)
 );
 
@@ -54,6 +58,8 @@ create table pgqueue_report_error (
     error_class text not null,
     attempts    bigint not null,
     example     text,
+    constraint pgqueue_report_error_times_of_calendar check (
+        hour between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_report_error_names_short check (
         octet_length(queue) <= 255 and octet_length(task) <= 255 and octet_length(error_class) <= 1020)
 );

@@ -1,5 +1,6 @@
 """How long the fuzzers run: some seconds with the other tests, always with the same examples; as long as you like with
-PGQUEUE_FUZZ_EXAMPLES=20000, and then with new ones each time."""
+PGQUEUE_FUZZ_EXAMPLES=20000, and then with new ones each time.  For the SQL (test_sql_fuzzer.py) it says how many calls
+each role makes."""
 
 from __future__ import annotations
 

@@ -8,6 +8,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+import psycopg
+import pytest
+
 from tests.sql.sessions import NOON, concurrently, eventually, token
 from tests.sql.test_pgqueue_attempt import end_one, partition_of
 
@@ -218,3 +221,9 @@ def test_the_sessions_own_lock_timeout_comes_back(session: Session) -> None:
     session.set_clock(NOON)
     session.value("pgqueue_attempt_maintain")
     assert session.one("show lock_timeout") == "7s"
+
+
+@pytest.mark.parametrize("days", [{"days_ahead": 2**31 - 1}, {"days_ahead": -1}, {"days_kept": -1}])
+def test_days_that_make_no_sense_are_refused(session: Session, days: dict[str, int]) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="p_days_ahead is"):
+        session.call("pgqueue_attempt_maintain", **days)
