@@ -126,14 +126,6 @@ def test_the_last_attempt_that_can_be_counted_takes_no_other_message_along(
     assert session.ids("pgqueue_message_release", ids=[counted], attempts=[2_000_000_000], worker=token["worker"])
 
 
-def test_a_dependant_whose_looks_cannot_be_counted_is_looked_at_all_the_same(session: Session) -> None:
-    first = session.create()
-    waits = session.value("pgqueue_message_create_after", after_ids=[first], content="x", dequeue_at=0)
-    session.rows("update pgqueue_message set checks = 2000000000 where id = %s", [waits])
-    assert session.value("pgqueue_message_settle", force=True) == 0
-    assert session.message(waits).checks == 2_000_000_000
-
-
 @pytest.mark.parametrize("lock_ms", [2**63 - 1, -(2**63), 10**12 + 1])
 def test_a_lock_that_no_clock_reaches_is_refused(session: Session, lock_ms: int) -> None:
     session.create()
