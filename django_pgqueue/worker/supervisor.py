@@ -190,7 +190,7 @@ class Supervisor:
                 pid, status = os.waitpid(process.pid, os.WNOHANG)
                 if pid:
                     code = os.waitstatus_to_exitcode(status)
-                    if self.watching is not None and process.seat is not None:
+                    if self.watching is not None:
                         self.watching.ended(process.seat, code)
                     self._ended(place, process, code)
 

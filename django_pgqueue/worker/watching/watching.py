@@ -79,8 +79,10 @@ class Watching:
     def began(self, number: int, pid: int) -> None:
         self.board.places[number].begin(pid=pid, now=time.monotonic())
 
-    def ended(self, number: int, code: int) -> None:
-        self.board.places[number].clear()
+    def ended(self, number: int | None, code: int) -> None:
+        """``number``: None for a process of the quarantine, which has no place here."""
+        if number is not None:
+            self.board.places[number].clear()
         self.crashed += code not in (0, RECYCLED)
         self.recycled += code == RECYCLED
 
