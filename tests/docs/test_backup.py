@@ -20,6 +20,7 @@ from django.db import connections
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from django_pgqueue import functions
 from django_pgqueue.worker.maintenance import Maintenance
 from example_project.database import database_url
 from example_project.embedded_postgres.binaries import Binaries
@@ -152,6 +153,7 @@ def test_data_into_the_tables_of_migrate(shell: Shell, way: str) -> None:
     with shell.connect("_migrated") as connection:
         in_default = connection.execute("select count(*) from pgqueue_attempt_default").fetchone()
         assert in_default == (20,), "no row is lost for want of a partition"
+        assert functions.channels_miscounted(connection, limit=10) == []
         Maintenance(history_days=None).do_if_due(connection)
         assert connection.execute("select count(*) from pgqueue_attempt_default").fetchone() == (0,)
         check(connection)
