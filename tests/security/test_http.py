@@ -100,6 +100,18 @@ def test_no_request_breaks_a_page_shows_a_secret_or_changes_what_it_may_not(
         assert not wrong, f"with the seed {seed}:\n" + "\n\n".join(wrong)
 
 
+def test_there_is_something_to_see_for_those_who_may(db: None) -> None:
+    """Else the fuzzer would find nothing wherever it looks."""
+    website.furnish()
+    auditor = website.people()["who may view and see content"]
+    keys = website.keys()
+    for model in ("message", "attempt", "schedule"):
+        shown = [auditor.client.get(f"/admin/pgqueue/{model}/{key}/change/") for key in keys[model]]
+        assert any(SECRET in told(answer) for answer in shown), model
+    for address in ("attempt/", "message/", "attempt/errors/", "attempt/?error_class=4711"):
+        assert SECRET in told(auditor.client.get(f"/admin/pgqueue/{address}")), address
+
+
 def problem(person: Person, request: Request, errors: list[Any], before: list[Any]) -> str | None:
     errors.clear()
     response = request.send(person.client)

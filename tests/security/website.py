@@ -35,15 +35,16 @@ def furnish() -> None:
     more = json.dumps({"card": SECRET})
     for number, queue in enumerate(NAMES):
         for path in (QUIET_TASK, LOUD_TASK, None):
-            _send(said, queue=queue, task=path, headers=more, priority=number)
+            _send(said, queue=queue, task=path, headers=more, priority=number, channel=queue)
             if path is not None:
-                _send(said, queue=HELD, task=path, headers=more, channel=queue)
-    held = functions.message_dequeue(connection, queues=[HELD], limit=50, lock_ms=10**11, worker="worker-1")
+                _send(said, queue=HELD, task=path, headers=more)
+    held = functions.message_dequeue(connection, queues=[HELD], limit=50, lock_ms=10**11, worker="worker-1", tasks=True)
+    assert len(held) == 2 * len(NAMES)
     for number, message in enumerate(held[:10]):
         functions.message_progress(connection, message, more)
         words = f"the card {SECRET} was refused" if message.task == QUIET_TASK else "the printer is out of paper"
-        trace = f'Traceback\n  File "/srv/vault.py", line 7, in pay\nValueError: {words}'
-        error = functions.Error(message=words, error_class="builtins.ValueError", traceback=trace)
+        trace = f'Traceback\n  File "/srv/vault.py", line 7, in pay\n{words}'
+        error = functions.Error(message=words, error_class=f"errors.Of{message.task}", traceback=trace)
         if number % 3 == 0:
             functions.message_defer(connection, message, error=error, state=more, dequeue_at=FOREVER_MS)
         elif number % 3 == 1:
@@ -54,7 +55,7 @@ def furnish() -> None:
     for name in NAMES:
         functions.exchange_declare(connection, name)
         _insert("pgqueue_queue", name=name, paused_at="now", paused_by="somebody")
-        _insert("pgqueue_schedule", name=name, next_at=FOREVER_MS, task=QUIET_TASK, cron="* * * * *", content=said)
+        _insert("pgqueue_schedule", name=name, next_at=FOREVER_MS, task=LOUD_TASK, cron="* * * * *", content=said)
         _insert(
             "pgqueue_worker", id=name[:50], hostname="web1", pid=1, slots=4, seen_at="now", started_at="now", tasks=True
         )
