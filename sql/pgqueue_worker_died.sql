@@ -11,9 +11,9 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Ends what a worker held that is known to be dead, without waiting for its locks to run out, and signs it off.
--- p_ids, p_attempts, p_running: the attempts that it had begun, and whether each of them still ran when it died.  Others may
--- be among them that it has ended since.  Those that it had begun are lost (pgqueue_message_lose), and those that still
--- ran are to blame.  What it had only claimed goes back as if nothing had happened (pgqueue_message_release).
+-- p_ids, p_attempts, p_running: the attempts that it had begun, and whether each of them still ran when it died (null: it
+-- did).  Others may be among them that it has ended since.  Those that it had begun are lost (pgqueue_message_lose), and
+-- those that still ran are to blame.  What it had only claimed goes back as if nothing had happened (pgqueue_message_release).
 -- Answers how many attempts were lost.  Called late, or again, it finds nothing that is the worker's any more.
 -- Locks rows of pgqueue_message in the order of ids and one of pgqueue_worker, without waiting for any: what somebody
 -- else has locked is left to its lock.
@@ -30,7 +30,7 @@ begin
         order by m.id
         for update skip locked
     loop
-        select bool_or(b.running) into v_running
+        select bool_or(b.running is not false) into v_running
         from unnest(p_ids, p_attempts, p_running) as b (id, attempt, running)
         where b.id = v_message.id and b.attempt = v_message.attempt;
         if v_running is null then

@@ -49,6 +49,14 @@ def test_what_it_had_begun_is_lost_and_what_ran_is_to_blame(session: Session) ->
     assert session.history()[0].error_message == "worker dead died while it ran (loss 1 of 20)"
 
 
+def test_where_nobody_says_whether_it_ran_it_is_taken_to_have_run(session: Session) -> None:
+    session.create(task="t")
+    held = session.take(tasks=True, worker="dead")
+    assert session.value("pgqueue_worker_died", worker="dead", ids=[held.id], attempts=[1], running=None) == 1
+    [message] = session.messages()
+    assert message.alone_at is not None
+
+
 def test_called_again_it_finds_nothing(session: Session) -> None:
     session.create_batch(2, task="t")
     held = session.dequeue(2, tasks=True, worker="dead")
