@@ -19,11 +19,17 @@ from django.core.management import load_command_class
 from django_pgqueue.conf import Options
 from django_pgqueue.worker.supervisor import KILL_SECONDS
 from tests.docs.pages import FOLDER, ROOT, blocks
+from tests.worker.conftest import diary, environment, rows, session
+from tests.worker.tasks import count_queries
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.worker.conftest import Session
+
+__all__ = ["diary", "environment", "rows", "session"]
 
 DEPLOY = ROOT / "docs" / "deploy"
 FILES = sorted(DEPLOY.iterdir())
@@ -123,6 +129,47 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     )
     ours = [line for line in ended.stderr.splitlines() if there.name in line]
     assert (ours, ended.returncode) == ([], 0), ended.stderr
+
+
+def test_a_worker_has_no_right_that_it_does_not_need() -> None:
+    service = unit()["Service"]
+    assert service["CapabilityBoundingSet"] == ""
+    assert (service["ProtectSystem"], service["NoNewPrivileges"]) == ("strict", "true")
+    assert pod()["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not pod()["automountServiceAccountToken"]
+    assert container()["securityContext"] == {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+    }  # fmt: skip
+    assert (compose()["read_only"], compose()["cap_drop"]) == (True, ["ALL"])
+    # What may be written to.
+    mounts = {mount["name"]: mount["mountPath"] for mount in container()["volumeMounts"]}
+    assert [(mounts[volume["name"]], volume["emptyDir"]) for volume in pod()["volumes"]] == [("/tmp", {})]
+    assert compose()["tmpfs"] == ["/tmp"]
+
+
+def test_a_worker_runs_where_it_can_write_to_no_file_and_has_no_capability(
+    environment: dict[str, str], session: Session, tmp_path: Path
+) -> None:
+    """As the examples let it run: without /tmp even."""
+    locked = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+    script = f'mount --make-rprivate / && mount -o remount,ro,bind / / && exec {" ".join(locked)} "$@"'
+    inside = ["unshare", "--mount", "sh", "-ec", script, "sh"]
+    probe = 'test -x /bin/sh && ! touch "$0" 2>/dev/null'
+    if (
+        any(shutil.which(name) is None for name in ("unshare", "setpriv"))
+        or subprocess.run(
+            [*inside, "sh", "-ec", probe, str(tmp_path / "file")], check=False, capture_output=True
+        ).returncode
+    ):
+        pytest.skip("needs the right to make a mount namespace, and / as the file system of this folder")
+    message_id = count_queries.enqueue().id
+    command = [sys.executable, "-m", "tests.worker.manage", "qworker", "--burst", "--processes", "1"]
+    done = subprocess.run(
+        [*inside, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ended = session.rows("select status from pgqueue_attempt where message_id = %s", int(message_id))
+    assert ended == [("succeeded",)], done.stderr
 
 
 def test_alerts_and_dashboards_name_metrics_that_there_are() -> None:
