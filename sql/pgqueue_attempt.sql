@@ -41,14 +41,13 @@ create table pgqueue_attempt (
     result         jsonb,
     content        jsonb,
     headers        jsonb,
-    -- As in pgqueue_message.
+    -- As those of pgqueue_message.  The class of an error may be 765 bytes longer.
     constraint pgqueue_attempt_names_short check (
-        octet_length(queue) <= 255 and octet_length(channel) <= 255 and octet_length(task) <= 255
-        and octet_length(worker) <= 255 and octet_length(unique_key) <= 2300 and octet_length(error_class) <= 1020),
+        greatest(octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker),
+                 octet_length(unique_key) - 2045, octet_length(error_class) - 765) <= 255),
     constraint pgqueue_attempt_times_of_calendar check (
-        created_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
-        and started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
-        and finished_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
+        least(created_at, started_at, finished_at) >= '0001-01-02 00:00:00+00'
+        and greatest(created_at, started_at, finished_at) <= '9999-12-30 00:00:00+00'),
     constraint pgqueue_attempt_status_known
         check (status in ('succeeded', 'deferred', 'retried', 'failed', 'cancelled', 'lost'))
 ) partition by range (finished_at);
