@@ -94,7 +94,7 @@ def test_a_worker_without_rights_says_so_once_and_goes_on(
         maintenance.do_if_due(worker)
     said = [record.getMessage() for record in caplog.records if "the history's partitions" in record.getMessage()]
     assert len(said) == 1
-    assert "is not possible: permission denied for table pgqueue_attempt_default" in said[0]
+    assert "is not possible: permission denied for table pgqueue_attempt" in said[0]
     worker.execute("reset role")
     worker.execute("drop owned by pgqueue_test_worker")
     worker.execute("drop role pgqueue_test_worker")
