@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
+
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
@@ -13,15 +15,17 @@ if TYPE_CHECKING:
 
 
 def lock(session: Session, task: str | None = "shop.tasks.price", *, alone: bool = False) -> bool:
-    """Whether it is to be had at once."""
+    """Whether it has it, at once or after a wait.  Who waits in vain goes on without."""
     session.rows("set local lock_timeout = '100ms'")
-    session.rows("savepoint before")
-    try:
-        session.value("pgqueue_message_lock_keys", task=task, alone=alone)
-    except psycopg.errors.LockNotAvailable:
-        session.rows("rollback to before")
-        return False
-    return True
+    had = holds(session)
+    session.value("pgqueue_message_lock_keys", task=task, alone=alone)
+    return holds(session) > had
+
+
+def holds(session: Session) -> int:
+    return int(
+        session.one("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory' and granted")
+    )
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -47,22 +51,40 @@ def test_tasks_do_not_wait_for_each_other(connect: Connect) -> None:
 def test_it_may_be_said_again(connect: Connect) -> None:
     session = connect(autocommit=False)
     for alone in (True, False, True):
-        assert lock(session, alone=alone)
+        session.value("pgqueue_message_lock_keys", task="shop.tasks.price", alone=alone)
+    assert holds(session)
 
 
-@pytest.mark.parametrize("key", ["k", None])
-def test_many_wait_for_who_is_alone_if_they_have_keys(connect: Connect, key: str | None) -> None:
+def test_those_without_keys_wait_for_nobody_who_is_alone(connect: Connect) -> None:
+    alone, other = connect(autocommit=False), connect()
+    assert lock(alone, "b", alone=True)
+    other.rows("set statement_timeout = '5s'")
+    assert len(other.ids("pgqueue_message_create_many", messages=messages(keyed=False))) == 4
+
+
+def test_many_with_keys_wait_for_who_is_alone(connect: Connect) -> None:
+    alone, other, watcher = connect(autocommit=False), connect(), connect()
+    assert lock(alone, "b", alone=True)
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(other.ids, "pgqueue_message_create_many", messages=messages(keyed=True))
+        waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+        wait_until(lambda: watcher.one(waits) or made.done(), "they wait")
+        assert not made.done()
+        alone.rollback()
+        assert len(made.result()) == 4
+
+
+def test_many_with_keys_go_on_without_when_they_have_waited_in_vain(connect: Connect) -> None:
     alone, other = connect(autocommit=False), connect()
     assert lock(alone, "b", alone=True)
     other.rows("set lock_timeout = '100ms'")
-    messages = [{"content": n, "task": task, "unique_key": key and f"{task}{n}"} for n, task in enumerate("ccbb")]
-    if key is None:
-        assert len(other.ids("pgqueue_message_create_many", messages=messages)) == 4
-    else:
-        with pytest.raises(psycopg.errors.LockNotAvailable):
-            other.ids("pgqueue_message_create_many", messages=messages)
-        alone.rollback()
-        assert len(other.ids("pgqueue_message_create_many", messages=messages)) == 4
+    assert len(other.ids("pgqueue_message_create_many", messages=messages(keyed=True))) == 4
+
+
+def messages(*, keyed: bool) -> list[dict[str, object]]:
+    return [
+        {"content": n, "task": task, "unique_key": f"{task}{n}" if keyed else None} for n, task in enumerate("ccbb")
+    ]
 
 
 def test_a_single_key_waits_for_nobody_who_is_alone(connect: Connect) -> None:
