@@ -38,6 +38,7 @@ def test_who_wants_to_be_alone_is_alone_until_the_transaction_ends(
     assert lock(one, task, alone=first)
     assert lock(other, task, alone=second) is not (first or second)
     one.commit()
+    other.commit()
     assert lock(other, task, alone=second)
 
 
