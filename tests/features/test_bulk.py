@@ -414,7 +414,7 @@ def test_a_file_that_is_not_there_is_named(db: None, tmp_path: Path) -> None:
         ("send", "'send' is not the dotted path of a task"),
         ("tests.features.scheduled.tasks.no", "is not a task: tests.features.scheduled.tasks has no 'no'"),
         ("tests.features.scheduled.tasks.SCHEDULES", "has a str of that name. Declare it with @task"),
-        ("nowhere.tasks.send", "belongs to no installed app"),
+        ("nowhere.tasks.send", "is not registered: nowhere.tasks has not been imported"),
     ],
 )
 def test_a_task_that_is_not_there_is_named(db: None, path: str, words: str) -> None:
