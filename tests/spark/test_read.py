@@ -74,9 +74,9 @@ def test_only_the_columns_that_were_asked_for_are_selected() -> None:
     assert found == 'select "queue" from "pgqueue_attempt" where true'
 
 
-def test_times_that_python_can_not_say_are_the_last_and_the_first(spark: SparkSession, queue: Session) -> None:
+def test_the_ends_of_the_calendar_are_read(spark: SparkSession, queue: Session) -> None:
     finish(queue)
-    queue.rows("update pgqueue_attempt set finished_at = 'infinity', created_at = '-infinity', started_at = null")
+    queue.rows("update pgqueue_attempt set finished_at = '9999-12-29', created_at = '0001-01-03', started_at = null")
     [row] = read(spark).selectExpr("year(finished_at)", "year(created_at)", "started_at").collect()
     assert tuple(row) == (9999, 1, None)
 
@@ -183,7 +183,7 @@ def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, options
 
 
 def test_a_server_that_goes_away_in_the_middle_is_an_error(queue: Session, here: None) -> None:
-    finish(queue, 20_000, task="x" * 2000)
+    finish(queue, 20_000, headers={"much": "x" * 2000})
     reading = reader.PgQueueReader(Options.of({}), ATTEMPTS)
     batches = reading.read(slices.Slice(ranges=(slices.EVERYTHING,)))
     next(batches)

@@ -147,7 +147,7 @@ BAD_ROWS: list[tuple[dict[str, Any], str]] = [
     ({"channel": "x" * 256}, "channel is text of 1 to 255 bytes in UTF-8, without control characters"),
     ({"unique_key": "a\x00"}, "unique_key is text of 1 to 255 bytes in UTF-8, without control characters"),
     ({"priority": 101}, "priority is 101, and goes from -100 to 100"),
-    ({"max_attempts": 0}, "max_attempts is 0, and begins at 1"),
+    ({"max_attempts": 0}, "max_attempts is 0, and goes from 1 to 1,000,000"),
     ({"args": json.dumps(["x" * 1_048_576])}, "args has 1,048,580 bytes and may have 1,048,576: store the data"),
     ({"task": None}, "it has neither task nor content"),
 ]

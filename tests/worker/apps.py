@@ -35,7 +35,7 @@ class WorkerTestsConfig(AppConfig):
     name = "tests.worker"
 
     def ready(self) -> None:
-        for name in modules_of_tasks():
+        for name in (*modules_of_tasks(), *os.environ.get("PGQUEUE_TEST_IMPORTS", "").split()):
             import_module(name)
         if os.environ.get("PGQUEUE_TEST_SIGNALS") == "1":
             listen()

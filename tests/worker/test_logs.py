@@ -30,7 +30,7 @@ def lines(worker: QWorker) -> list[dict[str, Any]]:
 
 def test_every_line_is_an_object_that_says_what_is_known(start: Start) -> None:
     ids = [int(nothing.using(queue_name="mail", priority=7).enqueue().id), int(refuse.enqueue("bread").id)]
-    found = lines(start("--burst", "--log-format", "json", ready=False))
+    found = lines(start("--burst", "--log-format", "json", ready=False, PGQUEUE_TEST_IMPORTS="tests.traces.tasks"))
     began, *attempts, _ = found
     assert (began["event"], began["slots"], began["queues"]) == ("started", 4, "all queues")
     [well] = [line for line in attempts if line.get("status") == "succeeded"]
@@ -50,7 +50,7 @@ def test_every_line_is_an_object_that_says_what_is_known(start: Start) -> None:
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_what_is_sensitive_is_in_no_line(start: Start, form: str) -> None:
     pay.enqueue("4711-4711")
-    worker = start("--burst", "--log-format", form, ready=False)
+    worker = start("--burst", "--log-format", form, ready=False, PGQUEUE_TEST_IMPORTS="tests.traces.tasks")
     assert worker.ends() == 0
     assert "failed" in worker.output
     assert "builtins.ValueError" in worker.output

@@ -36,7 +36,7 @@ def test_everything_is_exported_once_and_as_it_is(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    for queue in ("mail", "a/b=c", "007", "x" * 300):
+    for queue in ("mail", "a/b=c", "007", "x" * 255):
         session.create({"n": queue}, queue=queue, headers={"trace": "1"})
         held = session.take(queues=[queue])
         session.value(
