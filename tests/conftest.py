@@ -19,6 +19,7 @@ __all__ = ["emptied_quickly"]
 
 HERE = Path(__file__).parent
 OF_DJANGO = {"test_migrations.py", "test_install.py"}
+OF_POSTGRESQL = {"test_sql_fuzzer.py"}
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-        if folder in {"sql", "models"} and item.path.name not in OF_DJANGO:
+        if (folder in {"sql", "models"} or item.path.name in OF_POSTGRESQL) and item.path.name not in OF_DJANGO:
             item.add_marker(pytest.mark.sql)
         elif folder == "worker":
             item.add_marker(pytest.mark.worker)
