@@ -19,6 +19,7 @@ from typing import NoReturn, Self
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = ROOT / "pyproject.toml"
 CONSTRAINTS = ROOT / "example_project" / "constraints.txt"
+REQUIREMENTS = ROOT / "example_project" / "requirements.txt"
 STAMP = "pgqueue-stamp.json"
 LOCK = "pgqueue-lock"
 # So that a user's own settings do not send the packages elsewhere, and uv does not look for another Python.
@@ -154,11 +155,13 @@ class Environment:
             raise NoEnvironment(f"No environment can be made in {self.folder}: {error}") from error
 
     def install(self, extras: list[str]) -> None:
-        what = ["--quiet", "-c", str(CONSTRAINTS.relative_to(ROOT)), "-e", f".[{','.join(extras)}]"]
         for installer in self.installers():
             # From ROOT with relative paths: no quoting rules for a folder with blanks in its name.
             env = {**os.environ, **INSTALLERS_VARIABLES}
-            if subprocess.run([*installer, *what], cwd=ROOT, env=env, check=False).returncode == 0:
+            if all(
+                subprocess.run([*installer, "--quiet", *step], cwd=ROOT, env=env, check=False).returncode == 0
+                for step in steps(extras)
+            ):
                 return
             say(f"{Path(installer[0]).name} could not install it; the lines above say why.")
         raise NoEnvironment("The environment is not ready. Once the cause is gone, start the same command again.")
@@ -187,6 +190,19 @@ class Environment:
         os.execv(self.python, [str(self.python), *arguments])  # noqa: S606
 
 
+def steps(extras: list[str]) -> list[list[str]]:
+    """What an installer is told, one after the other.
+
+    What the demo runs with is known by its hashes: other files are refused, whichever host they come from, and nothing
+    is built of sources, because what a build fetches for itself has no hash. So have the packages that build this
+    project, and so the project takes nothing else. The other extras, for those who work on it, have versions only.
+    """
+    checked = ["--require-hashes", "--only-binary", ":all:", "-r", str(REQUIREMENTS.relative_to(ROOT))]
+    if extras == ["demo"]:
+        return [checked, ["--no-deps", "--no-build-isolation", "-e", "."]]
+    return [checked, ["-c", str(CONSTRAINTS.relative_to(ROOT)), "-e", f".[{','.join(extras)}]"]]
+
+
 def current_version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -196,8 +212,8 @@ def inputs() -> str:
     pyproject = tomllib.loads(PYPROJECT.read_text())
     # How the project is linted or tested, and whatever else stands under "tool", changes nothing about it.
     installed = [pyproject["build-system"], pyproject["project"], pyproject.get("tool", {}).get("hatch")]
-    parts = json.dumps(installed, sort_keys=True).encode(), CONSTRAINTS.read_bytes(), bytes(ROOT)
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+    parts = json.dumps(installed, sort_keys=True).encode(), CONSTRAINTS.read_bytes(), REQUIREMENTS.read_bytes()
+    return hashlib.sha256(b"\0".join((*parts, bytes(ROOT)))).hexdigest()
 
 
 def cache_is_writable() -> bool:

@@ -97,8 +97,14 @@ class Project:
         return self.root.parent / "uv.log"
 
     @property
-    def installs(self) -> list[str]:
+    def calls(self) -> list[str]:
+        """Of uv."""
         return self.log.read_text().splitlines() if self.log.exists() else []
+
+    @property
+    def installs(self) -> list[str]:
+        """Of the project: what has hashes comes before it."""
+        return [call for call in self.calls if " -e " in call]
 
 
 @pytest.fixture
@@ -109,6 +115,7 @@ def project(tmp_path: Path) -> Project:
     for name in ("__init__.py", "bootstrap.py", "environment.py", "interpreter.py"):
         shutil.copy(ROOT / "example_project" / name, root / "example_project" / name)
     (root / "example_project" / "constraints.txt").touch()
+    (root / "example_project" / "requirements.txt").touch()
     (root / "pyproject.toml").write_text(PYPROJECT)
     (root / "backend.py").write_text(BACKEND)
     (root / "command" / "__main__.py").write_text(COMMAND)
@@ -122,8 +129,11 @@ def test_the_first_start_makes_the_environment_and_goes_on_inside_it(project: Pr
     seen = json.loads(project.run("demo"))
     assert seen["prefix"] == seen["active"] == str(project.root / ".venv")
     assert seen["path"] == str(project.root / ".venv" / "bin")
-    python, constraints = f"{project.root}/.venv/bin/python", "example_project/constraints.txt"
-    assert project.installs == [f"downloads=never pip install --python {python} --quiet -c {constraints} -e .[demo]"]
+    called = f"downloads=never pip install --python {project.root}/.venv/bin/python --quiet"
+    assert project.calls == [
+        f"{called} --require-hashes --only-binary :all: -r example_project/requirements.txt",
+        f"{called} --no-deps --no-build-isolation -e .",
+    ]
 
 
 def test_arguments_and_exit_code_pass_through(project: Project) -> None:
@@ -149,7 +159,10 @@ def test_extras_add_up(project: Project) -> None:
     project.run("demo")
     project.run("lint")
     project.run("demo,lint")
-    assert [line.rsplit(" ", 1)[1] for line in project.installs] == [".[demo]", ".[demo,lint]"]
+    assert [line.partition(" --quiet ")[2] for line in project.installs] == [
+        "--no-deps --no-build-isolation -e .",
+        "-c example_project/constraints.txt -e .[demo,lint]",
+    ]
 
 
 def test_changed_requirements_are_installed_and_changed_lint_rules_are_not(project: Project) -> None:
@@ -163,6 +176,9 @@ def test_changed_requirements_are_installed_and_changed_lint_rules_are_not(proje
     (project.root / "example_project" / "constraints.txt").write_text("django==5.2\n")
     project.run("demo")
     assert len(project.installs) == 3
+    (project.root / "example_project" / "requirements.txt").write_text("# another hash\n")
+    project.run("demo")
+    assert len(project.installs) == 4
 
 
 def test_a_checkout_that_was_moved_is_installed_again(project: Project) -> None:
@@ -208,7 +224,7 @@ def test_a_failed_install_is_tried_again_next_time(project: Project, tmp_path: P
     (project.root / "backend.py").write_text("def build_editable(*arguments): raise SystemExit('it does not build')")
     project.run("demo", code=1, env={"UV_EXIT": "2"})
     project.run("demo")
-    assert len(project.installs) == 2
+    assert [" -e " in call for call in project.calls] == [False, False, True]
 
 
 def test_an_environment_of_another_python_is_left_alone(project: Project) -> None:
@@ -270,7 +286,7 @@ def test_a_checkout_that_may_not_be_written_to_says_what_to_do(project: Project)
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_home_that_may_not_be_written_to_is_left_in_peace(project: Project) -> None:
     project.run("demo", env={"HOME": "/"})
-    assert " --no-cache " in project.installs[0]
+    assert all(" --no-cache " in call for call in project.calls)
 
 
 @pytest.mark.skipif(not OLD_PYTHONS, reason="pyenv has no old Python here")

@@ -1,0 +1,46 @@
+"""Write requirements.txt: what the demo runs with, and what builds the project, with the hashes of their files.
+
+  python3 example_project/hashes.py     needs uv on PATH
+
+The versions are those of constraints.txt, the hashes those of all files of a version, for every platform and Python.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "example_project" / "requirements.txt"
+# What hatchling asks for, beside what pyproject.toml says, when it installs a project editable.
+EDITABLE = "editables"
+COMMAND = (
+    "uv", "pip", "compile", "pyproject.toml", "-", "--extra", "demo", "-c", "example_project/constraints.txt",
+    "--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header", "--quiet",
+    # Neither where the packages come from on this machine.
+    "--no-emit-index-url", "--no-emit-find-links",
+)  # fmt: skip
+HEADER = """\
+# Made by example_project/hashes.py. The packages that the demo runs with, and those that build the project: a file with
+# another hash is refused. Installed by `python3 example_project`, or by hand:
+#   pip install --require-hashes --only-binary :all: -r example_project/requirements.txt
+#   pip install --no-deps --no-build-isolation -e .
+"""
+
+
+def main() -> None:
+    if shutil.which(COMMAND[0]) is None:
+        sys.exit("The hashes are collected by uv, which is not on PATH.")
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    done = subprocess.run(
+        COMMAND, cwd=ROOT, input="\n".join([*build, EDITABLE]), stdout=subprocess.PIPE, text=True, check=True
+    )
+    if named := re.findall(r"\w+://\S+", done.stdout):
+        sys.exit(f"The list names hosts, so it is not written: {', '.join(named)}")
+    REQUIREMENTS.write_text(HEADER + done.stdout)
+
+
+if __name__ == "__main__":
+    main()
