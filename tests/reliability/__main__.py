@@ -16,7 +16,7 @@ from example_project import bootstrap  # noqa: E402
 
 
 def main() -> int:
-    bootstrap.enter("demo")
+    bootstrap.enter("test")  # also for cron expressions, and psycopg's connection pool
     return run(sys.argv[1:])
 
 
@@ -26,6 +26,7 @@ def run(arguments: "list[str]") -> int:
     parser.add_argument("--seed", type=int, default=1, help="stands for what is enqueued, and which faults are done")
     parser.add_argument("--jobs", type=int, default=200_000, help="so many are enqueued, at least")
     parser.add_argument("--faults", type=int, default=500)
+    parser.add_argument("--minutes", type=float, default=0.0, help="spread both over that time")
     parser.add_argument("--short", action="store_true", help="without the kinds of faults that take long")
     parser.add_argument(
         "--sabotage",
@@ -75,6 +76,7 @@ def storm(arguments: "list[str]", options: argparse.Namespace, folder: Path) -> 
         seed=options.seed,
         jobs=options.jobs,
         faults=options.faults,
+        minutes=options.minutes,
         short=options.short,
         sabotaged=options.sabotage,
         say=Progress(),

@@ -8,17 +8,20 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import DatabaseError, InterfaceError, connection, connections, transaction
 
 from django_pgqueue.bulk import enqueue_many
 from django_pgqueue.exceptions import ChannelFull
 from tests.reliability import tasks
+from tests.reliability.pace import REST
 
 if TYPE_CHECKING:
     from tests.reliability.pace import Pace
 
 ISOLATIONS = ("read committed", "read committed", "repeatable read", "serializable")
 THREADS = len(ISOLATIONS)
+BEHIND_THE_POOLER = 1
+"""The thread that enqueues through PgBouncer."""
 CHANNELS: dict[str, int | None] = {"c0": 1, "c1": 2, "c2": 3, "c3": 8, "c4": None, "c5": None, "c6": None, "c7": None}
 KINDS = {
     "glance": 30, "glance_on": 15, "note": 8, "pay": 26, "pay_late": 2, "flaky": 3, "fragile": 2, "patient": 2,
@@ -28,6 +31,10 @@ KINDS = {
 
 BULK = 60
 QUEUES = ("default", "default", "mail", "report")
+BYSTANDERS = "bystanders"
+"""A queue, a channel and a login that no fault aims at."""
+BYSTANDERS_A_SECOND = 10.0
+LIMITS = CHANNELS | {BYSTANDERS: 8}
 
 
 class RolledBack(Exception):
@@ -37,19 +44,24 @@ class RolledBack(Exception):
 class Generator:
     """Knows what it was told had been committed; what was committed, only the database knows."""
 
-    def __init__(self, seed: int, jobs: int, pace: Pace) -> None:
+    def __init__(self, seed: int, pace: Pace) -> None:
         self.seed = seed
-        self.jobs = jobs
         self.pace = pace
+        self.pooler: int | None = None
+        """The port of PgBouncer, where there is one."""
         self.acknowledged: set[int] = set()
         self.rolled_back: set[int] = set()
         self.unknown: set[int] = set()
         self.errors: dict[str, int] = {}
+        self.bystanders: list[tuple[int, float]] = []
+        """The token of each job that nobody aims at, and when it was asked for."""
+        self.refused: list[tuple[float, str]] = []
+        """When such a job could not be enqueued, and why."""
         self.over = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=[number], name=f"generator-{number}", daemon=True)
             for number in range(THREADS)
-        ]
+        ] + [threading.Thread(target=self._run_bystanders, name="bystanders", daemon=True)]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -59,14 +71,12 @@ class Generator:
         for thread in self._threads:
             thread.join()
 
-    @property
-    def running(self) -> bool:
-        return any(thread.is_alive() for thread in self._threads)
-
     def _run(self, number: int) -> None:
         chooser = random.Random(f"{self.seed} generator {number}")
         token = number * 10_000_000
-        while not self.over.is_set() and not self.pace.enough(self.jobs):
+        if number == BEHIND_THE_POOLER and self.pooler is not None:
+            connect_as(PORT=str(self.pooler), HOST="127.0.0.1", OPTIONS={"connect_timeout": 5})
+        while not self.over.is_set():
             if not self.pace.may_enqueue():
                 time.sleep(0.02)
                 continue
@@ -74,6 +84,30 @@ class Generator:
             tokens = list(range(token + 1, token + 1 + count))
             token += count
             self._transact(chooser, tokens, ISOLATIONS[number])
+        connection.close()
+
+    def _run_bystanders(self) -> None:
+        """Ordinary jobs at an even pace, and how long each waits from the moment that somebody asks for it."""
+        chooser = random.Random(f"{self.seed} bystanders")
+        connect_as(USER="bystander")
+        token = THREADS * 10_000_000
+        while not self.over.wait(chooser.uniform(0.5, 1.5) / BYSTANDERS_A_SECOND):
+            if self.pace.phase == REST:
+                continue
+            token += 1
+            task = chooser.choice((tasks.glance, tasks.glance, tasks.glance_on, tasks.pay))
+            channel = chooser.choice((None, BYSTANDERS))
+            asked = time.time()
+            try:
+                with transaction.atomic():
+                    result = task.using(queue_name=BYSTANDERS, channel=channel).enqueue(token)
+                    tasks.remember(token, result.id)
+            except (DatabaseError, InterfaceError, psycopg.Error) as error:
+                self.refused.append((asked, f"{type(error).__name__}: {error}".splitlines()[0]))
+                self._start_over()
+            else:
+                self.acknowledged.add(token)
+                self.bystanders.append((token, asked))
         connection.close()
 
     def _transact(self, chooser: random.Random, tokens: list[int], isolation: str) -> None:
@@ -159,6 +193,12 @@ class Generator:
         except (DatabaseError, InterfaceError):
             connection.connection = None
         time.sleep(0.1)
+
+
+def connect_as(**changes: Any) -> None:
+    """This thread's connection is another one than the settings say."""
+    settings = {**connections.settings["default"], **changes}
+    connections["default"] = type(connections["default"])(settings, "default")
 
 
 def seconds(number: float) -> Any:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.reliability import zones
+from tests.reliability import bystanders, zones
 from tests.reliability.tasks import ATOMIC, BACKOFF_SECONDS
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ INVARIANTS: list[Invariant] = []
 ATTEMPTS_WITHOUT_A_NUMBER = 5
 LATE_LOOK_SECONDS, MOST_LATE_LOOKS = 0.55, 0.5
 """A sleeper that does not look once more polls after 0.8 to 1.2 seconds.  A few looks may be late on a busy machine."""
+KILLED, LEFT, NO_DATABASE = -9, 3, 70
+"""Exit codes: a SIGKILL, ``os._exit`` of the task ``leave``, and a worker that cannot connect when it starts."""
+LEAST_WAITS, MOST_TIMES = 500, 3.0
 OUT_OF_REACH = 2**63 - 1
 DUE_MS = 5.0
 MOST_DEAD_ROWS = 5000
@@ -274,6 +277,39 @@ def nothing_is_left_behind(log: Log) -> Iterator[str]:
 def no_worker_crashes_by_itself(log: Log) -> Iterator[str]:
     for error in log.crashes:
         yield f"a worker process crashed: {error}"
+
+
+@invariant
+def no_worker_ends_by_anything_but_its_own_job(log: Log) -> Iterator[str]:
+    """Every end of a worker process that its supervisor saw is a fault's, or that of a job that asked for it."""
+    tasks = {end.message_id: end.task for end in log.ends}
+    left = {pid_of(run.worker) for run in log.runs if (tasks.get(run.message_id) or "").endswith(".leave")}
+    allowed = {KILLED: log.killed, LEFT: left, NO_DATABASE: log.turned_away}
+    for pid, code in log.deaths:
+        if pid not in allowed.get(code, ()):
+            yield f"the worker process {pid} ended with {code}, and neither a fault nor its own job was the reason"
+    if log.starts_of_bystanders != 1:
+        yield f"the worker that no fault aims at was started {log.starts_of_bystanders} times"
+
+
+def pid_of(worker: str) -> int:
+    return int(worker.split("-")[-2])
+
+
+@invariant
+def bystanders_are_not_held_up(log: Log) -> Iterator[str]:
+    """Their 99th percentile beside faults, which are not aimed at them, against that of a calm."""
+    waits = bystanders.waits(log)
+    if why := waits.refused:
+        yield f"{len(why)} jobs that no fault aims at could not be enqueued, such as: {why[0]}"
+    if min(len(waits.calm), len(waits.beside_faults)) < LEAST_WAITS:
+        return
+    calm, storm = (bystanders.percentile(values, 99) or 0.0 for values in (waits.calm, waits.beside_faults))
+    if storm > MOST_TIMES * calm:
+        yield (
+            f"a hundredth of the jobs that no fault aims at waited for {storm:.3f} s or more, {storm / calm:.1f} times "
+            f"as long as in a calm"
+        )
 
 
 @invariant

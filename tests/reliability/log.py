@@ -67,6 +67,23 @@ class Run(NamedTuple):
     message_id: int
     attempt: int
     worker: str
+    at: float = 0.0
+
+
+class Spell(NamedTuple):
+    """A fault, and how long it was there (epoch seconds)."""
+
+    name: str
+    began: float
+    over: float
+    stops_everybody: bool
+
+
+class Death(NamedTuple):
+    """Of a worker process, as its supervisor saw it."""
+
+    pid: int
+    code: int
 
 
 class Recount(NamedTuple):
@@ -112,6 +129,18 @@ class Log:
     """Sessions, locks and open transactions that were still there after quiet."""
     crashes: list[str] = field(default_factory=list)
     """Of workers, by an error of their own."""
+    deaths: list[Death] = field(default_factory=list)
+    killed: set[int] = field(default_factory=set)
+    """The processes that we have killed, and those that their supervisors have."""
+    turned_away: set[int] = field(default_factory=set)
+    """Those that found no database when they started."""
+    starts_of_bystanders: int = 1
+    bystanders: list[tuple[int, float]] = field(default_factory=list)
+    """The tokens of jobs that no fault aims at, and when each was asked for."""
+    refused: list[tuple[float, str]] = field(default_factory=list)
+    calms: list[tuple[float, float]] = field(default_factory=list)
+    """From when to when there was no fault, and all the same work."""
+    spells: list[Spell] = field(default_factory=list)
     dead_rows: dict[str, int] = field(default_factory=dict)
     """After quiet, by table."""
     seconds_to_the_end: float = 0.0
@@ -158,16 +187,25 @@ def load(folder: Path, diary: Path) -> Log:
         recounts=[Recount(*each) for each in facts.pop("recounts")],
         stops=[Stop(*each) for each in facts.pop("stops")],
         looks=[Look(each) for each in facts.pop("looks")],
+        spells=[Spell(*each) for each in facts.pop("spells", [])],
     )
     for name, value in facts.items():
         setattr(log, name, value)
-    log.crashes = list(crashes(diary.parent / "workers.log"))
+    said = (diary.parent / "workers.log").read_text(errors="replace")
+    log.crashes = list(crashes(said))
+    log.deaths = [Death(int(pid), int(code)) for pid, code in re.findall(r"\bcrashed pid=(\d+) code=(-?\d+)", said)]
+    log.killed = pids((diary.parent / "killed").read_text(), r"\d+") if (diary.parent / "killed").exists() else set()
+    log.killed |= pids(said, r"\bkilled pid=(\d+)")
+    log.turned_away = pids(said, r"\bworker pid=(\d+) can not start")
     return log
 
 
-def crashes(said: Path) -> Iterator[str]:
+def pids(text: str, pattern: str) -> set[int]:
+    return set(map(int, re.findall(pattern, text)))
+
+
+def crashes(text: str) -> Iterator[str]:
     """What a worker process ended with that nobody had killed."""
-    text = said.read_text(errors="replace")
     for traceback in re.split(r"^Traceback .*$", text, flags=re.MULTILINE)[1:]:
         if 'supervisor.py", line' in traceback and ", in work\n" in traceback:
             lines = [line for line in traceback.splitlines()[1:] if line and not line.startswith(" ")]
@@ -200,6 +238,7 @@ def end(row: list[str]) -> End:
 def runs(diary: Path) -> Iterator[Run]:
     for file in sorted(diary.iterdir()):
         for line in file.read_text().splitlines():
-            token, message_id, attempt, worker, _ = line.rsplit(" ", 4)
+            token, message_id, attempt, worker, at = line.rsplit(" ", 4)
             # Poison is no number: it belongs to nobody who enqueues.
-            yield Run(int(token) if token.lstrip("-").isdigit() else 0, int(message_id), int(attempt), worker)
+            number = int(token) if token.lstrip("-").isdigit() else 0
+            yield Run(number, int(message_id), int(attempt), worker, float(at))

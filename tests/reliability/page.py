@@ -48,6 +48,12 @@ def figures(whole: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "enqueues that were rolled back", number(whole["rolled back"])
     yield "changes of messages", number(whole["changes"])
     yield "faults", f"{whole['faults done']} of {whole['kinds of faults']} kinds"
+    yield "attempts by worker", ", ".join(f"{number(count)} {name}" for name, count in by_count(whole["begun by"]))
+    ended = whole["worker processes that ended"]
+    yield (
+        "worker processes that ended, by exit code",
+        ", ".join(f"{count} with {code}" for code, count in ended.items()),
+    )
     yield "looks at the counts of channels", number(whole["recounts"])
     yield "from SIGKILL of a worker until its job begins again", seconds(whole["recovery after a worker kill"])
     yield "from the restart of PostgreSQL until the next job has ended", seconds(whole["recovery after a restart"])
@@ -56,9 +62,22 @@ def figures(whole: dict[str, Any]) -> Iterator[tuple[str, str]]:
             "the same in the storm, with other faults at the same time",
             f"{went[0]} to {went[-1]} s, {len(went)} times",
         )
+    yield from waits(whole["bystanders"])
     yield f"the slowest of {whole['stops']} stops", f"{whole['slowest stop']} s"
     yield "from the last fault to the empty queue", f"{whole['seconds to the end']} s"
     yield "**lost, twice, or in the wrong place**", f"**{sum(whole['invariants'].values())}**"
+
+
+def waits(whole: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of bystanders: the page says what that is."""
+    for name in ("calm", "beside faults", "while nobody could work"):
+        if (of := whole[name])["jobs"]:
+            figures = ", ".join(f"{1000 * of[percent]:.0f} ms {percent}" for percent in ("p50", "p90", "p99", "max"))
+            yield f"waits of bystanders, {name}", f"{figures}, of {number(of['jobs'])} jobs"
+    if whole["times as long"]:
+        yield "**p99 of bystanders beside faults, against a calm**", f"**{whole['times as long']:.2f} times**"
+    refused = f"{whole['refused']} beside faults, {whole['refused while nobody could work']} while nobody could work"
+    yield "bystanders that could not be enqueued", refused
 
 
 def table(first: str, second: str, rows: Any) -> Iterator[str]:

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tests.reliability import bystanders
 from tests.reliability.invariants import violations
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ def report(log: Log, facts: dict[str, Any]) -> dict[str, Any]:
         "faults done": len(done),
         "kinds of faults": len({each["fault"] for each in done}),
         "fault kinds": dict(Counter(each["fault"] for each in done)),
-        "skipped": {each["fault"]: each["skipped"] for each in facts["faults"] if "skipped" in each},
+        "skipped": facts["environments"]
+        | {each["fault"]: each["skipped"] for each in facts["faults"] if "skipped" in each},
+        "bystanders": waits(log),
+        "worker processes that ended": dict(Counter(str(death.code) for death in log.deaths)),
         "broken faults": [each for each in facts["faults"] if "broken" in each],
         "recovery after a worker kill": rounded(log.kill_recovery_seconds),
         "recovery after a restart": rounded(log.restart_recovery_seconds),
@@ -55,6 +59,26 @@ def went_on(log: Log, faults: list[dict[str, Any]]) -> list[float]:
     return sorted(next((at - over for at in ended if at > over), 0.0) for over in back)
 
 
+def waits(log: Log) -> dict[str, Any]:
+    found = bystanders.waits(log)
+    calm, storm = bystanders.percentile(found.calm, 99), bystanders.percentile(found.beside_faults, 99)
+    return {
+        "calm": summary(found.calm),
+        "beside faults": summary(found.beside_faults),
+        "while nobody could work": summary(found.while_nobody_could_work),
+        "times as long": round(storm / calm, 2) if calm and storm else None,
+        "refused": len(found.refused),
+        "refused while nobody could work": found.refused_while_nobody_could_work,
+        "worst": found.worst,
+    }
+
+
+def summary(seconds: list[float]) -> dict[str, Any]:
+    percents = {f"p{percent}": bystanders.percentile(seconds, percent) for percent in (50, 90, 99)}
+    found = {name: round(value, 4) for name, value in percents.items() if value is not None}
+    return {"jobs": len(seconds), **found, "max": round(max(seconds, default=0.0), 3)}
+
+
 def rounded(seconds: list[float]) -> list[float]:
     return [round(each, 2) for each in seconds]
 
@@ -68,6 +92,7 @@ def show(whole: dict[str, Any]) -> None:
     print(f", sabotage: {whole['sabotage']}" if whole["sabotage"] else "")
     print(f"the old version: {whole['old version']}")
     print(f"{whole['jobs']} jobs, {whole['runs']} attempts begun, ends: {whole['ends']}")
+    print(f"attempts by worker: {whole['begun by']}")
     print(f"{whole['rolled back']} enqueues rolled back, {whole['enqueues without an answer']} without an answer")
     print(f"{whole['faults done']} faults of {whole['kinds of faults']} kinds:")
     for name, count in sorted(whole["fault kinds"].items()):
@@ -82,6 +107,12 @@ def show(whole: dict[str, Any]) -> None:
         print(f"the next job ended {went[0]} to {went[-1]} s after PostgreSQL was back, {len(went)} times")
     if whole["second look seconds"]:
         print(f"picked up while falling asleep: median {statistics.median(whole['second look seconds']):.3f} s")
+    for name in ("calm", "beside faults", "while nobody could work"):
+        print(f"waits of bystanders, {name}: {whole['bystanders'][name]}")
+    print(f"p99 beside faults is {whole['bystanders']['times as long']} times that of the calm")
+    for seconds, names in whole["bystanders"]["worst"][:SHOWN]:
+        print(f"  {seconds:.3f} s: {', '.join(names) or 'no fault'}")
+    print(f"worker processes that ended, by exit code: {whole['worker processes that ended']}")
     print(f"slowest of {whole['stops']} stops: {whole['slowest stop']} s")
     print(f"the queue was empty {whole['seconds to the end']} s after the last fault")
     show_found({name: whole["violations"].get(name, []) for name in whole["invariants"]}, whole["invariants"])

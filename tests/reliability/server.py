@@ -29,7 +29,7 @@ WAL_MEGABYTES = 640
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
-    "max_connections": "70",
+    "max_connections": "110",
     "shared_buffers": "256MB",
     "max_wal_size": "300MB",
     "checkpoint_timeout": "60s",
@@ -173,6 +173,9 @@ class Server:
         self.primary.start()
         with self.connect("postgres") as admin:
             admin.execute(f"create role storm login password '{self.password}'".encode())
+            # As storm, for whom it works; but what is done to storm's sessions and settings is not done to it.
+            admin.execute(f"create role bystander login password '{self.password}' in role storm".encode())
+            admin.execute("alter role bystander set role = 'storm'")
             admin.execute("create database storm owner storm")
             admin.execute("create database pgqueue")
         with self.connect() as admin:

@@ -1,6 +1,5 @@
 """Settings of the storm: its own server, whose addresses stand in the environment."""
 
-import json
 import os
 from typing import Any
 
@@ -14,11 +13,19 @@ if django.VERSION < (6, 0):
     INSTALLED_APPS.append("django_tasks")
 
 
+POOLED = os.environ.get("STORM_POOLED") == "1"
+"""Behind PgBouncer in transaction mode."""
+POOL = os.environ.get("STORM_POOL") == "1"
+"""psycopg's, in each process."""
+
+
 def database() -> dict[str, Any]:
     """Of two addresses libpq takes the one that can be written to, before and after a failover."""
     isolation = os.environ.get("STORM_ISOLATION")
     options: dict[str, Any] = {"connect_timeout": 5}
     options["target_session_attrs"] = os.environ.get("STORM_SESSIONS", "read-write")
+    if POOL:
+        options["pool"] = True
     if isolation:
         from psycopg import IsolationLevel
 
@@ -27,11 +34,12 @@ def database() -> dict[str, Any]:
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": "storm",
-        "USER": "storm",
+        "USER": os.environ.get("STORM_USER", "storm"),
         "PASSWORD": os.environ.get("STORM_PASSWORD", ""),
         "HOST": ",".join("127.0.0.1" for _ in ports.split(",")),
         "PORT": ports,
-        "CONN_MAX_AGE": 60,
+        "CONN_MAX_AGE": 0 if POOL else 60,
+        "DISABLE_SERVER_SIDE_CURSORS": POOLED,
         "OPTIONS": options,
     }
 
@@ -41,6 +49,6 @@ TASKS = {
     "default": {
         "BACKEND": "django_pgqueue.backend.PgQueueBackend",
         "QUEUES": [],
-        "OPTIONS": json.loads(os.environ.get("STORM_OPTIONS", "{}")),
+        "OPTIONS": {"LISTEN": False} if POOLED else {},
     }
 }

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import platform
+import signal
 import threading
 import time
 import zoneinfo
@@ -17,19 +18,21 @@ import psycopg
 from django.db import DatabaseError, InterfaceError, connection
 
 from django_pgqueue.worker.supervisor import KILL_SECONDS
-from tests.reliability import log, measurements, sabotage, tasks, zones
-from tests.reliability.generator import CHANNELS, Generator
-from tests.reliability.pace import Pace
+from tests.reliability import log, measurements, pooler, sabotage, tasks, zones
+from tests.reliability.generator import BYSTANDERS, LIMITS, Generator
+from tests.reliability.pace import CALM, REST, STORM, Pace
 from tests.reliability.proxy import Proxy
 from tests.reliability.server import Server
 from tests.reliability.tormentor import Tormentor
-from tests.reliability.workers import GRACE_SECONDS, LOCK_SECONDS, ROOT, Workers
+from tests.reliability.workers import GRACE_SECONDS, HAS_POOL, LOCK_SECONDS, ROOT, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 WATCH_EVERY_SECONDS = 0.5
+CALM_SHARE = 0.05
+"""Of the storm's time, before it and after it."""
 STOP_SLACK_SECONDS = 8.0
 """For a machine that is busy with other things."""
 RECOUNT = """
@@ -39,18 +42,18 @@ from pgqueue_channel c
 """
 LEFT_BEHIND = """
 select 'a session in ' || state || ' of: ' || left(query, 60) from pg_stat_activity
-where usename = 'storm' and pid <> pg_backend_pid() and state <> 'idle' and state_change < now() - interval '2 s'
+where usename in ('storm', 'bystander') and state <> 'idle' and state_change < now() - interval '2 s'
 union all
 select 'a lock on ' || coalesce(relation::regclass::text, locktype) || ' by ' || coalesce(a.query, l.pid::text)
 from pg_locks l left join pg_stat_activity a using (pid)
-where l.pid <> pg_backend_pid() and a.usename = 'storm' and a.xact_start < now() - interval '5 s' and l.granted
+where a.usename in ('storm', 'bystander') and a.xact_start < now() - interval '5 s' and l.granted
 union all
 select 'the prepared transaction ' || gid from pg_prepared_xacts
 """
 DEAD_ROWS = """
 select relname, n_dead_tup from pg_stat_user_tables where relname ~ '^pgqueue_(message|worker|channel|lane|arrival)$'
 """
-SESSIONS = "select 'a session of: ' || left(query, 60) from pg_stat_activity where usename = 'storm'"
+SESSIONS = "select 'a session of: ' || left(query, 60) from pg_stat_activity where usename in ('storm', 'bystander')"
 
 
 class Storm:
@@ -61,17 +64,20 @@ class Storm:
         seed: int,
         jobs: int,
         faults: int,
+        minutes: float,
         short: bool,
         sabotaged: str,
         say: Callable[[str], None],
     ) -> None:
         self.folder = folder
         self.seed, self.jobs, self.short, self.sabotaged, self.say = seed, jobs, short, sabotaged, say
-        self.pace = Pace(jobs, faults)
+        self.pace = Pace(jobs, faults, minutes * 60)
+        self.calm_seconds = 3.0 if short else max(30.0, CALM_SHARE * minutes * 60)
         self.server = Server(folder)
         self.tormentor = Tormentor(self, seed=seed, count=faults)
-        self.generator = Generator(seed, jobs, self.pace)
+        self.generator = Generator(seed, self.pace)
         self.proxy: Proxy
+        self.pooler: pooler.Pooler | None = None
         self.workers: Workers
         self.stops: list[dict[str, Any]] = []
         self.recounts: list[tuple[str, int, int]] = []
@@ -79,8 +85,11 @@ class Storm:
         self.restart_recovery: list[float] = []
         self.looks: list[float] = []
         self.clock_changes: list[tuple[str, int]] = []
+        self.calms: list[tuple[float, float]] = []
+        self.raged_seconds = 0.0
         self.began = time.monotonic()
         self.over = threading.Event()
+        self.watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
         self._tokens = itertools.count(900_000_001)
 
     def run(self) -> tuple[log.Log, dict[str, Any]]:
@@ -98,6 +107,8 @@ class Storm:
             self.generator.over.set()
             with contextlib.suppress(AttributeError):
                 self.workers.kill()
+            if self.pooler is not None:
+                self.pooler.end(signal.SIGKILL)
             self.server.remove()
 
     # Setting up
@@ -106,6 +117,11 @@ class Storm:
         self.say("starting PostgreSQL")
         self.server.make()
         self.proxy = Proxy(self.server.primary.port)
+        if pooler.PROGRAM is not None:
+            upstream, password = self.server.primary.port, self.server.password
+            self.pooler = pooler.Pooler(self.folder, self.server.account, password=password, upstream=upstream)
+            self.pooler.start()
+            self.generator.pooler = self.pooler.port
         variables = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "tests.reliability.settings",
@@ -126,10 +142,11 @@ class Storm:
             admin.execute("set role storm")
             admin.execute((ROOT / "tests" / "reliability" / "tables.sql").read_bytes())
             sabotage.alter_sql(admin, self.sabotaged)
-            for name, limit in CHANNELS.items():
+            for name, limit in LIMITS.items():
                 admin.execute("select pgqueue_channel_set(%s, %s)", [name, limit])
         self.say(f"starting workers on {self.server.version}")
-        self.workers = Workers(self.folder, variables, proxy=self.proxy.port)
+        behind = None if self.pooler is None else self.pooler.port
+        self.workers = Workers(self.folder, variables, proxy=self.proxy.port, pooler=behind)
         self.workers.start()
 
     def measure(self) -> None:
@@ -155,14 +172,25 @@ class Storm:
                     "values (%s, pgqueue_now(), %s, %s, 'tests.reliability.tasks.tick', 'default', 30)",
                     [f"s{number}", interval_ms, catch_up],
                 )
-        watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
-        watcher.start()
+        self.watcher.start()
         self.generator.start()
+        self.calm()
+        began = time.monotonic()
+        self.pace.begin(STORM)
         self.tormentor.start()
         self.tormentor.join()
-        self.generator.join()
-        self.over.set()
-        watcher.join()
+        while not self.pace.is_enough:
+            time.sleep(0.1)
+        self.pace.begin(REST)
+        self.raged_seconds = time.monotonic() - began
+
+    def calm(self) -> None:
+        """The same jobs, and no faults: what the bystanders are compared with."""
+        self.pace.begin(CALM)
+        time.sleep(1)  # nobody has connected yet
+        began = time.time()
+        time.sleep(self.calm_seconds)
+        self.calms.append((began, time.time()))
 
     def _watch(self) -> None:
         while not self.over.wait(WATCH_EVERY_SECONDS):
@@ -170,8 +198,9 @@ class Storm:
                 [self.pace.waiting] = admin.execute("select count(*) from pgqueue_message").fetchone() or [0]
                 self.recounts += [(name, running, counted) for name, running, counted in admin.execute(RECOUNT)]
             self.say(
-                f"{self.pace.jobs_done} of {self.jobs} jobs, {self.pace.faults_done} of {self.pace.faults} faults, "
-                f"{self.pace.waiting} in the queue; {self.tormentor.doing}"
+                f"{self.pace.phase}: {self.pace.jobs_done} of {self.jobs} jobs, "
+                f"{self.pace.faults_done} of {self.pace.faults} faults, {self.pace.waiting} in the queue; "
+                f"{self.tormentor.doing}"
             )
 
     @contextlib.contextmanager
@@ -196,6 +225,14 @@ class Storm:
     def diary(self) -> str:
         return "".join(file.read_text() for file in (self.folder / "diary").iterdir())
 
+    def environments(self) -> dict[str, str]:
+        """Those that are not there, and why."""
+        reasons = {
+            "a worker and an application behind PgBouncer": "" if self.pooler else pooler.MISSING,
+            "a worker with psycopg's connection pool": "" if HAS_POOL else "psycopg_pool is not installed",
+        }
+        return {name: reason for name, reason in reasons.items() if reason}
+
     # After it
 
     def calm_down(self) -> dict[str, Any]:
@@ -206,6 +243,13 @@ class Storm:
         allowed = 120.0
         self._wait_until_empty(began, allowed * 2)
         seconds = time.monotonic() - began
+        self.calm()
+        self.pace.begin(REST)
+        self._wait_until_empty(time.monotonic(), allowed)
+        self.generator.over.set()
+        self.generator.join()
+        self.over.set()
+        self.watcher.join()
         with self.server.when_there() as admin:
             self.say("quiet: looking at what is left behind")
             left = self._settled(admin, LEFT_BEHIND)
@@ -214,11 +258,13 @@ class Storm:
             self.say("stopping the workers")
             connection.close()
             self.stops += self.workers.stop()
+            if self.pooler is not None:
+                self.pooler.end(signal.SIGTERM)
             left += self._settled(admin, SESSIONS)
         return {
             "acknowledged": sorted(self.generator.acknowledged),
             "rolled_back": sorted(self.generator.rolled_back),
-            "limits": {name: limit for name, limit in CHANNELS.items() if limit is not None},
+            "limits": {name: limit for name, limit in LIMITS.items() if limit is not None},
             "recounts": self.recounts,
             "stops": [
                 (each["worker"], each["seconds"], each["code"], GRACE_SECONDS + KILL_SECONDS + STOP_SLACK_SECONDS)
@@ -227,6 +273,15 @@ class Storm:
             ],
             "looks": self.looks,
             "clock_changes": self.clock_changes,
+            "bystanders": self.generator.bystanders,
+            "refused": self.generator.refused,
+            "calms": self.calms,
+            "spells": [
+                (each["fault"], each["began"], each["over"], each["stops everybody"])
+                for each in self.tormentor.done
+                if "skipped" not in each
+            ],
+            "starts_of_bystanders": self.workers.named(BYSTANDERS).starts,
             "left_behind": left,
             "dead_rows": dead,
             "seconds_to_the_end": seconds,
@@ -242,6 +297,8 @@ class Storm:
         self.proxy.upstream = self.server.primary.port
         self.proxy.cut()
         self.proxy.heal()
+        if self.pooler is not None:
+            self.pooler.heal(self.server.primary.port)
         self.workers.heal()
         with self.server.when_there() as admin:
             admin.execute("alter role storm reset all")
@@ -287,6 +344,18 @@ class Storm:
             "faults": [json.loads(json.dumps(each, default=str)) for each in self.tormentor.done],
             "errors the application saw": self.generator.errors,
             "enqueues without an answer": len(self.generator.unknown),
+            "environments": self.environments(),
+            "storm seconds": round(self.raged_seconds, 1),
             "worker starts": {worker.name: worker.starts for worker in self.workers.all},
+            "begun by": begun_by(self.folder / "diary"),
             "second look seconds": [round(each, 3) for each in self.looks],
         }
+
+
+def begun_by(diary: Path) -> dict[str, int]:
+    """How many attempts each worker began."""
+    found: dict[str, int] = {}
+    for file in diary.iterdir():
+        name = file.name.rpartition(" ")[0]
+        found[name] = found.get(name, 0) + len(file.read_bytes().splitlines())
+    return found

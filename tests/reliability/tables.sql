@@ -20,7 +20,8 @@ create table storm_change (
 create index storm_change_message_ix on storm_change (message_id);
 create index storm_change_xid_ix on storm_change (xid) where op = 'I';
 
-create function storm_change() returns trigger language plpgsql as $$
+-- With its owner's rights: also what others do is written down.
+create function storm_change() returns trigger language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     v_row pgqueue_message := case when tg_op = 'DELETE' then old else new end;
 begin

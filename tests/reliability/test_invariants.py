@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.reliability import invariants, zones
-from tests.reliability.log import Change, Effect, End, Log, Look, Recount, Run, Stop
+from tests.reliability import bystanders, invariants, zones
+from tests.reliability.log import Change, Death, Effect, End, Log, Look, Recount, Run, Spell, Stop
 
-PAY, NOTE, FLAKY = (f"tests.reliability.tasks.{name}" for name in ("pay", "note", "flaky"))
+PAY, NOTE, FLAKY, LEAVE = (f"tests.reliability.tasks.{name}" for name in ("pay", "note", "flaky", "leave"))
 
 
 def honest() -> Log:
@@ -79,6 +79,25 @@ def over_a_change(season: str, *, minutes: range = range(62), once: int) -> Log:
     return forged(changes=[*honest().changes, *changes], clock_changes=[(season, 3600)])
 
 
+def with_bystanders(*, calm: float, storm: float, **changes: Any) -> Log:
+    """A thousand in a calm, and a thousand beside a fault, of which each hundredth waits for so long."""
+    tokens = range(1001, 3001)
+    asked = [(token, token - 1000.0) for token in tokens]
+    waits = {token: (calm if token <= 2000 else storm) if token % 50 == 0 else 0.01 for token in tokens}
+    runs = [Run(token, 1, 1, "A", at + waits[token]) for token, at in asked]
+    spells = [Spell("row locks", 1500.0, 2000.0, False)]
+    defaults = {"calms": [(0.0, 1001.0)], "spells": spells}
+    return forged(bystanders=asked, runs=[*honest().runs, *runs], **(defaults | changes))
+
+
+def with_deaths(*deaths: Death, **changes: Any) -> Log:
+    """Beside one of each kind that is allowed."""
+    run, end = Run(104, 4, 1, "host-33-0123abcd"), End(4, 1, "lost", False, 14, 30, "A", LEAVE)
+    allowed = [Death(11, -9), Death(22, 70), Death(33, 3)]
+    there = {"ends": [*honest().ends, end], "runs": [*honest().runs, run], "killed": {11}, "turned_away": {22}}
+    return forged(deaths=[*allowed, *deaths], **there, **changes)
+
+
 FORGERIES: dict[str, list[tuple[Log, str]]] = {
     "no_committed_enqueue_is_lost": [
         (forged(acknowledged={101, 104}), "token 104 was acknowledged"),
@@ -145,6 +164,17 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
     "a_sleeper_looks_once_more": [(forged(looks=[Look(0.1), Look(1.0), Look(1.1)]), "2 of 3 messages")],
     "nothing_is_left_behind": [(forged(left_behind=["a lock on pgqueue_message"]), "still a lock on pgqueue_message")],
     "no_worker_crashes_by_itself": [(forged(crashes=["KeyError: 1"]), "a worker process crashed: KeyError: 1")],
+    "no_worker_ends_by_anything_but_its_own_job": [
+        (with_deaths(Death(44, -9)), "the worker process 44 ended with -9"),
+        (with_deaths(Death(11, 3)), "the worker process 11 ended with 3"),
+        (with_deaths(Death(11, -11)), "the worker process 11 ended with -11"),
+        (with_deaths(Death(44, 70)), "the worker process 44 ended with 70"),
+        (with_deaths(starts_of_bystanders=2), "the worker that no fault aims at was started 2 times"),
+    ],
+    "bystanders_are_not_held_up": [
+        (with_bystanders(calm=0.1, storm=0.4), "waited for 0.400 s or more, 4.0 times as long as in a calm"),
+        (with_bystanders(calm=0.1, storm=0.1, refused=[(1700.0, "LockTimeout")]), "1 jobs that no fault aims at"),
+    ],
     "dead_rows_are_bounded": [(forged(dead_rows={"pgqueue_message": 90_000}), "has 90000 dead rows")],
     "a_graceful_stop_ends_within_grace": [
         (forged(stops=[Stop("w", 6.0, 0, 5.0)]), "took 6.0 s to stop, of 5.0 s"),
@@ -163,6 +193,31 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
 
 def test_an_honest_log_violates_nothing() -> None:
     assert {name: found for name, found in invariants.violations(honest()).items() if found} == {}
+
+
+def test_who_waits_while_nobody_could_work_is_counted_apart() -> None:
+    spells = [Spell("PostgreSQL away", 1000.0, 2000.0, True)]
+    log = with_bystanders(calm=0.1, storm=0.4, spells=spells, refused=[(1700.0, "server closed the connection")])
+    assert list(invariants.bystanders_are_not_held_up(log)) == []
+    assert len(bystanders.waits(log).while_nobody_could_work) == 1000
+
+
+def test_the_time_after_a_fault_that_stops_everybody_counts_to_it() -> None:
+    spans = bystanders.Spans([(10.0, 20.0), (15.0, 30.0), (40.0, 50.0)])
+    assert [spans.meet(at, at + 1) for at in (8, 9, 29, 31, 38, 39, 51)] == [
+        False, True, True, False, False, True, False,
+    ]  # fmt: skip
+
+
+def test_worker_processes_that_faults_or_their_jobs_have_ended_are_no_violation() -> None:
+    assert list(invariants.no_worker_ends_by_anything_but_its_own_job(with_deaths())) == []
+
+
+def test_a_percentile_is_a_wait_that_somebody_had() -> None:
+    assert [bystanders.percentile([float(n) for n in range(1, 201)], percent) for percent in (50, 99, 100)] == [
+        100.0, 198.0, 200.0,
+    ]  # fmt: skip
+    assert bystanders.percentile([], 99) is None
 
 
 @pytest.mark.parametrize(("season", "once"), [("spring", 60), ("autumn", 1)])

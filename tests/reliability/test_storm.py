@@ -13,11 +13,18 @@ import pytest
 from django_pgqueue import schema
 from tests.reliability import page, sabotage
 from tests.reliability.faults import FAULTS
+from tests.reliability.pooler import PROGRAM
 from tests.reliability.tormentor import plans
+from tests.reliability.workers import HAS_POOL
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "import sys; from tests.reliability.__main__ import run; sys.exit(run(sys.argv[1:]))"
-TIMED = {"recovery_is_quick", "a_graceful_stop_ends_within_grace", "a_sleeper_looks_once_more"}
+TIMED = {
+    "recovery_is_quick",
+    "a_graceful_stop_ends_within_grace",
+    "a_sleeper_looks_once_more",
+    "bystanders_are_not_held_up",
+}
 """What a machine that is busy with other tests can violate."""
 
 
@@ -40,6 +47,8 @@ def test_a_short_storm_violates_nothing(tmp_path: Path) -> None:
     assert report["broken faults"] == []
     assert report["jobs"] >= 1500
     assert report["kinds of faults"] >= 20
+    environments = {"behind PgBouncer": PROGRAM is not None, "psycopg's pool": HAS_POOL, "bystanders": True}
+    assert {name for name, is_there in environments.items() if is_there} <= set(report["begun by"])
     assert "DST change" in report["fault kinds"]
     text = shown.read_text()
     assert (text[:7], text[-6:]) == ("Before\n", "After\n")

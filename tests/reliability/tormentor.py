@@ -42,7 +42,7 @@ class Tormentor:
     def _torment(self, lane: str, plan: list[Fault]) -> None:
         chooser = random.Random(f"{self.seed} {lane}")
         for fault in plan:
-            while not self.storm.pace.may_torment() and self.storm.generator.running:
+            while not self.storm.pace.may_torment():
                 time.sleep(0.02)
             time.sleep(chooser.uniform(0, 0.4))
             self.doing = fault.name
@@ -52,7 +52,12 @@ class Tormentor:
 
     def _do(self, fault: Fault, chooser: random.Random) -> dict[str, Any]:
         began = time.monotonic()
-        facts: dict[str, Any] = {"fault": fault.name, "at": round(began - self.storm.began, 1)}
+        facts: dict[str, Any] = {
+            "fault": fault.name,
+            "at": round(began - self.storm.began, 1),
+            "began": time.time(),
+            "stops everybody": fault.stops_everybody,
+        }
         try:
             facts |= fault.do(self.storm, chooser) or {}
         except Skipped as skipped:

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLDER = "STORM_FOLDER"
+TRAPS = "STORM_TRAPS"
+"""Another folder of traps, for a worker that steps into none."""
 STAGES = ("claimed", "in the handler", "written", "completed", "recorded")
 
 
 def path_of(stage: str) -> str:
-    return os.path.join(os.environ[FOLDER], "traps", stage.replace(" ", "-"))  # noqa: PTH118 -- for each job: no objects
+    return os.path.join(os.environ[FOLDER], os.environ.get(TRAPS, "traps"), stage.replace(" ", "-"))  # noqa: PTH118 -- for each job: no objects
 
 
 def trap(stage: str) -> None:
@@ -24,7 +26,14 @@ def trap(stage: str) -> None:
         os.unlink(path_of(stage))  # noqa: PTH108 -- only one can unlink it
     except FileNotFoundError:
         return
+    note_killed(os.getpid())
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def note_killed(pid: int) -> None:
+    """That we did it: a worker process that somebody else kills is found out (invariants.py)."""
+    with Path(os.environ[FOLDER], "killed").open("a") as file:
+        file.write(f"{pid}\n")
 
 
 def lay(stage: str) -> Path:

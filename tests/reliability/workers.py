@@ -10,15 +10,20 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from zoneinfo import available_timezones
 
+from tests.reliability.generator import BYSTANDERS
 from tests.reliability.launcher import launch
 from tests.reliability.old import OldVersion
+from tests.reliability.tasks import NAME
+from tests.reliability.traps import TRAPS, note_killed
 from tests.worker.processes import group
 
 ROOT = Path(__file__).resolve().parents[2]
+HAS_POOL = find_spec("psycopg_pool") is not None
 LOCK_SECONDS, GRACE_SECONDS = 3.0, 3.0
 HOST_ZONE = "Europe/Berlin" if "Europe/Berlin" in available_timezones() else ""
 """Of the host whose clock can be moved."""
@@ -34,6 +39,8 @@ class Worker:
     log: Path
     code: Path = ROOT
     process: subprocess.Popen[bytes] | None = None
+    is_target: bool = True
+    """Whether faults are done to it."""
     wanted: bool = True
     starts: int = 0
     guard: threading.RLock = field(default_factory=threading.RLock)
@@ -44,7 +51,7 @@ class Worker:
             self.process = launch(
                 [sys.executable, "-m", "tests.reliability.manage", "qworker", "-v", "0", *self.arguments],
                 cwd=self.code,
-                env=self.variables | {"PYTHONPATH": str(self.code)},
+                env=self.variables | {"PYTHONPATH": str(self.code), NAME: self.name},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -72,6 +79,8 @@ class Worker:
                 self.start()
 
     def send(self, number: signal.Signals, pid: int | None = None) -> None:
+        if number == signal.SIGKILL:
+            note_killed(pid or self.pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid or self.pid, number)
 
@@ -104,7 +113,7 @@ class Worker:
 class Workers:
     """All of them, and a thread that keeps them alive."""
 
-    def __init__(self, folder: Path, variables: dict[str, str], *, proxy: int) -> None:
+    def __init__(self, folder: Path, variables: dict[str, str], *, proxy: int, pooler: int | None) -> None:
         self.folder = folder
         (folder / "diary").mkdir()
         (folder / "traps").mkdir()
@@ -113,12 +122,13 @@ class Workers:
         self.clock = folder / "faketime"
         self.clock.write_text("+0\n")
         common = ("--lock-seconds", str(LOCK_SECONDS), "--grace-seconds", str(GRACE_SECONDS))
-        main = ("--exclude-queues", "probe", *common)
+        main = ("--exclude-queues", f"probe,{BYSTANDERS}", *common)
         variables = variables | {"STORM_WORKER": "1", "STORM_FOLDER": str(folder)}
         clock = faketime(self.clock)
         self.has_faketime = bool(clock)
         behind = {"STORM_PORTS": str(proxy), "STORM_SESSIONS": "any"}
         moved = {"STORM_ISOLATION": "SERIALIZABLE", "STORM_TIME_ZONE": HOST_ZONE or "UTC"}
+        aside = {TRAPS: "no traps"}
         self.old = OldVersion(folder / "old")
         log = folder / "workers.log"
         self.all = [
@@ -132,14 +142,27 @@ class Workers:
                 log,
                 code=self.old.code,
             ),
-            Worker("probe", ("--threads", "1", "--queues", "probe", *common), variables, log),
+            Worker("probe", ("--threads", "1", "--queues", "probe", *common), variables | aside, log, is_target=False),
+            Worker(
+                BYSTANDERS,
+                ("--threads", "2", "--queues", BYSTANDERS, *common),
+                variables | aside | {"STORM_USER": "bystander"},
+                log,
+                is_target=False,
+            ),
         ]
+        if pooler is not None:
+            behind = {"STORM_PORTS": str(pooler), "STORM_SESSIONS": "any", "STORM_POOLED": "1"}
+            self.all.append(Worker("behind PgBouncer", ("--threads", "3", *main), variables | behind, log))
+        if HAS_POOL:
+            self.all.append(Worker("psycopg's pool", ("--threads", "3", *main), variables | {"STORM_POOL": "1"}, log))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="workers", daemon=True)
 
     @property
     def main(self) -> list[Worker]:
-        return self.all[:4]
+        """Those that faults are done to."""
+        return [worker for worker in self.all if worker.is_target]
 
     def named(self, name: str) -> Worker:
         return next(worker for worker in self.all if worker.name == name)

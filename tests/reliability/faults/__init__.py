@@ -13,6 +13,7 @@ from tests.reliability.faults import (
     networks,
     partitions,
     poison,
+    poolers,
     servers,
     signals,
     snapshots,
@@ -22,5 +23,6 @@ from tests.reliability.faults.fault import FAULTS, Fault, Skipped
 
 __all__ = [
     "FAULTS", "Fault", "Skipped", "administrators", "backends", "clocks", "disks", "handlers", "hostile",
-    "limits", "locks", "neighbours", "networks", "partitions", "poison", "servers", "signals", "snapshots", "stages",
+    "limits", "locks", "neighbours", "networks", "partitions", "poison", "poolers", "servers", "signals", "snapshots",
+    "stages",
 ]  # fmt: skip

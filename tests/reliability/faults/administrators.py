@@ -22,9 +22,10 @@ def answered(storm: Storm, sql: str) -> dict[str, Any]:
 def cancel(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return answered(
         storm,
-        "select pgqueue_message_cancel(array(select id from pgqueue_message order by id desc limit 100)) "
+        "select pgqueue_message_cancel(array("
+        "select id from pgqueue_message where queue <> 'bystanders' order by id desc limit 100)) "
         "union all select pgqueue_message_request_cancel("
-        "array(select id from pgqueue_message where worker is not null limit 10))",
+        "array(select id from pgqueue_message where worker is not null and queue <> 'bystanders' limit 10))",
     )
 
 
@@ -33,7 +34,8 @@ def enqueue_again(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return answered(
         storm,
         "select pgqueue_attempt_enqueue(array(select id from pgqueue_attempt "
-        "where final and status in ('failed', 'cancelled') and task ~ '(pay|note|glance)' order by id desc limit 50))",
+        "where final and status in ('failed', 'cancelled') and task ~ '(pay|note|glance)' and queue <> 'bystanders' "
+        "order by id desc limit 50))",
     )
 
 
@@ -42,7 +44,7 @@ def move(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return answered(
         storm,
         "update pgqueue_message set priority = (id % 5) - 2, dequeue_at = dequeue_at + (id % 3) * 100 "
-        "where unlock_at is null returning id",
+        "where unlock_at is null and queue <> 'bystanders' returning id",
     )
 
 

@@ -51,7 +51,7 @@ def lose_listeners(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return {"sessions": len(found)}
 
 
-@fault("SIGKILL of a server process", "database", short=False, weight=0.5)
+@fault("SIGKILL of a server process", "database", short=False, weight=0.5, stops_everybody=True)
 def kill_backend(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     """PostgreSQL ends all sessions and recovers."""
     with storm.server.when_there() as admin:

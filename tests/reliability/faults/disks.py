@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.reliability.storm import Storm
 
 
-@fault("WAL disk full", "database", weight=0.3, short=False)
+@fault("WAL disk full", "database", weight=0.3, short=False, stops_everybody=True)
 def fill(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     """Nothing can be written until somebody makes room: PostgreSQL goes down, and comes back with all that it had."""
     node = storm.server.primary

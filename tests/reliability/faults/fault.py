@@ -26,15 +26,19 @@ class Fault:
     """How often it is chosen, beside the others of its lane."""
     short: bool
     """Whether it is quick enough for the short storm."""
+    stops_everybody: bool
+    """Whether nobody can work meanwhile, and not only those whom it aims at."""
     do: Do
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, lane: str, *, weight: float = 1.0, short: bool = True) -> Callable[[Do], Do]:
+def fault(
+    name: str, lane: str, *, weight: float = 1.0, short: bool = True, stops_everybody: bool = False
+) -> Callable[[Do], Do]:
     def register(do: Do) -> Do:
-        FAULTS[name] = Fault(name, lane, weight, short, do)
+        FAULTS[name] = Fault(name, lane, weight, short, stops_everybody, do)
         return do
 
     return register

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.reliability.storm import Storm
 
 
-@fault("max_connections filled", "database")
+@fault("max_connections filled", "database", stops_everybody=True)
 def fill_connections(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     held: list[psycopg.Connection[Any]] = []
     with storm.server.when_there() as admin, contextlib.ExitStack() as stack:
@@ -57,12 +57,12 @@ def end_sessions(admin: psycopg.Connection[Any]) -> None:
     admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'storm'")
 
 
-@fault("statement_timeout", "database")
+@fault("statement_timeout", "database", stops_everybody=True)
 def statement_timeout(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return with_timeout(storm, "statement_timeout")
 
 
-@fault("lock_timeout", "database")
+@fault("lock_timeout", "database", stops_everybody=True)
 def lock_timeout(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return with_timeout(storm, "lock_timeout")
 

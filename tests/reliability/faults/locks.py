@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.reliability.storm import Storm
 
 
-HELD = "select id from pgqueue_message where worker is not null order by id desc limit 30"
+HELD = "select id from pgqueue_message where worker is not null and queue <> 'bystanders' order by id desc limit 30"
 TABLES = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker", "pgqueue_channel", "pgqueue_arrival")
 
 
@@ -39,7 +39,7 @@ def edit_backwards(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return {"edits": edits, "deadlocks that were ours": deadlocks}
 
 
-@fault("ACCESS EXCLUSIVE lock", "database")
+@fault("ACCESS EXCLUSIVE lock", "database", stops_everybody=True)
 def lock_out(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     table = chooser.choice(TABLES)
     with storm.server.when_there() as admin, admin.transaction():
@@ -58,7 +58,7 @@ def keep_the_turn(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return {"seconds": seconds}
 
 
-@fault("VACUUM FULL and REINDEX", "database")
+@fault("VACUUM FULL and REINDEX", "database", stops_everybody=True)
 def rewrite(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     with storm.server.when_there() as admin, contextlib.suppress(psycopg.errors.DeadlockDetected):
         admin.execute("vacuum full pgqueue_message")

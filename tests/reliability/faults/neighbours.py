@@ -26,7 +26,8 @@ def keep_rows(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     seconds = chooser.choice((0.3, 1.5, 4.0))
     with storm.server.when_there() as admin, admin.transaction(force_rollback=True):
         kept = admin.execute(
-            "select id from pgqueue_message where worker is not null order by random() limit 20 for update skip locked"
+            "select id from pgqueue_message where worker is not null and queue <> 'bystanders' "
+            "order by random() limit 20 for update skip locked"
         ).fetchall()
         time.sleep(seconds)
     return {"rows": len(kept), "seconds": seconds}
@@ -38,7 +39,7 @@ def ask_and_forget(storm: Storm, chooser: random.Random) -> dict[str, Any]:
         admin.execute("set local lock_timeout = '2s'")
         asked = admin.execute(
             "select pgqueue_message_request_cancel(array("
-            "select id from pgqueue_message where worker is not null order by id limit 5))"
+            "select id from pgqueue_message where worker is not null and queue <> 'bystanders' order by id limit 5))"
         ).fetchall()
         time.sleep(chooser.choice((0.2, 2.0)))
     return {"asked": len(asked)}
