@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-SIGNALS: dict[signal.Signals, Any] = {
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGUSR1: signal.SIG_DFL,
-    signal.SIGUSR2: signal.SIG_DFL,
-}
-"""The signals that a worker process handles, and how a new program does."""
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2})
+"""The signals that a worker process handles.  Each of them ends a forked process.
+
+SIGINT as well, at once and without a KeyboardInterrupt: one that is raised while a process is being forked is
+swallowed, and Python 3.13 may not raise it at all where the thread that forked is not the main one.
+"""
 CAME_BACK = 70
 """The exit code of a process that was on its way into an event loop which is not its own."""
 
@@ -161,15 +160,13 @@ def _begin() -> None:
         return
     _guarded, _forked = None, threading.get_ident()
     signal.set_wakeup_fd(-1)
-    for number, handler in SIGNALS.items():
-        signal.signal(number, handler)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     _let_go_of_connections()
     _empty_pool_of_this_thread()
     if _before.loop is not None and _before.loop in shared_loops:
         _end_with_next_turn(_before.loop)
-    if signal.SIGINT in signal.sigpending():  # what is raised here is swallowed
-        leave(KeyboardInterrupt())
-    signal.pthread_sigmask(signal.SIG_SETMASK, _before.mask - SIGNALS.keys())
+    signal.pthread_sigmask(signal.SIG_SETMASK, _before.mask - SIGNALS)
 
 
 def _let_go_of_connections() -> None:

@@ -70,8 +70,8 @@ class Pooler:
             while (kind := received(client, 1)) != b"X":
                 server = self.served.get(number) or self.served.setdefault(number, self.free.get(timeout=10))
                 server.sendall(kind + body(client))
-                if kind in {b"Q", b"S"} and self._answer(server, client) == b"I":
-                    self.free.put(self.served.pop(number))
+                if kind in {b"Q", b"S"}:
+                    self._answer(server, client, number)
         if number in self.served:  # it went away in the middle: nobody else gets what it has left behind
             with contextlib.suppress(OSError):
                 self.served.pop(number).shutdown(socket.SHUT_RDWR)
@@ -97,13 +97,15 @@ class Pooler:
         client.sendall(message(b"K", struct.pack("!ii", number, 1)) + message(b"Z", b"I"))
         return True
 
-    def _answer(self, server: socket.socket, client: socket.socket) -> bytes:
-        """Passes on all that the server says, and answers whether it is in a transaction."""
+    def _answer(self, server: socket.socket, client: socket.socket, number: int) -> None:
+        """Passes on all that the server says.  Outside of a transaction its session is free before the client knows."""
         while True:
             kind, said = received(server, 1), body(server)
+            if kind == b"Z" and said[-1:] == b"I":
+                self.free.put(self.served.pop(number))
             client.sendall(kind + said)
             if kind == b"Z":
-                return said[-1:]
+                return
 
 
 def message(kind: bytes, said: bytes) -> bytes:

@@ -23,6 +23,7 @@ from tests.worker.tasks import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.synchronize import Event
 
 ENDS: dict[str, int] = {"return": 0, "exit": 3, "exit with a word": 1, "raise": 1, "exit at once": 4}
 """How a forked process comes back out of its task, and the exit status that it has then."""
@@ -112,16 +113,21 @@ def fork_among_many(word: str) -> None:
     os.waitpid(pid, 0)
 
 
+def run_and_wait(runs: Event) -> None:
+    runs.set()
+    time.sleep(LONGEST_WAIT_SECONDS)
+
+
 @task
-def end_a_process(how: str) -> int:
+def end_a_process(number: int, *, once_it_runs: bool) -> int:
     """The exit code of a process that somebody asks to end."""
-    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=[LONGEST_WAIT_SECONDS])
+    context = multiprocessing.get_context("fork")
+    runs = context.Event()
+    process = context.Process(target=run_and_wait, args=[runs])
     process.start()
-    match how:
-        case "terminate":
-            process.terminate()
-        case "interrupt":
-            os.kill(process.pid or 0, signal.SIGINT)
+    if once_it_runs:
+        runs.wait(LONGEST_WAIT_SECONDS)
+    os.kill(process.pid or 0, number)
     waiting_until = time.monotonic() + LONGEST_WAIT_SECONDS / 2
     # Not join(): a process that starts in another slot collects the exit codes of all, and until it has noted this one
     # there is none, although the process has ended.
@@ -129,8 +135,19 @@ def end_a_process(how: str) -> int:
         time.sleep(0.01)
     if code is None:
         process.kill()
-        raise TimeoutError(how)
+        raise TimeoutError(number)
     return code
+
+
+@task
+def fork_and_interrupt() -> int:
+    """The exit code of a process that is interrupted in the middle of what it does."""
+    pid = os.fork()
+    if not pid:
+        time.sleep(LONGEST_WAIT_SECONDS)
+        os._exit(0)
+    os.kill(pid, signal.SIGINT)
+    return exit_code(pid)
 
 
 @task

@@ -17,6 +17,7 @@ from tests.worker.forking import (
     fork,
     fork_among_many,
     fork_and_await,
+    fork_and_interrupt,
     fork_atomically,
     fork_in_a_thread_of_its_own,
     fork_in_the_thread_of_databases,
@@ -88,12 +89,17 @@ def test_no_job_runs_twice_because_others_fork(start: Start, diary: Diary) -> No
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize(("how", "code"), [("terminate", -signal.SIGTERM), ("interrupt", 1)])
-def test_a_forked_process_can_be_asked_to_end(start: Start, how: str, code: int) -> None:
-    """multiprocessing turns a KeyboardInterrupt into 1."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["terminate", "interrupt"])
+@pytest.mark.parametrize("once_it_runs", [False, True], ids=["at once", "once it runs"])
+def test_a_forked_process_can_be_asked_to_end(start: Start, number: signal.Signals, *, once_it_runs: bool) -> None:
     start("--threads", "4", "-v", "0", ready=False)
-    results = [end_a_process.enqueue(how) for _ in range(8)]
-    assert [ended(result).return_value for result in results] == [code] * 8
+    results = [end_a_process.enqueue(int(number), once_it_runs=once_it_runs) for _ in range(12)]
+    assert [ended(result).return_value for result in results] == [-number] * 12
+
+
+def test_a_process_that_a_task_forks_by_hand_is_ended_by_an_interrupt(start: Start) -> None:
+    start("-v", "0", ready=False)
+    assert ended(fork_and_interrupt.enqueue()).return_value == -signal.SIGINT
 
 
 def test_another_program_can_be_interrupted(start: Start) -> None:
