@@ -8,16 +8,31 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def database_url(profile: str = "demo") -> str:
-    if given := os.environ.get("DATABASE_URL"):
-        return given
+    return superuser_url(profile) or os.environ["DATABASE_URL"]
+
+
+def superuser_url(profile: str = "demo") -> str | None:
+    """Of our own PostgreSQL. None where DATABASE_URL names another, and a login that is taken as it is."""
+    if os.environ.get("DATABASE_URL"):
+        return None
     from example_project import embedded_postgres  # noqa: PLC0415 - not needed, and not loaded, with a DATABASE_URL
 
     return embedded_postgres.start(profile)
+
+
+def login_url() -> str:
+    """Of the demo's database, for the login of this process."""
+    superuser = superuser_url()
+    if superuser is None:
+        return os.environ["DATABASE_URL"]
+    from example_project import logins  # noqa: PLC0415 - as above
+
+    return logins.url_of(logins.current(), superuser)
 
 
 def django_databases(profile: str = "demo") -> dict[str, Any]:
     """For DATABASES in a settings module."""
     import dj_database_url  # noqa: PLC0415 - a dependency of the example; database_url works without it
 
-    url = database_url(profile)
+    url = login_url() if profile == "demo" else database_url(profile)
     return {"default": dict(dj_database_url.parse(url))}

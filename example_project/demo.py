@@ -16,17 +16,19 @@ from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
 import django
+import psycopg
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import OperationalError, connection
 
-from example_project import database, state
+from example_project import database, logins, state
 from example_project.embedded_postgres import EmbeddedPostgresError
 from example_project.processes import Command, Processes, Saying, Stopped, say, take_signals
 
 HOST = "127.0.0.1"
 USUAL_PORT = 8000
 WEB_SECONDS = 60
+NO_DATABASE = (OperationalError, psycopg.OperationalError, EmbeddedPostgresError)
 MANAGE = str(database.ROOT / "example_project" / "manage.py")
 
 BANNER = """
@@ -53,6 +55,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def manage(arguments: list[str]) -> NoReturn:
+    try:
+        if superuser := database.superuser_url():
+            logins.provide(superuser)
+    except NO_DATABASE as error:
+        sys.exit(say_no_database(error))
     os.execv(sys.executable, [sys.executable, MANAGE, *arguments])  # noqa: S606
 
 
@@ -65,10 +72,14 @@ def run(wanted_port: int | None) -> int:
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return stopped.code
-    except (OperationalError, EmbeddedPostgresError) as error:
-        print(f"No database: {error}", file=sys.stderr)
-        return 1
+    except NO_DATABASE as error:
+        return say_no_database(error)
     return 0
+
+
+def say_no_database(error: Exception) -> int:
+    print(f"No database: {error}", file=sys.stderr)
+    return 1
 
 
 def serve(wanted_port: int | None) -> None:
@@ -113,9 +124,13 @@ def usable(port: int) -> int:
 def prepare() -> str:
     """Bring the database up to date; answer the admin's password."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
+    if superuser := database.superuser_url():
+        logins.provide(superuser)
     django.setup()
     say("shop", "preparing the database")
     call_command("migrate", verbosity=0)
+    if superuser:
+        logins.grant(superuser)
     call_command("qbind", verbosity=0)
     password = state.secret("admin-password", 12)
     let_admin_in(password)

@@ -12,7 +12,11 @@ def main() -> None:
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
 
-    from django.core.management import execute_from_command_line  # noqa: PLC0415 - the path has to be right first
+    from example_project import logins  # noqa: PLC0415 - the path has to be right first
+
+    os.environ.setdefault(logins.VARIABLE, logins.of("".join(sys.argv[1:2])))
+
+    from django.core.management import execute_from_command_line  # noqa: PLC0415 - as above
 
     execute_from_command_line(sys.argv)
 

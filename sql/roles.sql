@@ -78,6 +78,8 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_cancellations', 'consumer', false, null),
     ('pgqueue_attempt_error', 'consumer', false, null),
     ('pgqueue_attempt_append', 'consumer', false, null),
+    -- By the admin's job that enqueues a list again. Who reads the history and enqueues could do it message by message.
+    ('pgqueue_attempt_enqueue', 'consumer', false, null),
     -- Partitions belong to the owner of the table.
     ('pgqueue_attempt_maintain', 'consumer', true, null),
     ('pgqueue_worker_seen', 'consumer', false, null),
@@ -102,7 +104,6 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_reschedule', 'admin', false, null),
     ('pgqueue_queue_pause', 'admin', false, null),
     ('pgqueue_queue_resume', 'admin', false, null),
-    ('pgqueue_attempt_enqueue', 'admin', false, null),
     ('pgqueue_attempt_partition', 'admin', true, null),
     ('pgqueue_attempt_drop', 'admin', true, null),
     ('pgqueue_channel_set', 'admin', false, null),

@@ -6,12 +6,9 @@ python -m example_project.embedded_postgres --profile bench pgbench -i
 """
 
 import argparse
-import os
-import subprocess
 import sys
-from urllib.parse import urlsplit
 
-from example_project.embedded_postgres.binaries import Binaries
+from example_project.embedded_postgres import programs
 from example_project.embedded_postgres.errors import EmbeddedPostgresError
 from example_project.embedded_postgres.server import start
 
@@ -31,26 +28,9 @@ def main() -> int:
         if wanted.program == "url":
             print(url)
             return 0
-        return run(wanted.program, wanted.arguments, url)
+        return programs.run(wanted.program, wanted.arguments, url).returncode
     except EmbeddedPostgresError as error:
         sys.exit(str(error))
-
-
-def run(program: str, arguments: list[str], url: str) -> int:
-    """As a child, because our lease keeps the server while it runs."""
-    path = Binaries.found().program(program)
-    if not path.exists():
-        raise EmbeddedPostgresError(f"There is no program {program!r} in {path.parent}.")
-    address = urlsplit(url)
-    connection = {
-        "PGHOST": address.hostname,
-        "PGPORT": str(address.port),
-        "PGUSER": address.username,
-        "PGPASSWORD": address.password,
-        "PGDATABASE": address.path.removeprefix("/"),
-    }
-    known = {key: value for key, value in connection.items() if value}
-    return subprocess.run([str(path), *arguments], env={**os.environ, **known}, check=False).returncode
 
 
 if __name__ == "__main__":
