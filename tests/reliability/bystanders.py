@@ -49,8 +49,8 @@ def waits(log: Log) -> Waits:
             beside.append((waited, asked))
     for waited, asked in sorted(beside, reverse=True)[:50]:
         found.worst.append((round(waited, 4), sorted(meanwhile(log.spells, asked, asked + waited))))
-    for at, why in log.refused:
-        if stopped.meet(at, at):
+    for asked, failed, why in log.refused:
+        if stopped.meet(asked, failed):
             found.refused_while_nobody_could_work += 1
         else:
             found.refused.append(why)

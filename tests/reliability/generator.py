@@ -55,8 +55,8 @@ class Generator:
         self.errors: dict[str, int] = {}
         self.bystanders: list[tuple[int, float]] = []
         """The token of each job that nobody aims at, and when it was asked for."""
-        self.refused: list[tuple[float, str]] = []
-        """When such a job could not be enqueued, and why."""
+        self.refused: list[tuple[float, float, str]] = []
+        """When such a job was asked for, when it had failed to be enqueued, and why."""
         self.over = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=[number], name=f"generator-{number}", daemon=True)
@@ -103,7 +103,7 @@ class Generator:
                     result = task.using(queue_name=BYSTANDERS, channel=channel).enqueue(token)
                     tasks.remember(token, result.id)
             except (DatabaseError, InterfaceError, psycopg.Error) as error:
-                self.refused.append((asked, f"{type(error).__name__}: {error}".splitlines()[0]))
+                self.refused.append((asked, time.time(), f"{type(error).__name__}: {error}".splitlines()[0]))
                 self._start_over()
             else:
                 self.acknowledged.add(token)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.reliability import bystanders, zones
-from tests.reliability.tasks import ATOMIC, BACKOFF_SECONDS
+from tests.reliability.tasks import ATOMIC, BACKOFF_SECONDS, INNOCENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,6 +93,16 @@ def other_effects_happen_at_least_once(log: Log) -> Iterator[str]:
 
 
 @invariant
+def innocent_jobs_do_not_fail(log: Log) -> Iterator[str]:
+    """Those that somebody enqueued as calls of tasks that end well; messages that are no call have no token."""
+    called = {change.message_id for change in log.changes if change.op == "I" and change.token is not None}
+    for end in log.ends:
+        name = (end.task or "").rpartition(".")[2]
+        if end.status == "failed" and end.final and name in INNOCENT and end.message_id in called:
+            yield f"message {end.message_id} ({name}) failed with {end.error_class}, at attempt {end.attempt}"
+
+
+@invariant
 def only_one_attempt_holds_a_message(log: Log) -> Iterator[str]:
     """Row by row: a lock begins where there is none, and with the next number."""
     for message_id, changes in by_message(log).items():
@@ -131,7 +141,8 @@ def only_the_holder_ends_an_attempt(log: Log) -> Iterator[str]:
 def attempts_are_limited(log: Log) -> Iterator[str]:
     lost = Counter(end.message_id for end in log.ends if end.status == "lost")
     for end in log.ends:
-        most = ATTEMPTS_WITHOUT_A_NUMBER if end.max_attempts is None else end.max_attempts
+        # Who says none, as hostile producers do, gets the one that a message is enqueued for.
+        most = ATTEMPTS_WITHOUT_A_NUMBER if end.max_attempts is None else max(1, end.max_attempts)
         if end.attempt > most + lost[end.message_id]:
             yield f"message {end.message_id} had attempt {end.attempt} of {most}, with {lost[end.message_id]} lost"
 

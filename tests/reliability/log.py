@@ -137,7 +137,7 @@ class Log:
     starts_of_bystanders: int = 1
     bystanders: list[tuple[int, float]] = field(default_factory=list)
     """The tokens of jobs that no fault aims at, and when each was asked for."""
-    refused: list[tuple[float, str]] = field(default_factory=list)
+    refused: list[tuple[float, float, str]] = field(default_factory=list)
     calms: list[tuple[float, float]] = field(default_factory=list)
     """From when to when there was no fault, and all the same work."""
     spells: list[Spell] = field(default_factory=list)

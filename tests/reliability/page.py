@@ -43,6 +43,10 @@ def minutes(whole: dict[str, Any]) -> str:
 
 def figures(whole: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "jobs that were committed", number(whole["jobs"])
+    yield (
+        "messages beside them, of schedules, hostile logins and whoever sends poison",
+        number(whole["messages of others"]),
+    )
     yield "attempts that began", number(whole["runs"])
     yield "ends in the history", ", ".join(f"{number(count)} {status}" for status, count in by_count(whole["ends"]))
     yield "enqueues that were rolled back", number(whole["rolled back"])

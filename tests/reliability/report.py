@@ -26,7 +26,8 @@ def report(log: Log, facts: dict[str, Any]) -> dict[str, Any]:
     found = violations(log)
     done = [each for each in facts["faults"] if "skipped" not in each]
     return facts | {
-        "jobs": sum(change.op == "I" for change in log.changes),
+        "jobs": sum(change.op == "I" and change.token is not None for change in log.changes),
+        "messages of others": sum(change.op == "I" and change.token is None for change in log.changes),
         "changes": len(log.changes),
         "runs": len(log.runs),
         "ends": dict(Counter(end.status for end in log.ends)),
@@ -91,7 +92,10 @@ def show(whole: dict[str, Any]) -> None:
     print(f"seed {whole['seed']}, {whole['server']}, {whole['seconds']:.0f} s", end="")
     print(f", sabotage: {whole['sabotage']}" if whole["sabotage"] else "")
     print(f"the old version: {whole['old version']}")
-    print(f"{whole['jobs']} jobs, {whole['runs']} attempts begun, ends: {whole['ends']}")
+    print(
+        f"{whole['jobs']} jobs, {whole['messages of others']} messages of others, {whole['runs']} attempts begun, "
+        f"ends: {whole['ends']}"
+    )
     print(f"attempts by worker: {whole['begun by']}")
     print(f"{whole['rolled back']} enqueues rolled back, {whole['enqueues without an answer']} without an answer")
     print(f"{whole['faults done']} faults of {whole['kinds of faults']} kinds:")

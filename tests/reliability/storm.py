@@ -18,7 +18,7 @@ import psycopg
 from django.db import DatabaseError, InterfaceError, connection
 
 from django_pgqueue.worker.supervisor import KILL_SECONDS
-from tests.reliability import log, measurements, pooler, sabotage, tasks, zones
+from tests.reliability import bystanders, log, measurements, pooler, sabotage, tasks, zones
 from tests.reliability.generator import BYSTANDERS, LIMITS, Generator
 from tests.reliability.pace import CALM, REST, STORM, Pace
 from tests.reliability.proxy import Proxy
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WATCH_EVERY_SECONDS = 0.5
-CALM_SHARE = 0.05
+CALM_SHARE = 1 / 60
 """Of the storm's time, before it and after it."""
+LULLS = 6
+LULL_SECONDS, SHORTEST_UNTIL_LULL_SECONDS = 20.0, 120.0
 STOP_SLACK_SECONDS = 8.0
 """For a machine that is busy with other things."""
 RECOUNT = """
@@ -72,6 +74,7 @@ class Storm:
         self.folder = folder
         self.seed, self.jobs, self.short, self.sabotaged, self.say = seed, jobs, short, sabotaged, say
         self.pace = Pace(jobs, faults, minutes * 60)
+        self.seconds_until_lull = max(SHORTEST_UNTIL_LULL_SECONDS, minutes * 60 / LULLS) if minutes else None
         self.calm_seconds = 3.0 if short else max(30.0, CALM_SHARE * minutes * 60)
         self.server = Server(folder)
         self.tormentor = Tormentor(self, seed=seed, count=faults)
@@ -178,7 +181,8 @@ class Storm:
         began = time.monotonic()
         self.pace.begin(STORM)
         self.tormentor.start()
-        self.tormentor.join()
+        while not self.tormentor.join(self.seconds_until_lull):
+            self.lull()
         while not self.pace.is_enough:
             time.sleep(0.1)
         self.pace.begin(REST)
@@ -191,6 +195,14 @@ class Storm:
         began = time.time()
         time.sleep(self.calm_seconds)
         self.calms.append((began, time.time()))
+
+    def lull(self) -> None:
+        """A calm in between, because a machine that others use as well is not the same all the time."""
+        with self.tormentor.lull():
+            time.sleep(bystanders.AFTERMATH_SECONDS)
+            began = time.time()
+            time.sleep(LULL_SECONDS)
+            self.calms.append((began, time.time()))
 
     def _watch(self) -> None:
         while not self.over.wait(WATCH_EVERY_SECONDS):

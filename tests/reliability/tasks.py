@@ -332,5 +332,10 @@ def unsettle(context: Any, token: int) -> dict[str, Any]:
     return who
 
 
+INNOCENT = (
+    "note", "glance", "glance_on", "pay", "pay_late", "flaky", "patient", "pay_slowly", "take", "take_on", "alone",
+    "alone_until_it_starts", "wait_for_the_end",
+)  # fmt: skip
+"""The tasks that succeed in the end, whatever is done to their workers, their server and their neighbours."""
 ATOMIC = ("pay", "pay_late", "pay_slowly", "pay_and_close", "pay_and_hang", "spoil")
 """The tasks whose effects must happen exactly once."""

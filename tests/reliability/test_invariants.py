@@ -119,6 +119,9 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
         (forged(runs=honest().runs[:1]), "message 2 succeeded, and never ran"),
         (forged(effects=[Effect(1, 1, "A")]), "message 2 succeeded without its effect"),
     ],
+    "innocent_jobs_do_not_fail": [
+        (with_end(End(2, 2, "failed", True, 17, 1, "B", NOTE, "AttemptLost")), "message 2 (note) failed with"),
+    ],
     "only_one_attempt_holds_a_message": [
         (with_changes(Change(7, 16, 3.2, "U", 2, 2, "C", 1000)), "taken by C while A held it"),
         (with_changes(Change(8, 16, 3.2, "U", 2, 3, "B", 1000)), "attempt 3 came after 1"),
@@ -173,7 +176,7 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
     ],
     "bystanders_are_not_held_up": [
         (with_bystanders(calm=0.1, storm=0.4), "waited for 0.400 s or more, 4.0 times as long as in a calm"),
-        (with_bystanders(calm=0.1, storm=0.1, refused=[(1700.0, "LockTimeout")]), "1 jobs that no fault aims at"),
+        (with_bystanders(calm=0.1, storm=0.1, refused=[(1700.0, 1700.1, "why")]), "1 jobs that no fault aims at"),
     ],
     "dead_rows_are_bounded": [(forged(dead_rows={"pgqueue_message": 90_000}), "has 90000 dead rows")],
     "a_graceful_stop_ends_within_grace": [
@@ -197,7 +200,7 @@ def test_an_honest_log_violates_nothing() -> None:
 
 def test_who_waits_while_nobody_could_work_is_counted_apart() -> None:
     spells = [Spell("PostgreSQL away", 1000.0, 2000.0, True)]
-    log = with_bystanders(calm=0.1, storm=0.4, spells=spells, refused=[(1700.0, "server closed the connection")])
+    log = with_bystanders(calm=0.1, storm=0.4, spells=spells, refused=[(1700.0, 1700.1, "away")])
     assert list(invariants.bystanders_are_not_held_up(log)) == []
     assert len(bystanders.waits(log).while_nobody_could_work) == 1000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -14,6 +15,8 @@ from django.db import DatabaseError, InterfaceError, connection
 from tests.reliability.faults import FAULTS, Fault, Skipped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.reliability.storm import Storm
 
 LANES = {"processes": 0.4, "database": 0.6}
@@ -26,6 +29,10 @@ class Tormentor:
         self.seed = seed
         self.done: list[dict[str, Any]] = []
         self.doing = ""
+        self.lulled = False
+        self.busy = 0
+        """How many faults there are just now."""
+        self._guard = threading.Lock()
         self._threads = [
             threading.Thread(target=self._torment, args=[lane, plan], name=f"tormentor-{lane}", daemon=True)
             for lane, plan in plans(seed, count, short=storm.short).items()
@@ -35,20 +42,42 @@ class Tormentor:
         for thread in self._threads:
             thread.start()
 
-    def join(self) -> None:
+    def join(self, seconds: float | None = None) -> bool:
+        """Whether all is done; with a time, it waits no longer."""
+        deadline = None if seconds is None else time.monotonic() + seconds
         for thread in self._threads:
-            thread.join()
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    @contextlib.contextmanager
+    def lull(self) -> Iterator[None]:
+        """Without a fault, once those are over that have begun."""
+        self.lulled = True
+        try:
+            while self.busy:
+                time.sleep(0.02)
+            yield
+        finally:
+            self.lulled = False
 
     def _torment(self, lane: str, plan: list[Fault]) -> None:
         chooser = random.Random(f"{self.seed} {lane}")
         for fault in plan:
-            while not self.storm.pace.may_torment():
-                time.sleep(0.02)
             time.sleep(chooser.uniform(0, 0.4))
+            while not self._may_begin():
+                time.sleep(0.02)
             self.doing = fault.name
             self.done.append(self._do(fault, random.Random(chooser.random())))
             self.storm.pace.fault_is_over()
+            with self._guard:
+                self.busy -= 1
         connection.close()
+
+    def _may_begin(self) -> bool:
+        with self._guard:
+            may = not self.lulled and self.storm.pace.may_torment()
+            self.busy += may
+            return may
 
     def _do(self, fault: Fault, chooser: random.Random) -> dict[str, Any]:
         began = time.monotonic()

@@ -25,6 +25,7 @@ from tests.worker.processes import group
 ROOT = Path(__file__).resolve().parents[2]
 HAS_POOL = find_spec("psycopg_pool") is not None
 LOCK_SECONDS, GRACE_SECONDS = 3.0, 3.0
+FAKETIME = "libfaketime.so.1"
 HOST_ZONE = "Europe/Berlin" if "Europe/Berlin" in available_timezones() else ""
 """Of the host whose clock can be moved."""
 
@@ -195,11 +196,14 @@ class Workers:
 
 def faketime(clock: Path) -> dict[str, str]:
     """Variables for a process whose wall clock, and only that, is what the file says; none without libfaketime."""
-    for library in Path("/usr/lib").glob("*/faketime/libfaketime.so.1"):
-        return {
-            "LD_PRELOAD": str(library),
-            "FAKETIME_TIMESTAMP_FILE": str(clock),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
+    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    found = [*(folder / FAKETIME for folder in folders), *Path("/usr/lib").glob(f"*/faketime/{FAKETIME}")]
+    for library in found:
+        if library.exists():
+            return {
+                "LD_PRELOAD": str(library),
+                "FAKETIME_TIMESTAMP_FILE": str(clock),
+                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
     return {}

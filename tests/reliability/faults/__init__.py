@@ -7,6 +7,7 @@ from tests.reliability.faults import (
     disks,
     handlers,
     hostile,
+    installations,
     limits,
     locks,
     neighbours,
@@ -23,6 +24,6 @@ from tests.reliability.faults.fault import FAULTS, Fault, Skipped
 
 __all__ = [
     "FAULTS", "Fault", "Skipped", "administrators", "backends", "clocks", "disks", "handlers", "hostile",
-    "limits", "locks", "neighbours", "networks", "partitions", "poison", "poolers", "servers", "signals", "snapshots",
-    "stages",
+    "installations", "limits", "locks", "neighbours", "networks", "partitions", "poison", "poolers", "servers",
+    "signals", "snapshots", "stages",
 ]  # fmt: skip

@@ -118,7 +118,8 @@ def consume(storm: Storm, chooser: random.Random) -> dict[str, Any]:
         ended = attempts(session, 40, call)
         taken = session.execute(
             "select id from pgqueue_message_dequeue("
-            "p_limit => 5, p_lock_ms => 1500, p_worker => 'hostile', p_tasks => true)"
+            "p_limit => 5, p_lock_ms => 1500, p_worker => 'hostile', p_tasks => true, "
+            "p_exclude_queues => '{bystanders}')"
         ).fetchall()
         time.sleep(1)
     tidy(storm)
