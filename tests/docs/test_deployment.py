@@ -135,6 +135,7 @@ def test_a_worker_has_no_right_that_it_does_not_need() -> None:
     service = unit()["Service"]
     assert service["CapabilityBoundingSet"] == ""
     assert (service["ProtectSystem"], service["NoNewPrivileges"]) == ("strict", "true")
+    assert service["SystemCallFilter"] == "@system-service"
     assert pod()["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not pod()["automountServiceAccountToken"]
     assert container()["securityContext"] == {
@@ -145,6 +146,16 @@ def test_a_worker_has_no_right_that_it_does_not_need() -> None:
     mounts = {mount["name"]: mount["mountPath"] for mount in container()["volumeMounts"]}
     assert [(mounts[volume["name"]], volume["emptyDir"]) for volume in pod()["volumes"]] == [("/tmp", {})]
     assert compose()["tmpfs"] == ["/tmp"]
+
+
+def test_an_image_is_built_of_what_was_tested() -> None:
+    text = text_of("Dockerfile")
+    images = re.findall(r"FROM (\S+)", text)
+    assert images == ["python:3.13-slim@sha256:…", "python:3.13-slim"]
+    assert f"docker buildx imagetools inspect {images[1]}" in text, "how to find the digest"
+    installs = re.findall(r"^RUN .*\binstall\b.*$", text, re.MULTILINE)
+    assert installs
+    assert all("--require-hashes" in line for line in installs)
 
 
 def test_a_worker_runs_where_it_can_write_to_no_file_and_has_no_capability(
