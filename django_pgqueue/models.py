@@ -25,6 +25,7 @@ class Message(models.Model):
     checks = models.IntegerField(null=True, blank=True)
     priority = models.SmallIntegerField(db_default=0)
     lost = models.SmallIntegerField(db_default=0)
+    in_line = models.BooleanField(db_default=True)
     unique_until_started = models.BooleanField(db_default=False)
     queue = models.TextField(db_default="default")
     channel = models.TextField(null=True, blank=True)  # noqa: DJ001 -- null is what the indexes speak of

@@ -53,8 +53,9 @@ create table pgqueue_lane (
     autovacuum_vacuum_cost_delay = 0
 );
 
-create index pgqueue_lane_next_ix on pgqueue_lane (queue, raw, next_at, turned_at nulls first)
-    where next_at is not null;
+-- The line of all queues, and that of each.
+create index pgqueue_lane_turn_ix on pgqueue_lane (raw, next_at, turned_at nulls first) where next_at is not null;
+create index pgqueue_lane_next_ix on pgqueue_lane (queue, raw, next_at, turned_at nulls first) where next_at is not null;
 
 -- What happened to lanes and has not been worked into pgqueue_lane and pgqueue_channel: messages that wait from dequeue_at
 -- on, and attempts that ended.  Enqueues and ends write a row of their own here instead of one that all of them share,

@@ -4,7 +4,8 @@ create or replace function pgqueue_lane_dequeue(
     p_lock_ms bigint,
     p_worker text,
     p_tasks boolean,
-    p_channel text default null
+    p_channel text default null,
+    p_exclude_queues text[] default '{}'
 ) returns setof pgqueue_message
 language plpgsql
 set search_path from current
@@ -19,7 +20,7 @@ as $$
 -- Takes up to p_limit ready messages of channels and locks them.  Lanes take turns: the one that had its turn longest ago
 -- comes first, has up to five messages a turn (more where few lanes are armed), and goes back to the end of the line.
 -- Inside a lane it is, as without channels, the highest priority first, then dequeue_at, then id.
--- With p_channel only of this one.
+-- p_queues null: of every queue, except p_exclude_queues.  With p_channel only of this one.
 -- pgqueue_message_dequeue calls this; consumers do not.  Waits for nobody: a lane or a channel that somebody else has
 -- locked is passed over.
 -- Plans: what names its rows (… = any (v_channels)) is probed for them and hashed; without nested loops nobody can come
@@ -39,9 +40,38 @@ declare
     v_rooms integer[];
     v_released text[];
     v_turned timestamptz;
+    v_served text[];  -- null: all
     v_line refcursor;
+    v_next record;
     v_lane record;
 begin
+    if p_queues is not null then
+        v_served := array(
+            select q.queue from unnest(p_queues) as q (queue) where q.queue <> all (p_exclude_queues) order by random());
+    elsif p_exclude_queues <> '{}' then
+        -- Those of the first in line, which is enough unless they are all excluded.
+        v_served := array(
+            select f.queue
+            from (select d.queue from pgqueue_lane d where d.raw = (not p_tasks) and d.next_at <= v_now
+                  order by d.next_at, d.turned_at nulls first limit 1000) as f
+            where f.queue <> all (p_exclude_queues)
+            group by f.queue);
+        if v_served = '{}' then
+            v_served := array(
+                with recursive present as (
+                    (select d.queue from pgqueue_lane d where d.next_at is not null order by d.queue limit 1)
+                    union all
+                    select n.queue
+                    from present p
+                    cross join lateral (
+                        select d.queue from pgqueue_lane d where d.next_at is not null and d.queue > p.queue
+                        order by d.queue limit 1
+                    ) as n
+                )
+                select p.queue from present p where p.queue <> all (p_exclude_queues));
+        end if;
+    end if;
+
     loop
         v_channels := '{}';
         v_queues := '{}';
@@ -51,31 +81,43 @@ begin
         v_turns := 0;
         v_passed := false;
         -- The line.  Read one at a time, so that no lane is locked that will not have its turn.
-        open v_line for
-            select l.*, c.*, head.priority, head.dequeue_at
-            from unnest(p_queues) as q (queue)
-            cross join lateral (
+        if v_served is null then
+            open v_line for
                 select d.channel, d.queue from pgqueue_lane d
-                where d.queue = q.queue and d.raw = (not p_tasks) and d.next_at <= v_now
-                  and d.channel = coalesce(p_channel, d.channel)
+                where d.raw = (not p_tasks) and d.next_at <= v_now
                 order by d.next_at, d.turned_at nulls first
-                limit case when p_channel is not null then 1 end
-                for no key update skip locked
-            ) as l
-            cross join lateral (
+                for no key update skip locked;
+        else
+            open v_line for
+                select l.channel, q.queue
+                from unnest(v_served) as q (queue)
+                cross join lateral (
+                    select d.channel from pgqueue_lane d
+                    where d.queue = q.queue and d.raw = (not p_tasks) and d.next_at <= v_now
+                      and d.channel = coalesce(p_channel, d.channel)
+                    order by d.next_at, d.turned_at nulls first
+                    limit case when p_channel is not null then 1 end
+                    for no key update skip locked
+                ) as l;
+        end if;
+        loop
+            fetch v_line into v_next;
+            exit when not found;
+            select v_next.channel as channel, v_next.queue as queue, c.*, head.priority, head.dequeue_at
+            into v_lane
+            from (
                 select d.max_concurrency - d.running as room, d.release_interval_ms, d.release_at, d.released_at
                 from pgqueue_channel d
-                where d.name = l.channel
+                where d.name = v_next.channel
                 for no key update skip locked
             ) as c
             left join lateral (
                 select m.priority, m.dequeue_at from pgqueue_message m
-                where m.channel = l.channel and m.queue = l.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                where m.channel = v_next.channel and m.queue = v_next.queue and (m.task is null) = (not p_tasks)
+                  and m.unlock_at is null
                 order by m.priority desc, m.dequeue_at, m.id limit 1
             ) as head on true;
-        loop
-            fetch v_line into v_lane;
-            exit when not found;
+            continue when not found;
             -- A channel that has lanes in several queues has one turn a round: they share its limits.
             if v_lane.channel = any (v_channels) then
                 v_passed := true;

@@ -3,7 +3,8 @@ create or replace function pgqueue_lane_dequeue_apart(
     p_limit integer,
     p_lock_ms bigint,
     p_worker text,
-    p_tasks boolean
+    p_tasks boolean,
+    p_exclude_queues text[] default '{}'
 ) returns setof pgqueue_message
 language plpgsql
 set search_path from current
@@ -25,6 +26,12 @@ declare
     v_lane record;
 begin
     for v_lane in
+        (select d.channel, d.queue
+         from pgqueue_lane d
+         where p_queues is null and d.raw = (not p_tasks) and d.next_at <= v_now and d.queue <> all (p_exclude_queues)
+         order by d.next_at, d.turned_at nulls first
+         limit 100)
+        union all
         (select l.channel, q.queue
          from unnest(p_queues) as q (queue)
          cross join lateral (
@@ -33,6 +40,7 @@ begin
             order by d.next_at, d.turned_at nulls first
             limit 100
          ) as l
+         where q.queue <> all (p_exclude_queues)
          limit 100)
         union all
         (with recursive present as (
@@ -48,7 +56,8 @@ begin
          )
          select p.channel, p.queue
          from present p
-         where p.queue = any (p_queues) and p.raw = (not p_tasks)
+         where (p_queues is null or p.queue = any (p_queues)) and p.queue <> all (p_exclude_queues)
+           and p.raw = (not p_tasks)
          limit 100)
     loop
         begin

@@ -16,6 +16,8 @@
 -- lost counts the attempts since the last one that ended in order whose worker went away.  A task whose worker died while
 -- it ran is quarantined: alone_at has its dequeue_at, which itself is out of reach, and pgqueue_quarantine_dequeue alone
 -- takes it, so that what kills its worker takes nobody along.  An attempt that ends in order frees it.
+-- in_line: it stands in the line of its queue and priority.  What is scheduled is not in line until it is due and a dequeue
+-- has seen that; a message that is in line before its time does no harm, and leaves the line when a dequeue meets it.
 -- Times of the queue are milliseconds since 1970 (pgqueue_to_epoch), because dequeue_at may also be
 -- historical or negative: such a message goes first.
 create table pgqueue_message (
@@ -33,6 +35,7 @@ create table pgqueue_message (
     checks               integer,
     priority             smallint not null default 0,
     lost                 smallint not null default 0,
+    in_line              boolean not null default true,
     unique_until_started boolean not null default false,
     queue                text not null default 'default',
     channel              text,
@@ -77,10 +80,18 @@ create table pgqueue_message (
     autovacuum_analyze_scale_factor = 0.1
 );
 
--- What pgqueue_message_dequeue walks.  Inside a queue, raw messages (task is null) and tasks are apart, so that neither
--- kind of consumer ever scans across the other's messages, and so are messages with and without a channel.
+-- The line: what pgqueue_message_dequeue walks.  Raw messages (task is null) and tasks are apart, so that neither kind of
+-- consumer ever scans across the other's messages.
 create index pgqueue_message_ready_ix on pgqueue_message
-    (queue, (task is null), (channel is null) desc, priority desc, dequeue_at, id) where unlock_at is null;
+    ((task is null), priority desc, queue, dequeue_at, id) where unlock_at is null and in_line and channel is null;
+
+-- What comes into line next, whatever its queue and priority.
+create index pgqueue_message_due_ix on pgqueue_message
+    ((task is null), dequeue_at, id) where unlock_at is null and not in_line and channel is null;
+
+-- For people, who ask what is scheduled in a queue.
+create index pgqueue_message_scheduled_ix on pgqueue_message
+    (queue, (task is null), priority desc, dequeue_at, id) where unlock_at is null and not in_line and channel is null;
 
 -- What pgqueue_lane_dequeue walks: however many messages wait in other lanes, nobody scans across them.
 create index pgqueue_message_lane_ix on pgqueue_message

@@ -23,9 +23,10 @@ begin
     if p_channel is not null and pgqueue_channel_room(p_channel) <= 0 then
         return null;
     end if;
-    insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
+    insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at,
+                                 in_line)
     values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
-            pgqueue_clock(now()))
+            pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
     returning id into v_id;
     if coalesce(p_dequeue_at, v_now) <= v_now then
         perform pgqueue_worker_wake(p_queue, p_task is not null);

@@ -28,10 +28,11 @@ as $$
     created as (
         insert into pgqueue_message (
             content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, after_ids, after_policy,
-            check_at, checks, awaited_id)
+            check_at, checks, awaited_id, in_line)
         select p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
                pgqueue_clock(now()), g.ids, p_policy, coalesce(p_dequeue_at, g.now), 0,
-               case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end
+               case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end,
+               false
         from given g
         where p_channel is null or coalesce(pgqueue_channel_room(p_channel), 1) > 0
         returning id, awaited_id

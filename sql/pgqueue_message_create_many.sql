@@ -73,7 +73,8 @@ begin
     end if;
 
     with created as (
-        insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
+        insert into pgqueue_message (
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, in_line)
         select m.item -> 'content',
                coalesce(m.item ->> 'queue', 'default'),
                m.item ->> 'task',
@@ -82,7 +83,8 @@ begin
                m.item ->> 'channel',
                nullif(m.item -> 'headers', 'null'),
                case when m.item ? 'max_attempts' then (m.item ->> 'max_attempts')::integer else 5 end,
-               v_clock
+               v_clock,
+               coalesce((m.item ->> 'dequeue_at')::bigint, v_now) <= v_now
         from jsonb_array_elements(v_messages) with ordinality as m (item, position)
         order by m.position
         returning id
@@ -130,8 +132,10 @@ declare
     v_clock timestamptz := pgqueue_clock(now());
 begin
     return query
-    insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at)
-    select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts, v_clock
+    insert into pgqueue_message (
+        content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, in_line)
+    select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts, v_clock,
+           coalesce(p_dequeue_at, v_now) <= v_now
     from jsonb_array_elements(p_contents) with ordinality as c (content, position)
     where v_room is null or c.position <= v_room
     order by c.position

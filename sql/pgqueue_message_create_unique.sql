@@ -52,9 +52,10 @@ begin
         end if;
         insert into pgqueue_message as m (
             content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, unique_key,
-            unique_until_started)
+            unique_until_started, in_line)
         values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers,
-                p_max_attempts, pgqueue_clock(now()), p_unique_key, p_until_started)
+                p_max_attempts, pgqueue_clock(now()), p_unique_key, p_until_started,
+                coalesce(p_dequeue_at, v_now) <= v_now)
         on conflict (unique_key)
             where unique_key is not null and cancel_requested_at is null and (attempt = 0 or not unique_until_started)
             do nothing
@@ -80,7 +81,8 @@ begin
         if p_on_conflict = 'debounce' then
             update pgqueue_message m
             set dequeue_at = case when m.alone_at is null then coalesce(p_dequeue_at, v_now) else m.dequeue_at end,
-                alone_at = case when m.alone_at is not null then coalesce(p_dequeue_at, v_now) end
+                alone_at = case when m.alone_at is not null then coalesce(p_dequeue_at, v_now) end,
+                in_line = m.alone_at is null and coalesce(p_dequeue_at, v_now) <= v_now
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
             returning m.id, m.queue into p_id, v_queue;
@@ -90,7 +92,7 @@ begin
                 dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
                 max_attempts = m.attempt + case when p_max_attempts < 2000000000 - m.attempt then p_max_attempts
                                                 when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever the earlier call has had
-                unique_until_started = p_until_started, lost = 0, alone_at = null, state = null,
+                in_line = coalesce(p_dequeue_at, v_now) <= v_now, unique_until_started = p_until_started, lost = 0, alone_at = null, state = null,
                 last_error = null, progress = null
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null

@@ -28,6 +28,7 @@ as $$
 declare
     v_message pgqueue_message;
     v_status text := case when p_error is null then 'deferred' else 'retried' end;
+    v_now bigint := pgqueue_now();
     v_used integer;
     v_error jsonb := pgqueue_attempt_error(p_error);
 begin
@@ -57,7 +58,8 @@ begin
     else
         update pgqueue_message m
         set unlock_at = null, locked_at = null, worker = null, progress = null,
-            dequeue_at = coalesce(p_dequeue_at, pgqueue_now()), alone_at = null, lost = 0,
+            dequeue_at = coalesce(p_dequeue_at, v_now), in_line = coalesce(p_dequeue_at, v_now) <= v_now,
+            alone_at = null, lost = 0,
             state = coalesce(p_state, m.state),
             max_attempts = m.max_attempts + case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end,
             last_error = coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error)

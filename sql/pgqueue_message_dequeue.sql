@@ -22,8 +22,9 @@ as $$
 -- Takes up to p_limit ready messages and locks them for p_lock_ms: highest priority first, then dequeue_at, then id.
 -- Answers the rows as they are now; (id, attempt, worker) is the token that the ending calls want back.
 --   p_queues          the queues to serve; null: every queue, except p_exclude_queues.  Paused ones (pgqueue_queue) are
---                     passed over.  Queues that have messages of
---                     the same priority share the batch evenly: a flood in one does not starve another.
+--                     passed over.  Queues that have messages of the same priority share the batch evenly: a flood in one
+--                     does not starve another.  Where there are more of them than the batch has places, the next call of
+--                     the session goes on behind the last one of them.
 --   p_worker          who holds the lock; null: a name that stands for this database session.
 --   p_tasks           true: messages that name a task (what qworker runs); false: raw messages.
 --   p_floor_…         four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
@@ -33,9 +34,12 @@ as $$
 --                     the turns of those channels, and leaves to others what they need not wait for.
 -- Messages of channels (pgqueue_channel) wait in lanes, which take turns (pgqueue_lane_dequeue).  Where both they and
 -- messages without a channel are ready, each get half of p_limit.
--- Every step is a probe of pgqueue_message_ready_ix: at most one for each (queue, priority) present plus one for each
--- row taken, whatever the backlog or the schedule.  The ctid = any (array (…)) form and the settings above pin that
--- plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
+-- What is scheduled comes into line when it is due: the 500 that have been due for longest, at each call, whatever their
+-- queues and priorities.  So the line (pgqueue_message_ready_ix) holds hardly anything that is not due, and nobody's spread
+-- of scheduled messages over queues and priorities is walked over.
+-- Every step is a probe of that index: one for each priority, one for each queue that gets a share, and one for each row
+-- taken, whatever the backlog, the schedule and the number of queues.  The ctid = any (array (…)) form and the settings
+-- above pin that plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
 -- Locks rows of pgqueue_message without waiting for any; calls pgqueue_message_expire when a lock ran out,
 -- and pgqueue_message_settle when a message has ended that others wait for.
 declare
@@ -45,10 +49,18 @@ declare
     v_expired boolean;
     v_arrived boolean;
     v_ended boolean;
-    v_queues text[];
+    v_due boolean;
     v_exclude_queues text[];
     v_queue text;
-    v_present text[];  -- the queues that have something due at v_priority
+    v_present text[];  -- queues that have something due at v_priority
+    v_early text[];  -- and those whose head is not due
+    v_page integer;  -- how many queues are looked at in one go; null: the next priority is still to be found
+    v_last boolean;  -- whether there is none behind them
+    v_from text;  -- the queue behind which they begin
+    v_turn text;  -- the queue behind which the round began; null: they are all in one page
+    v_wrapped boolean;  -- whether the round has come to the last queue and gone on with the first
+    v_found boolean;  -- whether anything was taken in this round
+    v_served text;
     v_priority integer := 32767;
     v_left integer := p_limit;
     v_share integer;
@@ -69,22 +81,14 @@ begin
            exists (select from pgqueue_arrival),
            exists (select from pgqueue_ended e where e.look_at <= v_now),
            exists (select from pgqueue_lane),
-           p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null),
-           case
-               when p_queues is not null or p_floor_queues is not null then p_queues
-               else array(
-                   with recursive present as (  -- as pgqueue_message_queues, whose call costs twice as much
-                       (select m.queue from pgqueue_message m where m.unlock_at is null order by m.queue limit 1)
-                       union all
-                       select (select m.queue from pgqueue_message m where m.unlock_at is null and m.queue > p.queue
-                               order by m.queue limit 1)
-                       from present p
-                       where p.queue is not null
-                   )
-                   select p.queue from present p where p.queue is not null
-               )
-           end
-    into v_expired, v_arrived, v_ended, v_lanes, v_exclude_queues, v_queues;
+           p_floor_queues is null and (
+               select m.dequeue_at <= v_now
+               from pgqueue_message m
+               where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+               order by m.dequeue_at, m.id limit 1  -- no index but that of what is due next has them so
+           ),
+           p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null)
+    into v_expired, v_arrived, v_ended, v_lanes, v_due, v_exclude_queues;
 
     if v_expired or v_arrived or v_ended then
         if v_ended and p_brief then  -- first, because it does more in a transaction that has not written
@@ -99,30 +103,35 @@ begin
             perform pgqueue_lane_arm();
         end if;
         v_lanes := exists (select from pgqueue_lane) or v_arrived;
-        v_queues := p_queues;  -- there may be others now
-    end if;
-
-    if p_floor_queues is null or v_lanes then
-        if v_queues is null then
-            v_queues := array(select q from pgqueue_message_queues() as q);
-        end if;
-        if v_exclude_queues <> '{}' then
-            v_queues := array(select q from unnest(v_queues) as q where q <> all (v_exclude_queues));
-        end if;
-        if cardinality(v_queues) > 1 then
-            v_queues := array(select q from unnest(v_queues) as q order by random());
-        end if;
     end if;
 
     if v_lanes and v_share_of_lanes > 0 then
         if p_brief then
-            return query select * from pgqueue_lane_dequeue(v_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks);
+            return query select * from pgqueue_lane_dequeue(
+                p_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks, p_exclude_queues => v_exclude_queues);
         else
-            return query select * from pgqueue_lane_dequeue_apart(v_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks);
+            return query select * from pgqueue_lane_dequeue_apart(
+                p_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks, v_exclude_queues);
         end if;
         get diagnostics v_taken = row_count;
         v_left := v_left - v_taken;
         v_lanes := v_taken = v_share_of_lanes;
+    end if;
+
+    if v_due and v_left > 0 then
+        update pgqueue_message u
+        set in_line = true
+        where u.ctid = any (array(
+            select m.ctid
+            from pgqueue_message m
+            where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+              and m.dequeue_at <= v_now
+              -- What a transaction that goes on brings into line is locked until its end: no more than it can take.
+              and (p_brief or (p_queues is null or m.queue = any (p_queues)) and m.queue <> all (v_exclude_queues))
+            order by m.dequeue_at, m.id
+            limit case when p_brief then 500 else v_left end
+            for no key update skip locked
+        ));
     end if;
 
     while v_left > 0 loop
@@ -134,41 +143,147 @@ begin
             v_priority := p_floor_priorities[v_step];
             v_floor_dequeue_at := p_floor_dequeue_ats[v_step];
             v_floor_id := p_floor_ids[v_step];
-        else
-            if cardinality(v_queues) = 1 then  -- the same as below, for less
-                select m.priority, case when m.dequeue_at <= v_now then v_queues end
-                into v_priority, v_present
-                from pgqueue_message m
-                where m.queue = v_queues[1] and (m.task is null) = (not p_tasks) and m.unlock_at is null
-                  and m.channel is null and m.priority < v_priority
-                order by m.priority desc, m.dequeue_at, m.id
-                limit 1;
-            else
-                -- The highest priority below the last one in any of the queues, and the queues whose head there is due.
-                -- priority < v_priority order by priority desc limit 1 is a loose index scan, one probe a queue.
-                select p.priority, array_agg(p.queue) filter (where p.dequeue_at <= v_now)
-                into v_priority, v_present
-                from (
-                    select q.queue, head.priority, head.dequeue_at, max(head.priority) over () as highest
-                    from unnest(v_queues) as q (queue)
-                    cross join lateral (
-                        select m.priority, m.dequeue_at
-                        from pgqueue_message m
-                        where m.queue = q.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
-                          and m.channel is null and m.priority < v_priority
-                        order by m.priority desc, m.dequeue_at, m.id
-                        limit 1
-                    ) as head
-                ) as p
-                where p.priority = p.highest
-                group by p.priority;
-            end if;
+        elsif p_queues is not null then
+            -- The highest priority below the last one where any of the queues has something that is due.
+            with recursive level as (
+                (select m.priority
+                 from pgqueue_message m
+                 where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                   and m.priority < v_priority
+                 order by m.priority desc limit 1)
+                union all
+                select n.priority
+                from level l
+                cross join lateral (
+                    select m.priority
+                    from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                      and m.priority < l.priority
+                    order by m.priority desc limit 1
+                ) as n
+            )
+            select l.priority, s.present
+            into v_priority, v_present
+            from level l
+            cross join lateral (
+                select array_agg(q.queue order by random()) as present
+                from unnest(p_queues) as q (queue)
+                cross join lateral (
+                    select m.dequeue_at
+                    from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                      and m.priority = l.priority and m.queue = q.queue
+                    order by m.dequeue_at, m.id limit 1
+                ) as head
+                where head.dequeue_at <= v_now and q.queue <> all (v_exclude_queues)
+            ) as s
+            where s.present is not null
+            limit 1;
             exit when not found;
+        else
+            if v_page is null then  -- the next priority, and whether it has one queue only
+                select h.priority, h.queue, h.dequeue_at <= v_now and h.queue <> all (v_exclude_queues), not exists (
+                    select from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                      and m.priority = h.priority and m.queue > h.queue
+                )
+                into v_priority, v_queue, v_found, v_last
+                from (
+                    select m.priority, m.queue, m.dequeue_at
+                    from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                      and m.priority < v_priority
+                    order by m.priority desc, m.queue, m.dequeue_at, m.id limit 1
+                ) as h;
+                exit when not found;
+                v_turn := null;
+                if not (v_last and v_found) then
+                    v_page := greatest(v_left, 32);
+                    v_from := '';
+                end if;
+            end if;
+            if v_page is null then
+                v_present := array[v_queue];
+            else
+                -- A page of its queues: a loose index scan, one probe for each.
+                with recursive line as (
+                    (select m.queue, m.dequeue_at
+                     from pgqueue_message m
+                     where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                       and m.priority = v_priority and m.queue > v_from
+                     order by m.queue, m.dequeue_at, m.id limit 1)
+                    union all
+                    select n.queue, n.dequeue_at
+                    from line l
+                    cross join lateral (
+                        select m.queue, m.dequeue_at
+                        from pgqueue_message m
+                        where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                          and m.priority = v_priority and m.queue > l.queue
+                        order by m.queue, m.dequeue_at, m.id limit 1
+                    ) as n
+                )
+                -- A round keeps the order of the names; where all are in one page, nobody is always the first.
+                select array_agg(q.queue order by case when v_turn is null then random() else 0 end, q.queue)
+                           filter (where q.dequeue_at <= v_now and q.queue <> all (v_exclude_queues)
+                                     and (v_turn is null or not v_wrapped or q.queue <= v_turn)),
+                       array_agg(q.queue) filter (where q.dequeue_at > v_now),
+                       max(q.queue), count(*) < v_page
+                into v_present, v_early, v_from, v_last
+                from (select l.queue, l.dequeue_at from line l limit v_page) as q;
+
+                if v_early is not null and p_brief then
+                    -- Written by hand, or the clock was put back: it waits for its time elsewhere.
+                    update pgqueue_message u
+                    set in_line = false
+                    where u.ctid = any (array(
+                        select n.ctid
+                        from unnest(v_early) as q (queue)
+                        cross join lateral (
+                            select m.ctid
+                            from pgqueue_message m
+                            where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                              and m.priority = v_priority and m.queue = q.queue and m.dequeue_at > v_now
+                            order by m.dequeue_at, m.id
+                            limit 500
+                            for no key update skip locked
+                        ) as n
+                        limit 500
+                    ));
+                end if;
+                if v_turn is null and v_last then
+                    v_page := null;
+                elsif v_turn is null then
+                    -- More than a page.  This session goes on where it stopped, or begins anywhere.
+                    v_turn := coalesce(nullif(current_setting('pgqueue.turn', true), ''), (
+                        select m.queue from pgqueue_message m
+                        where m.id >= (
+                            select f.id + (random() * (l.id - f.id))::bigint
+                            from (select d.id from pgqueue_message d order by d.id limit 1) as f,
+                                 (select d.id from pgqueue_message d order by d.id desc limit 1) as l)
+                        order by m.id limit 1), '');
+                    v_from := v_turn;
+                    v_wrapped := false;
+                    v_found := false;
+                    continue;
+                elsif v_wrapped and (v_last or v_from >= v_turn) then  -- the round is over
+                    if v_found then
+                        v_wrapped := false;
+                        v_found := false;
+                        v_turn := coalesce(v_from, '');
+                    else
+                        v_page := null;
+                    end if;
+                elsif v_last then
+                    v_wrapped := true;
+                    v_from := '';
+                end if;
+            end if;
             continue when v_present is null;
         end if;
 
         -- First round: equal shares.  Then, when a queue had more than its share and others had less: the rest.
-        v_share := ceil(v_left::numeric / cardinality(v_present));
+        v_share := case when v_turn is null then ceil(v_left::numeric / cardinality(v_present)) else 1 end;
         loop
             v_again := false;
             foreach v_queue in array v_present loop
@@ -181,8 +296,8 @@ begin
                     where u.ctid = any (array(
                         select m.ctid
                         from pgqueue_message m
-                        where m.queue = v_queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
-                          and m.channel is null and m.priority = v_priority
+                        where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                          and m.priority = v_priority and m.queue = v_queue
                           and m.dequeue_at <= v_now
                           and (m.dequeue_at, m.id) >= (v_floor_dequeue_at, v_floor_id)
                         order by m.dequeue_at, m.id
@@ -195,17 +310,24 @@ begin
                 get diagnostics v_taken = row_count;
                 v_left := v_left - v_taken;
                 v_again := v_again or v_taken >= v_share;
+                v_found := v_found or v_taken > 0;
+                v_served := v_queue;
             end loop;
-            exit when v_left <= 0 or not v_again or cardinality(v_present) = 1;
+            exit when v_left <= 0 or not v_again or cardinality(v_present) = 1 or v_turn is not null;
             v_share := v_left;
         end loop;
+        if v_turn is not null then
+            perform set_config('pgqueue.turn', v_served, false);
+        end if;
     end loop;
 
     if v_lanes and v_left > 0 then
         if p_brief then
-            return query select * from pgqueue_lane_dequeue(v_queues, v_left, p_lock_ms, v_worker, p_tasks);
+            return query select * from pgqueue_lane_dequeue(
+                p_queues, v_left, p_lock_ms, v_worker, p_tasks, p_exclude_queues => v_exclude_queues);
         else
-            return query select * from pgqueue_lane_dequeue_apart(v_queues, v_left, p_lock_ms, v_worker, p_tasks);
+            return query select * from pgqueue_lane_dequeue_apart(
+                p_queues, v_left, p_lock_ms, v_worker, p_tasks, v_exclude_queues);
         end if;
         get diagnostics v_taken = row_count;
         v_left := v_left - v_taken;

@@ -76,7 +76,7 @@ begin
     end if;
     if v_failed is null then
         update pgqueue_message m
-        set dequeue_at = v_now, after_ids = null, after_policy = null, check_at = null, checks = null, awaited_id = null
+        set dequeue_at = v_now, in_line = true, after_ids = null, after_policy = null, check_at = null, checks = null, awaited_id = null
         where m.id = p_message.id;
         perform pgqueue_worker_wake(p_message.queue, p_message.task is not null);
     else

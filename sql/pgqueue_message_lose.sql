@@ -42,7 +42,8 @@ begin
         lost = v_lost,
         max_attempts = m.max_attempts + case when not v_raw and m.max_attempts < 2000000000 then 1 else 0 end,
         alone_at = case when v_alone then m.dequeue_at end,
-        dequeue_at = case when v_alone then 9223372036854775807 else m.dequeue_at end
+        dequeue_at = case when v_alone then 9223372036854775807 else m.dequeue_at end,
+        in_line = not v_alone
     where m.id = p_message.id;
     perform pgqueue_attempt_append(p_message, 'lost', false, v_error);
 end

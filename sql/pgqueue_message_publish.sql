@@ -42,13 +42,14 @@ begin
     end if;
 
     for p_id, p_queue, p_task in
-        insert into pgqueue_message as m (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at)
+        insert into pgqueue_message as m (
+            content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)
         select case
                    when r.task is null then p_content
                    else jsonb_build_object('args', jsonb_build_array(p_content, p_routing_key), 'kwargs', '{}'::jsonb)
                end,
                r.queue, r.task, coalesce(p_priority, r.priority), coalesce(p_dequeue_at, v_now), v_headers,
-               r.max_attempts, v_clock
+               r.max_attempts, v_clock, v_is_ready
         from pgqueue_exchange_route(p_exchange, p_routing_key) as r (queue, task, priority, max_attempts)
         returning m.id, m.queue, m.task
     loop

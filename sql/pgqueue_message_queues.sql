@@ -1,18 +1,43 @@
-create or replace function pgqueue_message_queues() returns setof text
+create or replace function pgqueue_message_queues(p_limit integer default 1000) returns setof text
 language sql stable
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- The queues that have waiting messages, in the order of their names: one probe of pgqueue_message_ready_ix for
-    -- each queue (a loose index scan), however many messages they hold.
-    with recursive present as (
-        (select m.queue from pgqueue_message m where m.unlock_at is null order by m.queue limit 1)
+    -- Up to p_limit queues that have waiting messages, in the order of their names.  One probe of an index for each queue
+    -- and priority (loose index scans), however many messages they hold, and 20 * p_limit of them at most.
+    with recursive scheduled as (
+        (select m.queue from pgqueue_message m where m.unlock_at is null and not m.in_line and m.channel is null
+         order by m.queue limit 1)
         union all
-        select (select m.queue from pgqueue_message m where m.unlock_at is null and m.queue > p.queue order by m.queue limit 1)
-        from present p
-        where p.queue is not null
+        select n.queue
+        from scheduled s
+        cross join lateral (
+            select m.queue from pgqueue_message m
+            where m.unlock_at is null and not m.in_line and m.channel is null and m.queue > s.queue
+            order by m.queue limit 1
+        ) as n
+    ), in_lanes as (
+        (select m.channel, m.queue from pgqueue_message m where m.unlock_at is null and m.channel is not null
+         order by m.channel, m.queue limit 1)
+        union all
+        select n.channel, n.queue
+        from in_lanes l
+        cross join lateral (
+            select m.channel, m.queue from pgqueue_message m
+            where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (l.channel, l.queue)
+            order by m.channel, m.queue limit 1
+        ) as n
     )
-    select p.queue from present p where p.queue is not null
+    select q.queue
+    from (
+        (select l.p_queue from pgqueue_message_lines(10 * p_limit) as l)
+        union
+        (select s.queue from scheduled s limit p_limit)
+        union
+        (select l.queue from in_lanes l limit 9 * p_limit)
+    ) as q (queue)
+    order by q.queue
+    limit p_limit
 $$;

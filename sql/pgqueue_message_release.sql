@@ -27,6 +27,7 @@ begin
         set unlock_at = null, locked_at = null, worker = null, progress = null,
             attempt = greatest(m.attempt, 1) - 1,
             dequeue_at = case when m.alone_at is null then m.dequeue_at else 9223372036854775807 end,
+            in_line = m.alone_at is null,
             -- Where it begins to hold its key again somebody else may be in the way, and that must stop none of these.
             unique_key = case when not m.unique_until_started or m.attempt > 1 then m.unique_key end
         where m.id = any (p_ids)

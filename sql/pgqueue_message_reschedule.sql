@@ -19,8 +19,9 @@ begin
     for v_message in
         update pgqueue_message m
         set dequeue_at = case when m.alone_at is null then v_dequeue_at else 9223372036854775807 end,
-            alone_at = case when m.alone_at is not null then v_dequeue_at end, after_ids = null, after_policy = null, check_at = null, checks = null,
-            awaited_id = null
+            in_line = m.alone_at is null and v_dequeue_at <= v_now,
+            alone_at = case when m.alone_at is not null then v_dequeue_at end, after_ids = null, after_policy = null,
+            check_at = null, checks = null, awaited_id = null
         where m.id = any (p_ids) and m.worker is null
         returning m.id, m.queue
     loop

@@ -31,8 +31,9 @@ begin
         return null;
     end if;
 
-    insert into pgqueue_message (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at)
-    select s.content, s.queue, s.task, s.priority, coalesce(s.dequeue_at, v_now), s.headers, s.max_attempts, v_clock
+    insert into pgqueue_message (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)
+    select s.content, s.queue, s.task, s.priority, coalesce(s.dequeue_at, v_now), s.headers, s.max_attempts, v_clock,
+           coalesce(s.dequeue_at, v_now) <= v_now
     from pgqueue_staged s
     where s.batch = p_batch and s.token = any (p_tokens) and s.channel is null and s.unique_key is null;
     get diagnostics v_plain = row_count;

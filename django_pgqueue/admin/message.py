@@ -94,9 +94,9 @@ class MessageAdmin(ReadOnlyAdmin):
         return order(Status(status)) if status is not None and status in Status else self.ordering
 
     def get_paginator(self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any) -> Any:
-        in_line = request.GET.get("status") in {Status.SCHEDULED, Status.READY} and "o" not in request.GET
-        if in_line and queryset.model is Message:
-            return LinePaginator(queryset, per_page, rows=self.rows(request))
+        status = request.GET.get("status")
+        if status in {Status.SCHEDULED, Status.READY} and "o" not in request.GET and queryset.model is Message:
+            return LinePaginator(queryset, per_page, rows=self.rows(request), ready=status == Status.READY)
         return super().get_paginator(request, queryset, per_page, *args)
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.paginator import Page, Paginator
+from django.db.models import F
+from django.db.models.expressions import RawSQL
+from django.db.models.lookups import Exact, IsNull
 
 from django_pgqueue.admin.display import number
 from django_pgqueue.admin.status import LINE
+from django_pgqueue.overview import probes
 from django_pgqueue.overview.bounds import set_for
 from django_pgqueue.overview.probes import PINNED
 
 if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator
+
     from django.db.models import QuerySet
 
 
@@ -55,17 +63,57 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class LinePaginator(CappedPaginator):
-    """Waiting messages in the order in which workers take them: those of no channel, and then channel by channel.
+    """Waiting messages in the order in which each queue's workers take them: those of no channel, and then channel by
+    channel.
 
-    Two indexes have them so, and each is read only as far as the page needs it.  Sorted, all of them would be read.
+    Four indexes have them, and each is read only as far as the page needs it.  Sorted, all of them would be read: where
+    there are more than CAP, the first that are found are shown, the highest priorities of what is ready first.
     """
+
+    def __init__(self, found: QuerySet[Any], per_page: int, *, rows: QuerySet[Any], ready: bool) -> None:
+        super().__init__(found, per_page, rows=rows)
+        self.ready = ready
 
     @cached_property
     def keys(self) -> list[Any]:
+        found: list[Place] = []
         with set_for(self.found.db, PINNED):
-            plain = self.found.filter(channel__isnull=True).values_list("pk", flat=True)
-            keys = list(plain[: self.CAP + 1])
-            if len(keys) <= self.CAP:
-                of_channels = self.found.filter(channel__isnull=False).order_by("channel", *LINE)
-                keys += of_channels.values_list("pk", flat=True)[: self.CAP + 1 - len(keys)]
-        return keys
+            for part in self._parts():
+                found += itertools.starmap(Place, part.values_list(*Place._fields)[: self.CAP + 1 - len(found)])
+                if len(found) > self.CAP:
+                    break
+        if len(found) <= self.CAP:
+            found.sort(key=Place.in_line)
+        return [place.id for place in found]
+
+    def _parts(self) -> Iterator[QuerySet[Any]]:
+        waiting = self.found.annotate(raw=IsNull(F("task"), True))
+        plain = waiting.filter(channel__isnull=True)
+        if not self.ready:
+            yield plain.filter(in_line=False).order_by(*LINE)
+        for raw, priority in probes.rows(LEVELS, using=self.found.db):
+            yield plain.filter(_is_raw(raw), in_line=True, priority=priority).order_by("queue", "dequeue_at", "id")
+        if self.ready:
+            for raw in (False, True):
+                yield plain.filter(_is_raw(raw), in_line=False).order_by("dequeue_at", "id")
+        yield waiting.filter(channel__isnull=False).order_by("channel", *LINE)
+
+
+class Place(NamedTuple):
+    id: int
+    channel: str | None
+    queue: str
+    raw: bool
+    priority: int
+    dequeue_at: dt.datetime
+
+    def in_line(self) -> tuple[Any, ...]:
+        return (self.channel or "", self.queue, self.raw, -self.priority, self.dequeue_at, self.id)
+
+
+LEVELS = "select distinct p_raw, p_priority from pgqueue_message_lines() order by p_raw, p_priority desc"
+
+
+def _is_raw(raw: bool) -> Any:
+    # With a constant, (task is null) = false would become "task is not null", which is no key of the index.
+    return Exact(IsNull(F("task"), True), RawSQL("select %s::boolean", [raw]))

@@ -29,7 +29,7 @@ def status_of(dequeue_at: dt.datetime, unlock_at: dt.datetime | None, now: dt.da
 
 
 def where(status: Status, now: dt.datetime) -> Q:
-    """The messages of a status, in words that pgqueue_message_ready_ix and pgqueue_message_locked_ix serve."""
+    """The messages of a status, in words that indexes serve."""
     match status:
         case Status.SCHEDULED:
             return Q(unlock_at__isnull=True, dequeue_at__gt=to_epoch_ms(now))
@@ -48,7 +48,7 @@ def order(status: Status) -> tuple[Any, ...]:
     return ("unlock_at", "id")
 
 
-# As pgqueue_message_ready_ix has them; in pgqueue_message_lane_ix each channel has a line of its own.
+# As pgqueue_message_scheduled_ix has them; in pgqueue_message_lane_ix each channel has a line of its own.
 LINE = ("queue", IsNull(F("task"), True), "-priority", "dequeue_at", "id")
 
 

@@ -32,41 +32,79 @@ OUT_OF_REACH_MS = 2**63 - 1
 # (task is null) = <constant> would become "task is not null", which is no key of the index: hence the lane.
 AHEAD = """
 with recursive lane as materialized (select %(raw)s::boolean as raw),
+line as materialized (
+    select p.p_priority as priority from lane l cross join pgqueue_message_lines(%(most)s) as p
+    where p.p_queue = %(queue)s and p.p_raw = l.raw and p.p_priority >= %(priority)s
+),
+scheduled as (
+    (select m.priority from lane l cross join lateral (
+        select p.priority from pgqueue_message p
+        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and not p.in_line
+          and p.channel is null and p.priority >= %(priority)s
+        order by p.priority desc limit 1) as m)
+    union all
+    select n.priority from scheduled h cross join lane l cross join lateral (
+        select p.priority from pgqueue_message p
+        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and not p.in_line
+          and p.channel is null and p.priority < h.priority and p.priority >= %(priority)s
+        order by p.priority desc limit 1) as n
+)
+select count(*) from (
+    select 1 from line h cross join lane l cross join lateral (
+        select from pgqueue_message m
+        where (m.task is null) = l.raw and m.unlock_at is null and m.in_line and m.channel is null
+          and m.priority = h.priority and m.queue = %(queue)s and m.dequeue_at <= %(now)s
+          and (h.priority > %(priority)s
+               or (m.dequeue_at, m.id) < (cast(%(dequeue_at)s as bigint), cast(%(id)s as bigint)))
+        limit %(most)s) as in_line
+    union all
+    select 1 from scheduled h cross join lane l cross join lateral (
+        select from pgqueue_message m
+        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null and not m.in_line
+          and m.channel is null and m.priority = h.priority and m.dequeue_at <= %(now)s
+          and (h.priority > %(priority)s
+               or (m.dequeue_at, m.id) < (cast(%(dequeue_at)s as bigint), cast(%(id)s as bigint)))
+        limit %(most)s) as due
+    limit %(most)s
+) as ahead
+"""
+
+# In the lane of a channel, whose index begins with the channel.
+AHEAD_IN_CHANNEL = """
+with recursive lane as materialized (select %(raw)s::boolean as raw),
 present as (
     (select m.priority from lane l cross join lateral (
         select p.priority from pgqueue_message p
-        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and p.channel is null
+        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null
+          and p.channel = %(channel)s and p.channel is not null
           and p.priority > %(priority)s
         order by p.priority desc limit 1) as m)
     union all
     select n.priority from present h cross join lane l cross join lateral (
         select p.priority from pgqueue_message p
-        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and p.channel is null
+        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null
+          and p.channel = %(channel)s and p.channel is not null
           and p.priority < h.priority and p.priority > %(priority)s
         order by p.priority desc limit 1) as n
 )
 select count(*) from (
     select 1 from present h cross join lane l cross join lateral (
         select from pgqueue_message m
-        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null and m.channel is null
+        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null
+          and m.channel = %(channel)s and m.channel is not null
           and m.priority = h.priority and m.dequeue_at <= %(now)s
         limit %(most)s) as due
     union all
     select 1 from lane l cross join lateral (
         select from pgqueue_message m
-        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null and m.channel is null
+        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null
+          and m.channel = %(channel)s and m.channel is not null
           and m.priority = %(priority)s
           and (m.dequeue_at, m.id) < (cast(%(dequeue_at)s as bigint), cast(%(id)s as bigint))
         limit %(most)s) as same
     limit %(most)s
 ) as ahead
 """
-
-# The same in the lane of a channel, whose index begins with the channel.
-OF_CHANNEL = "m.channel = %(channel)s and m.channel is not null"
-AHEAD_IN_CHANNEL = AHEAD.replace("m.channel is null", OF_CHANNEL).replace(
-    "p.channel is null", OF_CHANNEL.replace("m.", "p.")
-)
 
 ENDED = """
 select count(*), min(newest.finished_at)

@@ -91,13 +91,15 @@ def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:
 
 
 def worker_wake_next(connection: Connection, queues: Sequence[str] | None) -> None:
-    """Wakes one sleeper for each of the queues, or of all that have messages: somebody who said that he had room has
-    none any more, and who enqueued meanwhile has woken nobody.
+    """Wakes one sleeper for each of the queues, or of the first hundred that have messages.
+
+    For a worker that said that it had room and has none any more: who enqueued meanwhile has woken nobody.
     """
     with connection.cursor() as cursor:
         cursor.execute(
             "select pgqueue_worker_wake(q, true) "
-            "from unnest(coalesce(%s::text[], array(select n from pgqueue_message_queues() as n))) as q",
+            "from unnest(coalesce(%s::text[], array(select n from pgqueue_message_queues(100) as n))) as q "
+            "where exists (select from pgqueue_worker w where w.asleep_until is not null)",
             (None if queues is None else list(queues),),
         )
 

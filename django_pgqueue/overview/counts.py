@@ -18,19 +18,10 @@ ALTOGETHER = 200_000
 """Nor further than this in all of them: many queues are counted less far each."""
 QUEUES = 100
 MOST_LANES = 1_000
+MOST_LINES = 10_000
+"""Queues and priorities."""
 DAY = dt.timedelta(days=1)
 OUT_OF_REACH_MS = 2**63 - 1
-
-WAITING = """
-with recursive present as (
-    (select m.queue from pgqueue_message m where m.unlock_at is null and m.channel is null order by m.queue limit 1)
-    union all
-    select n.queue from present p cross join lateral (
-        select m.queue from pgqueue_message m
-        where m.unlock_at is null and m.channel is null and m.queue > p.queue order by m.queue limit 1) as n
-)
-select p.queue from present p limit %(queues)s
-"""
 
 # Those that a dequeue has seen, and those of messages that came since then: a probe for each.
 LANES = """
@@ -52,45 +43,57 @@ COUNTS = """
 with recursive asked as materialized (
     select q.queue, l.raw from unnest(%(names)s::text[]) as q (queue) cross join (values (false), (true)) as l (raw)
 ),
-head as (
+line as materialized (
+    select l.p_queue as queue, l.p_raw as raw, l.p_priority as priority
+    from pgqueue_message_lines(%(lines)s) as l where l.p_queue = any (%(names)s::text[])
+),
+scheduled as (
     select a.queue, a.raw, h.priority, h.dequeue_at, h.created_at
     from asked a cross join lateral (
         select m.priority, m.dequeue_at, m.created_at from pgqueue_message m
-        where m.queue = a.queue and (m.task is null) = a.raw and m.unlock_at is null and m.channel is null
+        where m.queue = a.queue and (m.task is null) = a.raw and m.unlock_at is null and not m.in_line
+          and m.channel is null
         order by m.priority desc, m.dequeue_at, m.id limit 1) as h
     union all
     select p.queue, p.raw, h.priority, h.dequeue_at, h.created_at
-    from head p cross join lateral (
+    from scheduled p cross join lateral (
         select m.priority, m.dequeue_at, m.created_at from pgqueue_message m
-        where m.queue = p.queue and (m.task is null) = p.raw and m.unlock_at is null and m.channel is null
-          and m.priority < p.priority
+        where m.queue = p.queue and (m.task is null) = p.raw and m.unlock_at is null and not m.in_line
+          and m.channel is null and m.priority < p.priority
         order by m.priority desc, m.dequeue_at, m.id limit 1) as h
+),
+head as materialized (
+    select l.queue, l.raw, l.priority, true as in_line, h.dequeue_at, h.created_at
+    from line l cross join lateral (
+        select m.dequeue_at, m.created_at from pgqueue_message m
+        where (m.task is null) = l.raw and m.unlock_at is null and m.in_line and m.channel is null
+          and m.priority = l.priority and m.queue = l.queue
+        order by m.dequeue_at, m.id limit 1) as h
+    union all
+    select s.queue, s.raw, s.priority, false, s.dequeue_at, s.created_at from scheduled s
 )
-select q.queue,
-    (select count(*) from (
-        select from head h cross join lateral (
-            select from pgqueue_message m
-            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.channel is null
-              and m.priority = h.priority and m.dequeue_at <= %(now)s limit %(most)s) as d
-        where h.queue = q.queue limit %(most)s) as c),
-    (select count(*) from (
-        select from head h cross join lateral (
-            select from pgqueue_message m
-            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.channel is null
-              and m.priority = h.priority and m.dequeue_at > %(now)s and m.dequeue_at < %(out_of_reach)s
-            limit %(most)s) as d
-        where h.queue = q.queue limit %(most)s) as c),
-    (select count(*) from (
-        select from head h cross join lateral (
-            select from pgqueue_message m
-            where m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null and m.channel is null
-              and m.priority = h.priority and m.dequeue_at = %(out_of_reach)s limit %(most)s) as d
-        where h.queue = q.queue limit %(most)s) as c),
+select q.queue, {ready}, {scheduled}, {after_others},
     (select min(greatest(h.dequeue_at, floor(extract(epoch from h.created_at) * 1000)::bigint))
      from head h where h.queue = q.queue and h.dequeue_at <= %(now)s and isfinite(h.created_at)),
     (select bool_or(not h.raw and h.dequeue_at <= %(now)s) from head h where h.queue = q.queue)
 from unnest(%(names)s::text[]) as q (queue)
 """
+OF_A_KIND = """
+    (select count(*) from (
+        select from head h cross join lateral (
+            (select from pgqueue_message m
+             where h.in_line and (m.task is null) = h.raw and m.unlock_at is null and m.in_line and m.channel is null
+               and m.priority = h.priority and m.queue = h.queue and {when} limit %(most)s)
+            union all
+            (select from pgqueue_message m
+             where not h.in_line and m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null
+               and not m.in_line and m.channel is null and m.priority = h.priority and {when} limit %(most)s)) as d
+        where h.queue = q.queue limit %(most)s) as c)"""
+COUNTS = COUNTS.format(
+    ready=OF_A_KIND.format(when="m.dequeue_at <= %(now)s"),
+    scheduled=OF_A_KIND.format(when="m.dequeue_at > %(now)s and m.dequeue_at < %(out_of_reach)s"),
+    after_others=OF_A_KIND.format(when="m.dequeue_at = %(out_of_reach)s"),
+)
 
 # The same of the lanes of channels, each counted by itself.
 IN_LANES = """
@@ -206,8 +209,9 @@ class Count:
 
 
 def waiting_queues(*, using: str) -> list[str]:
-    """Those with waiting messages of no channel, and one more than are shown where there are more."""
-    return [row[0] for row in probes.rows(WAITING, {"queues": QUEUES + 1}, using=using)]
+    """Those with waiting messages, and one more than are shown where there are more."""
+    rows = probes.rows("select pgqueue_message_queues(%(queues)s)", {"queues": QUEUES + 1}, using=using)
+    return [row[0] for row in rows]
 
 
 def lanes(*, using: str) -> list[Lane]:
@@ -229,7 +233,7 @@ def of(
     most = min(MOST, ALTOGETHER // (2 * max(1, len(found))))
     now_ms = to_epoch_ms(now)
     asked: dict[str, Any] = {
-        "names": list(found), "now": now_ms, "most": most + 1, "out_of_reach": OUT_OF_REACH_MS,
+        "names": list(found), "now": now_ms, "most": most + 1, "lines": MOST_LINES, "out_of_reach": OUT_OF_REACH_MS,
     }  # fmt: skip
     for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(COUNTS, asked, using=using):
         count = found[name]

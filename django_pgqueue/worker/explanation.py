@@ -17,24 +17,45 @@ if TYPE_CHECKING:
 
     from django_pgqueue.worker.settings import WorkerSettings
 
-# The first of each lane and of the locked ones: index probes, however many messages there are.
+MOST_LINES = 1_000
+"""Queues and priorities, and lanes of channels, that are looked at."""
+
+# The first of each line, of what is scheduled in each queue, of each lane, and of the locked ones: index probes,
+# however many messages there are.
 OTHERS = """
+with recursive lane as (
+    (select m.channel, m.queue from pgqueue_message m where m.unlock_at is null and m.channel is not null
+     order by m.channel, m.queue limit 1)
+    union all
+    select n.channel, n.queue from lane l cross join lateral (
+        select m.channel, m.queue from pgqueue_message m
+        where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (l.channel, l.queue)
+        order by m.channel, m.queue limit 1) as n
+)
 select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null,
        m.alone_at is not null, m.channel
-from unnest(array(select pgqueue_message_queues())) as q (queue)
-cross join unnest(array[true, false]) as raw (raw)
-cross join unnest(array[true, false]) as plain (plain)
-cross join lateral (
-    select * from pgqueue_message m
-    where m.queue = q.queue and (m.task is null) = raw.raw and (m.channel is null) = plain.plain and m.unlock_at is null
-    order by m.priority desc, m.dequeue_at, m.id limit %(limit)s
+from (
+    select m.* from pgqueue_message_lines(%(lines)s) as l cross join lateral (
+        select * from pgqueue_message m
+        where (m.task is null) = l.p_raw and m.unlock_at is null and m.in_line and m.channel is null
+          and m.priority = l.p_priority and m.queue = l.p_queue
+        order by m.dequeue_at, m.id limit %(limit)s) as m
+    union all
+    select m.* from pgqueue_message_queues(%(lines)s) as q (queue) cross join (values (false), (true)) as raw (raw)
+    cross join lateral (
+        select * from pgqueue_message m
+        where m.queue = q.queue and (m.task is null) = raw.raw and m.unlock_at is null and not m.in_line
+          and m.channel is null
+        order by m.priority desc, m.dequeue_at, m.id limit %(limit)s) as m
+    union all
+    select m.* from (select * from lane limit %(lines)s) as l cross join (values (false), (true)) as raw (raw)
+    cross join lateral (
+        select * from pgqueue_message m
+        where m.channel = l.channel and m.queue = l.queue and (m.task is null) = raw.raw and m.unlock_at is null
+        order by m.priority desc, m.dequeue_at, m.id limit %(limit)s) as m
+    union all
+    (select m.* from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit %(limit)s)
 ) as m
-union all
-(
-    select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null,
-           m.alone_at is not null, m.channel
-    from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit %(limit)s
-)
 """
 
 
@@ -102,7 +123,7 @@ def _next(claimed: Sequence[functions.Received]) -> list[tuple[Any, ...]]:
 
 def _others(connection: Any, claimed: set[int], limit: int) -> list[Other]:
     with connection.cursor() as cursor:
-        cursor.execute(OTHERS, {"limit": limit + len(claimed)})
+        cursor.execute(OTHERS, {"limit": limit + len(claimed), "lines": MOST_LINES})
         others = [Other(*row) for row in cursor.fetchall()]
     others.sort(key=lambda other: (-other.priority, other.dequeue_at, other.id))
     return [other for other in others if other.id not in claimed][:limit]

@@ -93,11 +93,11 @@ def fill(rows: int) -> None:
     [[start]] = sql("select coalesce(max(id), 0) from pgqueue_message")
     sql(
         """
-        insert into pgqueue_message (dequeue_at, priority, queue, channel, task, content, created_at)
+        insert into pgqueue_message (dequeue_at, priority, queue, channel, task, content, created_at, in_line)
         select pgqueue_now() + case when i %% 6 = 0 then -i else i end * 1000, (i %% 3) * 10,
                (array['default', 'mail', 'reports'])[1 + i %% 3], case when i %% 50 = 0 then 'tenant-' || i %% 7 end,
                case when i %% 20 <> 0 then 'shop.tasks.t' || i %% 9 end,
-               '{"args": [1, 2, 3], "kwargs": {"some": "thing"}}', now() - i * interval '1 second'
+               '{"args": [1, 2, 3], "kwargs": {"some": "thing"}}', now() - i * interval '1 second', i %% 6 = 0
         from generate_series(1, %s) i
         """,
         rows,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 EMPTY = "the same with nothing in the way"
 AHEAD = """
-insert into pgqueue_message (content, task, dequeue_at, max_attempts, priority)
-select '{"args": [1], "kwargs": {}}', %s, pgqueue_now() + 86400000 + n, null, 100 - mod(n, %s)
+insert into pgqueue_message (content, task, dequeue_at, max_attempts, priority, in_line)
+select '{"args": [1], "kwargs": {}}', %s, pgqueue_now() + 86400000 + n, null, 100 - mod(n, %s), false
 from generate_series(0, %s - 1) as n
 """
 HISTORY = """

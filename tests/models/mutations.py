@@ -45,16 +45,22 @@ MUTATIONS = {
     ),
     "priorities upside down": Mutation(
         "pgqueue_message_dequeue",
-        "order by m.priority desc, m.dequeue_at, m.id", "order by m.priority, m.dequeue_at, m.id"
+        "order by m.priority desc limit 1", "order by m.priority limit 1", everywhere=True
     ),
     "the newest first": Mutation(
-        "pgqueue_message_dequeue", "order by m.dequeue_at, m.id", "order by m.dequeue_at, m.id desc"
+        "pgqueue_message_dequeue",
+        "order by m.dequeue_at, m.id\n                        limit least(v_share, v_left)",
+        "order by m.dequeue_at, m.id desc\n                        limit least(v_share, v_left)",
     ),
+    "what is due does not come into line": Mutation(
+        "pgqueue_message_dequeue", "if v_due and v_left > 0 then", "if false then"
+    ),
+    "what is released stays out of line": Mutation("pgqueue_message_look", "in_line = true", "in_line = false"),
     "paused queues are served": Mutation(
         "pgqueue_message_dequeue", "q.paused_at is not null", "false", everywhere=True
     ),
     "a dequeue waits for row locks": Mutation(
-        "pgqueue_message_dequeue", "for no key update skip locked", "for no key update"
+        "pgqueue_message_dequeue", "for no key update skip locked", "for no key update", everywhere=True
     ),
     "a floor leaves its own place out": Mutation(
         "pgqueue_message_dequeue", "(m.dequeue_at, m.id) >=", "(m.dequeue_at, m.id) >"

@@ -150,10 +150,11 @@ def test_a_backlog_is_worked_off_by_priority(queue: Face) -> None:
 
 def _backlog(another: SqlQueue, dequeue_at: str, priority: str) -> Cost:
     """What it costs to dequeue one message out of 30 000, and one more that is ready at the lowest priority."""
-    queue = f"{priority} {dequeue_at}"  # one in which no other test has left dead rows
+    queue = f"{priority} {dequeue_at}"
+    another.session.rows("vacuum pgqueue_message")  # other tests have left dead rows
     another.session.rows(f"""
-        insert into pgqueue_message (dequeue_at, content, queue, priority)
-        select {dequeue_at}, '{{}}', '{queue}', {priority} from generate_series(1, 30000) as n
+        insert into pgqueue_message (dequeue_at, content, queue, priority, in_line)
+        select {dequeue_at}, '{{}}', '{queue}', {priority}, {dequeue_at} < 9e18 from generate_series(1, 30000) as n
     """)
     another.session.create("the one", queue=queue, priority=-100, dequeue_at=0)
     return cost(another.session, f"select * from pgqueue_message_dequeue(array['{queue}'])")
@@ -171,7 +172,7 @@ def test_time_before_priority_would_scan_a_backlog_of_ready_messages(another: Sq
 
 def test_priority_before_time_reads_one_entry_for_each_priority_and_those_are_bounded(another: SqlQueue) -> None:
     each = _backlog(another, dequeue_at="9e18::bigint + n", priority="100 - n % 200")
-    assert (each.rows, each.entries[READY_INDEX] <= 210) == (1, True)
+    assert (each.rows, each.entries[READY_INDEX] <= 420) == (1, True)
 
 
 def test_no_background_process_has_to_mark_what_is_ready(queue: Face, another: SqlQueue, clock: Clock) -> None:

@@ -67,19 +67,21 @@ BACKLOGS = {
     "a large number of high priority messages of the future": ("9e18::bigint + n", "100", 10),
     "a large backlog of ready messages": ("n", "0", 10),
     "ready messages of all priorities": ("n", "n % 201 - 100", 10),
-    "messages of the future in many high priority buckets": ("9e18::bigint + n", "n % 200 - 99", 210),
+    "messages of the future in many high priority buckets": ("9e18::bigint + n", "n % 200 - 99", 420),
 }
 
 
 @pytest.mark.parametrize("name", BACKLOGS)
 def test_no_case_of_the_article_makes_a_dequeue_scan(another: SqlQueue, name: str) -> None:
     dequeue_at, priority, most_entries = BACKLOGS[name]
+    another.session.rows("vacuum pgqueue_message")  # other tests have left dead rows
     another.session.create("the one", queue=name, priority=-100, dequeue_at=0)
     costs = []
     for first, last in ((1, 3000), (3001, 30_000)):
         another.session.rows(f"""
-            insert into pgqueue_message (dequeue_at, content, queue, priority)
-            select {dequeue_at}, '{{}}', '{name}', {priority} from generate_series({first}, {last}) as n
+            insert into pgqueue_message (dequeue_at, content, queue, priority, in_line)
+            select {dequeue_at}, '{{}}', '{name}', {priority}, {dequeue_at} < 9e18
+            from generate_series({first}, {last}) as n
         """)
         costs.append(cost(another.session, f"select * from pgqueue_message_dequeue(array['{name}'])"))
     small, large = costs

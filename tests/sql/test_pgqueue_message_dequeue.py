@@ -228,6 +228,122 @@ def test_a_queue_whose_head_is_scheduled_gives_its_share_to_the_others(session: 
     assert contents(session.dequeue(11)) == [*range(10), "lower"]
 
 
+# Where there are more queues than places
+
+
+def take_one_by_one(session: Session, number: int) -> list[str]:
+    return [session.take().queue for _ in range(number)]
+
+
+def test_single_dequeues_go_round_the_queues(session: Session) -> None:
+    """However long each of them is."""
+    session.create_batch(400, queue="a flood")
+    for n in range(99):
+        session.create_batch(3, queue=f"neighbour {n}")
+    for _ in range(2):
+        assert len(set(take_one_by_one(session, 100))) == 100
+
+
+def test_a_batch_goes_on_where_the_last_one_stopped(session: Session) -> None:
+    for n in range(100):
+        session.create_batch(2, queue=f"q{n}")
+    taken = [message.queue for _ in range(4) for message in session.dequeue(50)]
+    assert len(set(taken[:100])) == len(set(taken[100:])) == 100
+
+
+def test_sessions_without_a_memory_serve_all_of_them(session: Session) -> None:
+    session.create_batch(40, queue="a flood")
+    for n in range(50):
+        session.create(queue=f"neighbour {n}")
+    taken = []
+    while messages := session.dequeue(1):
+        taken += messages
+        session.rows("reset all")
+    assert len({message.queue for message in taken}) == 51
+    assert len(taken) == 90
+
+
+@pytest.mark.parametrize("limit", [1, 7, 40, 100, 300])
+def test_whatever_the_number_of_queues_all_that_is_ready_is_taken_by_priority(session: Session, limit: int) -> None:
+    for n in range(240):
+        session.create(queue=f"q{n % 80}", priority=n // 80)
+    taken = [message.priority for _ in range(-(-240 // limit)) for message in session.dequeue(limit)]
+    assert taken == sorted(taken, reverse=True)
+    assert len(taken) == 240
+
+
+def test_a_round_passes_over_what_others_hold_and_what_is_paused(connect: Connect) -> None:
+    session, other = connect(), connect(autocommit=False)
+    for n in range(100):
+        session.create_batch(2, queue=f"q{n:02}")
+    session.call("pgqueue_queue_pause", queue="q50")
+    other.rows("select id from pgqueue_message where queue <= 'q89' for update")
+    exclude = [f"q{n}" for n in range(60, 95)]
+    taken = session.dequeue(30, exclude_queues=exclude)
+    other.rollback()
+    assert Counter(message.queue for message in taken) == {f"q{n}": 2 for n in range(95, 100)}
+    assert len(session.dequeue(500)) == 198 - 10
+
+
+# What is scheduled comes into line
+
+
+def in_line(session: Session) -> list[bool]:
+    return session.column("select in_line from pgqueue_message order by id")
+
+
+def test_what_is_scheduled_is_not_in_line_until_it_is_due_and_looked_for(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create("now")
+    session.create("later", dequeue_at=NOON + 1)
+    session.create("paused", dequeue_at=NOON + 1, queue="paused")
+    session.create("a task", dequeue_at=NOON + 1, task="x.y")
+    session.call("pgqueue_queue_pause", queue="paused")
+    assert in_line(session) == [True, False, False, False]
+    assert contents(session.dequeue(10)) == ["now"]
+    session.set_clock(NOON + 1)
+    assert contents(session.dequeue(10)) == ["later"]
+    assert in_line(session) == [True, True, True, False]
+
+
+def test_the_longest_due_come_into_line_first_and_then_the_priority_counts(session: Session) -> None:
+    session.set_clock(NOON)
+    session.rows(f"""
+        insert into pgqueue_message (content, dequeue_at, priority, in_line)
+        select to_jsonb(n), {NOON} + n, n % 2, false from generate_series(1, 1200) as n
+    """)
+    session.set_clock(NOON + 1200)
+    first = contents(session.dequeue(250))
+    assert first == [n for n in range(1, 501) if n % 2]
+    second = contents(session.dequeue(250))
+    assert second == [n for n in range(501, 1001) if n % 2]
+    assert len(session.dequeue(1000)) == 700
+
+
+def test_a_dequeue_in_a_transaction_that_goes_on_brings_no_more_into_line_than_it_takes(connect: Connect) -> None:
+    session, other = connect(autocommit=False), connect()
+    other.set_clock(NOON)
+    for n in range(10):
+        other.create(n, dequeue_at=NOON + 1, queue="other" if n < 5 else "own")
+    other.set_clock(NOON + 1)
+    assert contents(session.dequeue(2, queues=["own"], brief=False)) == [5, 6]
+    assert sorted(contents(other.dequeue(10))) == [0, 1, 2, 3, 4, 7, 8, 9]
+    session.rollback()
+
+
+def test_what_is_in_line_before_its_time_leaves_it(session: Session) -> None:
+    """Written by hand, or the clock was put back."""
+    session.set_clock(NOON)
+    session.rows(f"insert into pgqueue_message (content, dequeue_at) values ('1', {NOON + 5}), ('2', {NOON})")
+    assert contents(session.dequeue(10)) == [2]
+    assert in_line(session) == [True, True]  # a message that is due stands before it
+    assert session.dequeue(10) == []
+    assert in_line(session) == [False, True]
+    assert session.value("pgqueue_message_next_at") == NOON + 5
+    session.set_clock(NOON + 5)
+    assert contents(session.dequeue(10)) == [1]
+
+
 # Raw messages and tasks
 
 

@@ -29,3 +29,15 @@ def test_a_queue_whose_messages_all_run_has_none_that_wait(session: Session) -> 
     session.create(queue="mail")
     session.take()
     assert session.ids("pgqueue_message_queues") == []
+
+
+def test_queues_whose_messages_have_channels_are_among_them(session: Session) -> None:
+    session.create(queue="mail", channel="a")
+    session.create(queue="maps", channel="b", dequeue_at=2**62)
+    assert session.ids("pgqueue_message_queues") == ["mail", "maps"]
+
+
+def test_no_more_are_named_than_are_asked_for(session: Session) -> None:
+    for n in range(9):
+        session.create(queue=f"q{n}", priority=n)
+    assert len(session.column("select pgqueue_message_queues(5)")) == 5

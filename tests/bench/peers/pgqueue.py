@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 AHEAD = """
-insert into pgqueue_message (content, task, dequeue_at, priority)
-select '{"args": [1], "kwargs": {}}', 'tests.bench.tasks.noop', pgqueue_now() + 86400000 + n, 100
+insert into pgqueue_message (content, task, dequeue_at, priority, in_line)
+select '{"args": [1], "kwargs": {}}', 'tests.bench.tasks.noop', pgqueue_now() + 86400000 + n, 100, false
 from generate_series(1, %s) as n
 """
 
