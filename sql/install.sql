@@ -43,7 +43,7 @@ begin;
 \ir pgqueue_message_create_after.sql
 \ir pgqueue_message_lock_keys.sql
 \ir pgqueue_message_create_many.sql
-\ir pgqueue_message_lines.sql
+\ir pgqueue_message_levels.sql
 \ir pgqueue_message_queues.sql
 \ir pgqueue_message_next_at.sql
 \ir pgqueue_message_lose.sql

@@ -41,6 +41,7 @@ declare
     v_released text[];
     v_turned timestamptz;
     v_served text[];  -- null: all
+    v_further boolean := false;
     v_line refcursor;
     v_next record;
     v_lane record;
@@ -49,27 +50,15 @@ begin
         v_served := array(
             select q.queue from unnest(p_queues) as q (queue) where q.queue <> all (p_exclude_queues) order by random());
     elsif p_exclude_queues <> '{}' then
-        -- Those of the first in line, which is enough unless they are all excluded.
+        -- Those of the first in line, which is enough unless these are excluded, or locked by somebody.
         v_served := array(
             select f.queue
             from (select d.queue from pgqueue_lane d where d.raw = (not p_tasks) and d.next_at <= v_now
                   order by d.next_at, d.turned_at nulls first limit 1000) as f
             where f.queue <> all (p_exclude_queues)
-            group by f.queue);
-        if v_served = '{}' then
-            v_served := array(
-                with recursive present as (
-                    (select d.queue from pgqueue_lane d where d.next_at is not null order by d.queue limit 1)
-                    union all
-                    select n.queue
-                    from present p
-                    cross join lateral (
-                        select d.queue from pgqueue_lane d where d.next_at is not null and d.queue > p.queue
-                        order by d.queue limit 1
-                    ) as n
-                )
-                select p.queue from present p where p.queue <> all (p_exclude_queues));
-        end if;
+            group by f.queue
+            order by random());
+        v_further := true;
     end if;
 
     loop
@@ -155,7 +144,24 @@ begin
             exit when v_turns >= v_left;
         end loop;
         close v_line;
+        if v_channels = '{}' and v_further then
+            v_further := false;
+            v_served := array(
+                with recursive present as (
+                    (select d.queue from pgqueue_lane d where d.next_at is not null order by d.queue limit 1)
+                    union all
+                    select n.queue
+                    from present p
+                    cross join lateral (
+                        select d.queue from pgqueue_lane d where d.next_at is not null and d.queue > p.queue
+                        order by d.queue limit 1
+                    ) as n
+                )
+                select p.queue from present p where p.queue <> all (p_exclude_queues) order by random());
+            continue;
+        end if;
         exit when v_channels = '{}';
+        v_further := false;
         if v_turns < v_left then  -- nobody else is in line
             v_turn := greatest(v_turn, ceil(v_left::numeric / cardinality(v_channels)));
         end if;

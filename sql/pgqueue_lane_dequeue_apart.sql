@@ -15,8 +15,8 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 -- pgqueue_lane_dequeue for a transaction that goes on: what it locks is locked until its end, and no other consumer gets
--- anything of those channels meanwhile.  So it takes lanes one by one, in their line and then of those that something
--- happened to, works in what is noted of that channel alone (pgqueue_lane_arm), and gives all locks of a channel back, by
+-- anything of those channels meanwhile.  So it takes lanes one by one, of those in line and those that something
+-- happened to in any order, works in what is noted of that channel alone (pgqueue_lane_arm), and gives all locks of a channel back, by
 -- a subtransaction, when it finds nothing to take there.  It tries a hundred lanes of each kind.
 -- pgqueue_message_dequeue calls this; consumers do not.
 declare
@@ -26,39 +26,43 @@ declare
     v_lane record;
 begin
     for v_lane in
-        (select d.channel, d.queue
-         from pgqueue_lane d
-         where p_queues is null and d.raw = (not p_tasks) and d.next_at <= v_now and d.queue <> all (p_exclude_queues)
-         order by d.next_at, d.turned_at nulls first
-         limit 100)
-        union all
-        (select l.channel, q.queue
-         from unnest(p_queues) as q (queue)
-         cross join lateral (
-            select d.channel from pgqueue_lane d
-            where d.queue = q.queue and d.raw = (not p_tasks) and d.next_at <= v_now
-            order by d.next_at, d.turned_at nulls first
-            limit 100
-         ) as l
-         where q.queue <> all (p_exclude_queues)
-         limit 100)
-        union all
-        (with recursive present as (
-            (select a.channel, a.queue, a.raw from pgqueue_arrival a order by a.channel, a.queue, a.raw limit 1)
+        select c.channel, c.queue
+        from (
+            (select d.channel, d.queue
+             from pgqueue_lane d
+             where p_queues is null and d.raw = (not p_tasks) and d.next_at <= v_now and d.queue <> all (p_exclude_queues)
+             order by d.next_at, d.turned_at nulls first
+             limit 100)
             union all
-            select n.channel, n.queue, n.raw
-            from present p
-            cross join lateral (
-                select a.channel, a.queue, a.raw from pgqueue_arrival a
-                where (a.channel, a.queue, a.raw) > (p.channel, p.queue, p.raw)
-                order by a.channel, a.queue, a.raw limit 1
-            ) as n
-         )
-         select p.channel, p.queue
-         from present p
-         where (p_queues is null or p.queue = any (p_queues)) and p.queue <> all (p_exclude_queues)
-           and p.raw = (not p_tasks)
-         limit 100)
+            (select l.channel, q.queue
+             from (select u.queue from unnest(p_queues) as u (queue) order by random()) as q
+             cross join lateral (
+                select d.channel from pgqueue_lane d
+                where d.queue = q.queue and d.raw = (not p_tasks) and d.next_at <= v_now
+                order by d.next_at, d.turned_at nulls first
+                limit 100
+             ) as l
+             where q.queue <> all (p_exclude_queues)
+             limit 100)
+            union all
+            (with recursive present as (
+                (select a.channel, a.queue, a.raw from pgqueue_arrival a order by a.channel, a.queue, a.raw limit 1)
+                union all
+                select n.channel, n.queue, n.raw
+                from present p
+                cross join lateral (
+                    select a.channel, a.queue, a.raw from pgqueue_arrival a
+                    where (a.channel, a.queue, a.raw) > (p.channel, p.queue, p.raw)
+                    order by a.channel, a.queue, a.raw limit 1
+                ) as n
+             )
+             select p.channel, p.queue
+             from present p
+             where (p_queues is null or p.queue = any (p_queues)) and p.queue <> all (p_exclude_queues)
+               and p.raw = (not p_tasks)
+             limit 100)
+        ) as c (channel, queue)
+        order by random()
     loop
         begin
             perform pgqueue_lane_arm(p_channel => v_lane.channel);

@@ -85,9 +85,9 @@ create table pgqueue_message (
 create index pgqueue_message_ready_ix on pgqueue_message
     ((task is null), priority desc, queue, dequeue_at, id) where unlock_at is null and in_line and channel is null;
 
--- What comes into line next, whatever its queue and priority.
+-- What comes into line next, whatever its queue.
 create index pgqueue_message_due_ix on pgqueue_message
-    ((task is null), dequeue_at, id) where unlock_at is null and not in_line and channel is null;
+    ((task is null), priority desc, dequeue_at) where unlock_at is null and not in_line and channel is null;
 
 -- For people, who ask what is scheduled in a queue.
 create index pgqueue_message_scheduled_ix on pgqueue_message

@@ -34,9 +34,9 @@ as $$
 --                     the turns of those channels, and leaves to others what they need not wait for.
 -- Messages of channels (pgqueue_channel) wait in lanes, which take turns (pgqueue_lane_dequeue).  Where both they and
 -- messages without a channel are ready, each get half of p_limit.
--- What is scheduled comes into line when it is due: the 500 that have been due for longest, at each call, whatever their
--- queues and priorities.  So the line (pgqueue_message_ready_ix) holds hardly anything that is not due, and nobody's spread
--- of scheduled messages over queues and priorities is walked over.
+-- What is scheduled comes into line when it is due: 500 at each call, the highest priorities first, and of one priority
+-- those that have been due for longest, whatever their queues where all are served.  So the line (pgqueue_message_ready_ix)
+-- holds hardly anything that is not due, and nobody's spread of scheduled messages over queues is walked over.
 -- Every step is a probe of that index: one for each priority, one for each queue that gets a share, and one for each row
 -- taken, whatever the backlog, the schedule and the number of queues.  The ctid = any (array (…)) form and the settings
 -- above pin that plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
@@ -49,18 +49,22 @@ declare
     v_expired boolean;
     v_arrived boolean;
     v_ended boolean;
-    v_due boolean;
+    v_scheduled boolean;  -- whether anything may come into line
+    v_due integer[];  -- the priorities of what does
     v_exclude_queues text[];
     v_queue text;
     v_present text[];  -- queues that have something due at v_priority
+    v_tidied boolean := false;
     v_early text[];  -- and those whose head is not due
     v_page integer;  -- how many queues are looked at in one go; null: the next priority is still to be found
     v_last boolean;  -- whether there is none behind them
     v_from text;  -- the queue behind which they begin
     v_turn text;  -- the queue behind which the round began; null: they are all in one page
     v_wrapped boolean;  -- whether the round has come to the last queue and gone on with the first
-    v_found boolean;  -- whether anything was taken in this round
+    v_alone boolean;
+    v_giving text[];  -- those that gave something in this round
     v_served text;
+    v_setting text := case when p_tasks then 'pgqueue.turn_of_tasks' else 'pgqueue.turn_of_raw' end;
     v_priority integer := 32767;
     v_left integer := p_limit;
     v_share integer;
@@ -82,13 +86,13 @@ begin
            exists (select from pgqueue_ended e where e.look_at <= v_now),
            exists (select from pgqueue_lane),
            p_floor_queues is null and (
-               select m.dequeue_at <= v_now
+               select true
                from pgqueue_message m
                where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
-               order by m.dequeue_at, m.id limit 1  -- no index but that of what is due next has them so
+               order by m.priority desc, m.dequeue_at limit 1  -- no index but that of what is due next has them so
            ),
            p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null)
-    into v_expired, v_arrived, v_ended, v_lanes, v_due, v_exclude_queues;
+    into v_expired, v_arrived, v_ended, v_lanes, v_scheduled, v_exclude_queues;
 
     if v_expired or v_arrived or v_ended then
         if v_ended and p_brief then  -- first, because it does more in a transaction that has not written
@@ -118,19 +122,82 @@ begin
         v_lanes := v_taken = v_share_of_lanes;
     end if;
 
-    if v_due and v_left > 0 then
+    if v_scheduled and v_left > 0 and p_queues is null then
+        with recursive level as (
+            (select m.priority, m.dequeue_at
+             from pgqueue_message m
+             where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+             order by m.priority desc, m.dequeue_at limit 1)
+            union all
+            select n.priority, n.dequeue_at
+            from level l
+            cross join lateral (
+                select m.priority, m.dequeue_at
+                from pgqueue_message m
+                where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+                  and m.priority < l.priority
+                order by m.priority desc, m.dequeue_at limit 1
+            ) as n
+        )
+        select array_agg(l.priority) into v_due from level l where l.dequeue_at <= v_now;
+        if v_due is not null then
+            update pgqueue_message u
+            set in_line = true
+            where u.ctid = any (array(
+                select n.ctid
+                from unnest(v_due) as l (priority)
+                cross join lateral (
+                    select m.ctid
+                    from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+                      and m.priority = l.priority and m.dequeue_at <= v_now
+                      -- A transaction that goes on holds what it brings into line: no more than it can take.
+                      and (p_brief or m.queue <> all (v_exclude_queues))
+                    order by m.dequeue_at
+                    for no key update skip locked
+                ) as n
+                limit case when p_brief then 500 else v_left end
+            ));
+        end if;
+    elsif v_scheduled and v_left > 0 then
         update pgqueue_message u
         set in_line = true
         where u.ctid = any (array(
-            select m.ctid
-            from pgqueue_message m
-            where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
-              and m.dequeue_at <= v_now
-              -- What a transaction that goes on brings into line is locked until its end: no more than it can take.
-              and (p_brief or (p_queues is null or m.queue = any (p_queues)) and m.queue <> all (v_exclude_queues))
-            order by m.dequeue_at, m.id
+            with recursive head as (
+                select q.queue, h.priority, h.dequeue_at
+                from unnest(p_queues) as q (queue)
+                cross join lateral (
+                    select m.priority, m.dequeue_at
+                    from pgqueue_message m
+                    where m.queue = q.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                      and not m.in_line and m.channel is null
+                    order by m.priority desc, m.dequeue_at, m.id limit 1
+                ) as h
+                where q.queue <> all (v_exclude_queues)
+                union all
+                select l.queue, h.priority, h.dequeue_at
+                from head l
+                cross join lateral (
+                    select m.priority, m.dequeue_at
+                    from pgqueue_message m
+                    where m.queue = l.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                      and not m.in_line and m.channel is null and m.priority < l.priority
+                    order by m.priority desc, m.dequeue_at, m.id limit 1
+                ) as h
+            )
+            select n.ctid
+            from head l
+            cross join lateral (
+                select m.ctid
+                from pgqueue_message m
+                where m.queue = l.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                  and not m.in_line and m.channel is null and m.priority = l.priority and m.dequeue_at <= v_now
+                order by m.dequeue_at, m.id
+                limit case when p_brief then 100 end
+                for no key update skip locked
+            ) as n
+            where l.dequeue_at <= v_now
             limit case when p_brief then 500 else v_left end
-            for no key update skip locked
         ));
     end if;
 
@@ -187,7 +254,7 @@ begin
                     where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
                       and m.priority = h.priority and m.queue > h.queue
                 )
-                into v_priority, v_queue, v_found, v_last
+                into v_priority, v_queue, v_alone, v_last
                 from (
                     select m.priority, m.queue, m.dequeue_at
                     from pgqueue_message m
@@ -197,7 +264,7 @@ begin
                 ) as h;
                 exit when not found;
                 v_turn := null;
-                if not (v_last and v_found) then
+                if not (v_last and v_alone) then
                     v_page := greatest(v_left, 32);
                     v_from := '';
                 end if;
@@ -232,7 +299,8 @@ begin
                 into v_present, v_early, v_from, v_last
                 from (select l.queue, l.dequeue_at from line l limit v_page) as q;
 
-                if v_early is not null and p_brief then
+                if v_early is not null and p_brief and not v_tidied then
+                    v_tidied := true;
                     -- Written by hand, or the clock was put back: it waits for its time elsewhere.
                     update pgqueue_message u
                     set in_line = false
@@ -255,38 +323,37 @@ begin
                     v_page := null;
                 elsif v_turn is null then
                     -- More than a page.  This session goes on where it stopped, or begins anywhere.
-                    v_turn := coalesce(nullif(current_setting('pgqueue.turn', true), ''), (
-                        select m.queue from pgqueue_message m
-                        where m.id >= (
-                            select f.id + (random() * (l.id - f.id))::bigint
-                            from (select d.id from pgqueue_message d order by d.id limit 1) as f,
-                                 (select d.id from pgqueue_message d order by d.id desc limit 1) as l)
-                        order by m.id limit 1), '');
+                    v_turn := coalesce(nullif(current_setting(v_setting, true), ''), case floor(random() * 3)
+                        when 0 then v_present[1]
+                        when 1 then chr(97 + floor(random() * 26)::integer)
+                        else (
+                            select m.queue from pgqueue_message m
+                            where m.id >= (
+                                select (f.id + floor(random()::numeric * (l.id::numeric - f.id)))::bigint
+                                from (select d.id from pgqueue_message d order by d.id limit 1) as f,
+                                     (select d.id from pgqueue_message d order by d.id desc limit 1) as l)
+                            order by m.id limit 1)
+                    end, '');
                     v_from := v_turn;
                     v_wrapped := false;
-                    v_found := false;
+                    v_giving := '{}';
                     continue;
-                elsif v_wrapped and (v_last or v_from >= v_turn) then  -- the round is over
-                    if v_found then
-                        v_wrapped := false;
-                        v_found := false;
-                        v_turn := coalesce(v_from, '');
-                    else
-                        v_page := null;
-                    end if;
+                elsif v_wrapped and (v_last or v_from >= v_turn) then  -- the last page of the round
+                    v_page := null;
                 elsif v_last then
                     v_wrapped := true;
                     v_from := '';
                 end if;
             end if;
-            continue when v_present is null;
+            continue when v_present is null and (v_turn is null or v_page is not null);
         end if;
 
-        -- First round: equal shares.  Then, when a queue had more than its share and others had less: the rest.
+        -- First equal shares, one of each queue in a round.  Then, when a queue had more than its share and others had less:
+        -- the rest.
         v_share := case when v_turn is null then ceil(v_left::numeric / cardinality(v_present)) else 1 end;
         loop
             v_again := false;
-            foreach v_queue in array v_present loop
+            foreach v_queue in array coalesce(v_present, '{}') loop
                 exit when v_left <= 0;
                 return query
                 with taken as (
@@ -310,15 +377,25 @@ begin
                 get diagnostics v_taken = row_count;
                 v_left := v_left - v_taken;
                 v_again := v_again or v_taken >= v_share;
-                v_found := v_found or v_taken > 0;
-                v_served := v_queue;
+                if v_turn is not null then
+                    v_served := v_queue;
+                    if v_taken > 0 then
+                        v_giving := v_giving || v_queue;
+                    end if;
+                end if;
             end loop;
-            exit when v_left <= 0 or not v_again or cardinality(v_present) = 1 or v_turn is not null;
-            v_share := v_left;
+            if v_turn is null then
+                exit when v_left <= 0 or not v_again or cardinality(v_present) = 1;
+                v_share := v_left;
+            else
+                perform set_config(v_setting, v_served, false) where v_served is not null;
+                exit when v_left <= 0 or v_page is not null or v_giving = '{}';
+                -- The round is over: those that had something share the rest.
+                v_turn := null;
+                v_present := v_giving;
+                v_share := ceil(v_left::numeric / cardinality(v_present));
+            end if;
         end loop;
-        if v_turn is not null then
-            perform set_config('pgqueue.turn', v_served, false);
-        end if;
     end loop;
 
     if v_lanes and v_left > 0 then

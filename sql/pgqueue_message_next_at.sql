@@ -12,11 +12,12 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 -- When a consumer that found nothing should look again (epoch ms; null: nothing is known to come): the earliest
--- dequeue_at of what waits in its queues.  Where it serves all of them, what is scheduled in a queue that is excluded or
--- paused counts as well: a consumer that looks too early does no harm, and brings it into line.
+-- dequeue_at of what waits in its queues.  Paused queues are passed over: nobody could dequeue what is due there.  Where
+-- that would take more than some hundred probes it is a time before that, a second from now at the least.
 -- A probe of pgqueue_message_ready_ix for each priority and queue in line, a hundred at most where all are served, one of
--- pgqueue_message_due_ix, and one of pgqueue_lane_turn_ix; where queues are named, one of pgqueue_message_scheduled_ix for
--- each of their priorities instead, and where they are named or excluded one of pgqueue_lane_next_ix for each queue.
+-- pgqueue_message_due_ix for each priority, and one of pgqueue_lane_turn_ix; where queues are named, one of
+-- pgqueue_message_scheduled_ix for each of their priorities instead, and where they are named or excluded one of
+-- pgqueue_lane_next_ix for each queue.
 -- The plan must be generic: with p_tasks known, (task is null) = false becomes "task is not null", which is no key
 -- of the index any more, and the lane is read to its end.
 declare
@@ -24,6 +25,9 @@ declare
     v_head bigint;
     v_due bigint;
     v_turn bigint;
+    v_now bigint := pgqueue_now();
+    v_more boolean;
+    v_priorities integer[];
 begin
     if p_queues is null then
         -- Excluded queues are stepped over, one probe for each of their priorities.
@@ -47,11 +51,40 @@ begin
                 limit 1
             ) as n
         )
-        select min(h.dequeue_at) into v_head
+        select min(h.dequeue_at), count(*) = 100 into v_head, v_more
         from (select l.dequeue_at from line l where l.queue <> all (v_exclude_queues) limit 100) as h;
-        select m.dequeue_at into v_due from pgqueue_message m
-        where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
-        order by m.dequeue_at, m.id limit 1;
+        if v_more then  -- among the others there may be one that is due
+            v_head := least(v_head, v_now + 1000);
+        end if;
+
+        with recursive level as (
+            (select m.priority, m.dequeue_at from pgqueue_message m
+             where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+             order by m.priority desc, m.dequeue_at limit 1)
+            union all
+            select n.priority, n.dequeue_at
+            from level l
+            cross join lateral (
+                select m.priority, m.dequeue_at from pgqueue_message m
+                where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+                  and m.priority < l.priority
+                order by m.priority desc, m.dequeue_at limit 1
+            ) as n
+        )
+        select array_agg(l.priority), min(l.dequeue_at) into v_priorities, v_due from level l;
+        if v_exclude_queues <> '{}' and v_priorities is not null then
+            -- Of the first of each priority those that are not excluded; behind a hundred that are there may be others.
+            select min(f.dequeue_at) into v_due
+            from unnest(v_priorities) as l (priority)
+            cross join lateral (
+                select coalesce(min(h.dequeue_at) filter (where h.queue <> all (v_exclude_queues)),
+                                case when count(*) = 100 then greatest(max(h.dequeue_at), v_now + 1000) end)
+                from (select m.queue, m.dequeue_at from pgqueue_message m
+                      where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line
+                        and m.channel is null and m.priority = l.priority
+                      order by m.dequeue_at limit 100) as h
+            ) as f (dequeue_at);
+        end if;
     else
         with recursive level as (
             (select m.priority from pgqueue_message m

@@ -41,7 +41,7 @@ drop function if exists pgqueue_message_expire(integer, text[], boolean);
 drop function if exists pgqueue_message_lose;
 drop function if exists pgqueue_message_next_at(text[], text[], boolean);
 drop function if exists pgqueue_message_queues(integer);
-drop function if exists pgqueue_message_lines(integer);
+drop function if exists pgqueue_message_levels();
 drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, bigint, text, jsonb, integer);
 drop function if exists pgqueue_message_create_many(jsonb);
 drop function if exists pgqueue_message_lock_keys(text, boolean);

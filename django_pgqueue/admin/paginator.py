@@ -84,18 +84,19 @@ class LinePaginator(CappedPaginator):
                     break
         if len(found) <= self.CAP:
             found.sort(key=Place.in_line)
-        return [place.id for place in found]
+        return list(dict.fromkeys(place.id for place in found))
 
     def _parts(self) -> Iterator[QuerySet[Any]]:
         waiting = self.found.annotate(raw=IsNull(F("task"), True))
         plain = waiting.filter(channel__isnull=True)
-        if not self.ready:
+        # First, because a claim may bring them into line meanwhile: then they are found again, and not missed.
+        if self.ready:
+            for raw in (False, True):
+                yield plain.filter(_is_raw(raw), in_line=False).order_by("-priority", "dequeue_at")
+        else:
             yield plain.filter(in_line=False).order_by(*LINE)
         for raw, priority in probes.rows(LEVELS, using=self.found.db):
             yield plain.filter(_is_raw(raw), in_line=True, priority=priority).order_by("queue", "dequeue_at", "id")
-        if self.ready:
-            for raw in (False, True):
-                yield plain.filter(_is_raw(raw), in_line=False).order_by("dequeue_at", "id")
         yield waiting.filter(channel__isnull=False).order_by("channel", *LINE)
 
 
@@ -111,7 +112,7 @@ class Place(NamedTuple):
         return (self.channel or "", self.queue, self.raw, -self.priority, self.dequeue_at, self.id)
 
 
-LEVELS = "select distinct p_raw, p_priority from pgqueue_message_lines() order by p_raw, p_priority desc"
+LEVELS = "select p_raw, p_priority from pgqueue_message_levels() order by p_raw, p_priority desc"
 
 
 def _is_raw(raw: bool) -> Any:

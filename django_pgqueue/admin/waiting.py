@@ -33,8 +33,8 @@ OUT_OF_REACH_MS = 2**63 - 1
 AHEAD = """
 with recursive lane as materialized (select %(raw)s::boolean as raw),
 line as materialized (
-    select p.p_priority as priority from lane l cross join pgqueue_message_lines(%(most)s) as p
-    where p.p_queue = %(queue)s and p.p_raw = l.raw and p.p_priority >= %(priority)s
+    select p.p_priority as priority from lane l cross join pgqueue_message_levels() as p
+    where p.p_raw = l.raw and p.p_priority >= %(priority)s
 ),
 scheduled as (
     (select m.priority from lane l cross join lateral (

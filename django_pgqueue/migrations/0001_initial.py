@@ -440,7 +440,7 @@ class Migration(migrations.Migration):
         run("pgqueue_message_create_after"),
         run("pgqueue_message_lock_keys"),
         run("pgqueue_message_create_many"),
-        run("pgqueue_message_lines"),
+        run("pgqueue_message_levels"),
         run("pgqueue_message_queues"),
         run("pgqueue_message_next_at"),
         run("pgqueue_message_lose"),

@@ -18,8 +18,6 @@ ALTOGETHER = 200_000
 """Nor further than this in all of them: many queues are counted less far each."""
 QUEUES = 100
 MOST_LANES = 1_000
-MOST_LINES = 10_000
-"""Queues and priorities."""
 DAY = dt.timedelta(days=1)
 OUT_OF_REACH_MS = 2**63 - 1
 
@@ -44,8 +42,7 @@ with recursive asked as materialized (
     select q.queue, l.raw from unnest(%(names)s::text[]) as q (queue) cross join (values (false), (true)) as l (raw)
 ),
 line as materialized (
-    select l.p_queue as queue, l.p_raw as raw, l.p_priority as priority
-    from pgqueue_message_lines(%(lines)s) as l where l.p_queue = any (%(names)s::text[])
+    select a.queue, a.raw, l.p_priority as priority from pgqueue_message_levels() as l join asked a on a.raw = l.p_raw
 ),
 scheduled as (
     select a.queue, a.raw, h.priority, h.dequeue_at, h.created_at
@@ -233,7 +230,7 @@ def of(
     most = min(MOST, ALTOGETHER // (2 * max(1, len(found))))
     now_ms = to_epoch_ms(now)
     asked: dict[str, Any] = {
-        "names": list(found), "now": now_ms, "most": most + 1, "lines": MOST_LINES, "out_of_reach": OUT_OF_REACH_MS,
+        "names": list(found), "now": now_ms, "most": most + 1, "out_of_reach": OUT_OF_REACH_MS,
     }  # fmt: skip
     for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(COUNTS, asked, using=using):
         count = found[name]

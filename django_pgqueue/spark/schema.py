@@ -80,6 +80,7 @@ MESSAGES = _struct(
         ("checks", INTEGER, True),
         ("priority", SHORT, False),
         ("lost", SHORT, False),
+        ("in_line", BOOLEAN, False),
         ("unique_until_started", BOOLEAN, False),
         ("queue", TEXT, False),
         ("channel", TEXT, True),

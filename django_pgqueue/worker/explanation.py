@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.worker.settings import WorkerSettings
 
-MOST_LINES = 1_000
-"""Queues and priorities, and lanes of channels, that are looked at."""
+MOST_LINES = 200
+"""Queues, and lanes of channels, that are looked at."""
 
 # The first of each line, of what is scheduled in each queue, of each lane, and of the locked ones: index probes,
 # however many messages there are.
@@ -35,10 +35,11 @@ with recursive lane as (
 select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null,
        m.alone_at is not null, m.channel
 from (
-    select m.* from pgqueue_message_lines(%(lines)s) as l cross join lateral (
+    select m.* from pgqueue_message_queues(%(lines)s) as q (queue) cross join pgqueue_message_levels() as l
+    cross join lateral (
         select * from pgqueue_message m
         where (m.task is null) = l.p_raw and m.unlock_at is null and m.in_line and m.channel is null
-          and m.priority = l.p_priority and m.queue = l.p_queue
+          and m.priority = l.p_priority and m.queue = q.queue
         order by m.dequeue_at, m.id limit %(limit)s) as m
     union all
     select m.* from pgqueue_message_queues(%(lines)s) as q (queue) cross join (values (false), (true)) as raw (raw)

@@ -179,6 +179,7 @@ def test_the_way_back_looks_the_same_on_pages_of_ours_and_of_django(page: shop.P
 def test_a_range_of_days_is_chosen_in_the_filter_and_cleared_again(page: shop.Page) -> None:
     page.open(f"{MESSAGES}?queue=default")
     before = rows(page)
+    assert before > 2, page.text
     fill = "document.querySelector('[name=dequeue_at__range__lte_0]').value = '1970-12-31'"
     page.driver.execute_script(fill)
     page.driver.execute_script("window.isOld = true")

@@ -22,8 +22,8 @@ IN_SQL = {
     # A retry goes back to its old place, behind which the others have gone on, instead of to the end of its wait.
     "retry-floor": (
         "pgqueue_message_defer",
-        "dequeue_at = coalesce(p_dequeue_at, pgqueue_now())",
-        "dequeue_at = m.dequeue_at",
+        "dequeue_at = coalesce(p_dequeue_at, v_now), in_line = coalesce(p_dequeue_at, v_now) <= v_now,",
+        "dequeue_at = m.dequeue_at, in_line = m.dequeue_at <= v_now,",
     ),
     # A time of a schedule that was used is used again when the schedule comes by once more.
     "slot": ("pgqueue_schedule_fire", "            continue when not found;\n", ""),

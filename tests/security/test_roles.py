@@ -65,7 +65,7 @@ FOR_PRODUCERS = (
     | {"pgqueue_message_lock_keys", "pgqueue_advisory_lock"}
 )
 FOR_READERS = PURE | {
-    "pgqueue_message_lines",
+    "pgqueue_message_levels",
     "pgqueue_message_queues",
     "pgqueue_message_next_at",
     "pgqueue_channel_room",

@@ -285,6 +285,40 @@ def test_a_round_passes_over_what_others_hold_and_what_is_paused(connect: Connec
     assert len(session.dequeue(500)) == 198 - 10
 
 
+def test_what_cannot_be_taken_costs_a_round_nothing(session: Session) -> None:
+    """Where only the last queue of many may be taken from, it gives all that is wanted, before any lower priority."""
+    for n in range(39):
+        session.create(queue=f"q{n:02}")
+        session.call("pgqueue_queue_pause", queue=f"q{n:02}")
+    session.create_batch(100, queue="q40")
+    session.create_batch(100, queue="low", priority=-5)
+    for _ in range(5):
+        assert [message.queue for message in session.dequeue(10)] == ["q40"] * 10
+
+
+def test_rounds_of_tasks_and_of_raw_messages_do_not_disturb_each_other(session: Session) -> None:
+    for n in range(40):
+        session.create_batch(3, queue=f"q{n:02}")
+        session.create_batch(3, queue=f"q{n:02}", task="x.y")
+    taken = [(session.take().queue, session.take(tasks=True).queue) for _ in range(40)]
+    for queues in zip(*taken, strict=True):
+        assert len(set(queues)) == 40
+
+
+def test_without_a_memory_a_flood_weighs_no_more_than_others(session: Session) -> None:
+    session.rows(f"""
+        insert into pgqueue_message (content, queue, dequeue_at, in_line)
+        select '1'::jsonb, 'a', {2**62}, false from generate_series(1, 3000) union all
+        select '1', 'b', 0, true from generate_series(1, 300) union all
+        select '1', 'q' || n % 40, 0, true from generate_series(1, 400) as n
+    """)
+    taken = []
+    for _ in range(150):
+        taken.append(session.take().queue)
+        session.rows("reset all")
+    assert len(set(taken)) > 10
+
+
 # What is scheduled comes into line
 
 
@@ -306,7 +340,7 @@ def test_what_is_scheduled_is_not_in_line_until_it_is_due_and_looked_for(session
     assert in_line(session) == [True, True, True, False]
 
 
-def test_the_longest_due_come_into_line_first_and_then_the_priority_counts(session: Session) -> None:
+def test_the_highest_priorities_come_into_line_first_and_then_what_has_been_due_for_longest(session: Session) -> None:
     session.set_clock(NOON)
     session.rows(f"""
         insert into pgqueue_message (content, dequeue_at, priority, in_line)
@@ -342,6 +376,38 @@ def test_what_is_in_line_before_its_time_leaves_it(session: Session) -> None:
     assert session.value("pgqueue_message_next_at") == NOON + 5
     session.set_clock(NOON + 5)
     assert contents(session.dequeue(10)) == [1]
+
+
+def test_a_flood_that_comes_due_does_not_hold_back_what_is_urgent(session: Session) -> None:
+    session.rows("""
+        insert into pgqueue_message (content, queue, dequeue_at, priority, in_line)
+        select '"flood"'::jsonb, 'flood', n, 0, false from generate_series(1, 3000) as n union all
+        select '"urgent"', 'urgent', 5000, 100, false
+    """)
+    assert contents(session.dequeue(1)) == ["urgent"]
+    session.create("as urgent", queue="urgent", priority=100)
+    session.call("pgqueue_queue_pause", queue="flood")
+    assert contents(session.dequeue(1, queues=["urgent"])) == ["as urgent"]
+
+
+@pytest.mark.parametrize("queues", [None, ["q"]])
+def test_a_dequeue_in_a_transaction_that_goes_on_takes_the_highest_priority_of_what_is_due(
+    session: Session, queues: list[str] | None
+) -> None:
+    session.rows("""
+        insert into pgqueue_message (content, queue, dequeue_at, priority, in_line)
+        select to_jsonb(n), 'q', n, n - 50, false from generate_series(1, 99) as n
+    """)
+    assert contents(session.dequeue(1, queues=queues, brief=False)) == [99]
+
+
+def test_what_is_due_in_a_paused_queue_wakes_nobody(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create(queue="paused", dequeue_at=NOON + 1)
+    session.call("pgqueue_queue_pause", queue="paused")
+    session.set_clock(NOON + 2)
+    assert session.dequeue(1, brief=False) == []
+    assert session.value("pgqueue_message_next_at") is None
 
 
 # Raw messages and tasks

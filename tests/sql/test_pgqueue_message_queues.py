@@ -41,3 +41,12 @@ def test_no_more_are_named_than_are_asked_for(session: Session) -> None:
     for n in range(9):
         session.create(queue=f"q{n}", priority=n)
     assert len(session.column("select pgqueue_message_queues(5)")) == 5
+
+
+def test_a_queue_of_a_low_priority_is_not_hidden_by_many_of_higher_ones(session: Session) -> None:
+    session.rows("""
+        insert into pgqueue_message (content, queue, dequeue_at, priority)
+        select '1', 'q' || k, 0, p from generate_series(1, 12) as k, generate_series(1, 100) as p
+    """)
+    session.create_batch(3)
+    assert "default" in session.column("select pgqueue_message_queues(20)")
