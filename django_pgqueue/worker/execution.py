@@ -29,6 +29,7 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.functions import Error
 from django_pgqueue.functions.error import Unprintable, stand_in, to_log
 from django_pgqueue.later import is_known, know
+from django_pgqueue.logs import in_a_line
 from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.forks import ending_here
 from django_pgqueue.worker.isolation import first_line, is_conflict, sees_one_snapshot
@@ -66,6 +67,10 @@ event loop for that moment."""
 MAX_RESTARTS = 3
 """How often the transaction of an atomic task is begun anew, within one attempt, because it met another one."""
 RESTART_SECONDS = 0.01
+
+CONNECTION_PAUSES = (0.1, 0.3, 1.0, 2.0, None)
+MAX_UNCONNECTED_SECONDS = 60.0
+"""Until an atomic task whose transaction got no connection is tried again, at most."""
 
 
 class Execution:
@@ -336,7 +341,7 @@ class Execution:
         connection = connections[database]
         completed = False
         try:
-            self.message.kept = sees_one_snapshot(connection)
+            self.message.kept = self._sees_one_snapshot(connection)
             with transaction.atomic(using=database):
                 self.session = connection.connection
                 if self.message.kept:
@@ -352,6 +357,24 @@ class Execution:
             self.message.kept = False
         self._succeed(normal)
         return Committed()
+
+    def _sees_one_snapshot(self, connection: Any) -> bool:
+        """Looks for a connection for some seconds: a worker that cannot get one shall not hurry through its queue and
+        put back one message after the other.
+        """
+        for pause_seconds in CONNECTION_PAUSES:
+            try:
+                return sees_one_snapshot(connection)
+            except (OperationalError, InterfaceError) as error:
+                if pause_seconds is None or self.is_over:
+                    logger.warning(
+                        "not begun id=%s task=%s attempt=%s: its transaction got no connection: %s",
+                        self.message.id, in_a_line(self.message.task), self.message.attempt, first_line(error),
+                    )  # fmt: skip
+                    wait_seconds = retry.DEFAULT.seconds(attempt=self.message.attempt)
+                    raise Deferral(min(wait_seconds, MAX_UNCONNECTED_SECONDS), None) from error
+            time.sleep(pause_seconds)
+        raise AssertionError
 
     def _keep(self, connection: Any) -> None:
         if not functions.message_keep(connection, self.message):

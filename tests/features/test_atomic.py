@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
+from psycopg.sql import SQL, Identifier, Literal
 
 from django_pgqueue.compat import InvalidTask, task_finished
 from django_pgqueue.models import Attempt, Message
@@ -33,6 +37,20 @@ if TYPE_CHECKING:
 SHORT_LOCK = ("--lock-seconds", "1", "--threads", "1")
 WHOLE = ["x", "x, enqueued", "x, second"]
 """What ``write_and_hold`` leaves, with the job that it enqueues."""
+
+
+@contextmanager
+def refusing_connections(database: str) -> Iterator[None]:
+    """The sessions that are there go on."""
+    server = settings.DATABASES["default"]
+    address = {key: server[key.upper()] for key in ("user", "password", "host", "port") if server.get(key.upper())}
+    change = SQL("alter database {} allow_connections {}")
+    with psycopg.connect(dbname="postgres", autocommit=True, **address) as elsewhere:
+        elsewhere.execute(change.format(Identifier(database), Literal(False)))
+        try:
+            yield
+        finally:
+            elsewhere.execute(change.format(Identifier(database), Literal(True)))
 
 
 def groups() -> list[str]:
@@ -299,6 +317,19 @@ class TestOutside:
             diary.allow(f"x-{attempt}")
         assert statuses(ended(result)) == ["retried"] * 4 + ["failed"]
         assert effects() == []
+
+    def test_what_gets_no_connection_has_not_begun_and_uses_up_no_attempt(
+        self, consume: Consume, diary: Diary, effects: Effects, session: Session, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        consume(threads=1)
+        with refusing_connections(session.value("select current_database()")):
+            result = tasks.write_and_hold.using(max_attempts=1).enqueue("x")
+            wait_until(lambda: caplog.text.count(f"not begun id={result.id}") == 2, "it was tried again")
+        assert "is not currently accepting connections" in caplog.text
+        diary.allow("x-3")
+        ended(result)
+        wait_until(lambda: effects() == WHOLE, "the job that it has enqueued has run")
+        assert statuses(result) == ["deferred", "deferred", "succeeded"]
 
     def test_another_message_that_was_lost_is_an_error_like_others(self, consume: Consume) -> None:
         """Of a task that consumes raw messages, whose own lock holds."""
