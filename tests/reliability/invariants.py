@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -294,8 +295,10 @@ def no_worker_crashes_by_itself(log: Log) -> Iterator[str]:
 def no_worker_ends_by_anything_but_its_own_job(log: Log) -> Iterator[str]:
     """Every end of a worker process that its supervisor saw is a fault's, or that of a job that asked for it."""
     tasks = {end.message_id: end.task for end in log.ends}
-    left = {pid_of(run.worker) for run in log.runs if (tasks.get(run.message_id) or "").endswith(".leave")}
-    allowed = {KILLED: log.killed, LEFT: left, NO_DATABASE: log.turned_away}
+    began = {run.worker for run in log.runs}
+    left = {run.worker for run in log.runs if (tasks.get(run.message_id) or "").endswith(".leave")}
+    turned_away = log.turned_away - {pid_of(worker) for worker in began}
+    allowed = {KILLED: log.killed, LEFT: {pid_of(worker) for worker in left}, NO_DATABASE: turned_away}
     for pid, code in log.deaths:
         if pid not in allowed.get(code, ()):
             yield f"the worker process {pid} ended with {code}, and neither a fault nor its own job was the reason"
@@ -304,7 +307,9 @@ def no_worker_ends_by_anything_but_its_own_job(log: Log) -> Iterator[str]:
 
 
 def pid_of(worker: str) -> int:
-    return int(worker.split("-")[-2])
+    """From a name such as host-1234-0123abcd; 0 for another."""
+    found = re.search(r"-(\d+)-\w+$", worker)
+    return int(found[1]) if found else 0
 
 
 @invariant

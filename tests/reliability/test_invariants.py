@@ -90,11 +90,12 @@ def with_bystanders(*, calm: float, storm: float, **changes: Any) -> Log:
     return forged(bystanders=asked, runs=[*honest().runs, *runs], **(defaults | changes))
 
 
-def with_deaths(*deaths: Death, **changes: Any) -> Log:
+def with_deaths(*deaths: Death, ran: str = "A", **changes: Any) -> Log:
     """Beside one of each kind that is allowed."""
-    run, end = Run(104, 4, 1, "host-33-0123abcd"), End(4, 1, "lost", False, 14, 30, "A", LEAVE)
+    runs = [Run(104, 4, 1, "host-33-0123abcd"), Run(101, 1, 1, ran)]
+    end = End(4, 1, "lost", False, 14, 30, "A", LEAVE)
     allowed = [Death(11, -9), Death(22, 70), Death(33, 3)]
-    there = {"ends": [*honest().ends, end], "runs": [*honest().runs, run], "killed": {11}, "turned_away": {22}}
+    there = {"ends": [*honest().ends, end], "runs": runs, "killed": {11}, "turned_away": {22}}
     return forged(deaths=[*allowed, *deaths], **there, **changes)
 
 
@@ -172,6 +173,7 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
         (with_deaths(Death(11, 3)), "the worker process 11 ended with 3"),
         (with_deaths(Death(11, -11)), "the worker process 11 ended with -11"),
         (with_deaths(Death(44, 70)), "the worker process 44 ended with 70"),
+        (with_deaths(ran="host-22-0123abcd"), "the worker process 22 ended with 70"),
         (with_deaths(starts_of_bystanders=2), "the worker that no fault aims at was started 2 times"),
     ],
     "bystanders_are_not_held_up": [
