@@ -6,6 +6,8 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING
 
+from django.db import transaction
+
 from django_pgqueue import bulk
 from tests.bench import database, speed, tasks, workers
 from tests.bench.figures import Series, percentile
@@ -53,10 +55,10 @@ def run_steadily(chunk: int, chunks: int) -> tuple[float, list[float]]:
     database.empty()
     with workers.tallied(marks=chunk * chunks) as tally, workers.workers():
         begun = time.monotonic_ns()
-        committed = enqueue_steadily(chunk, chunks)
+        committing = enqueue_steadily(chunk, chunks)
         late = (time.monotonic_ns() - begun) / 1e9 - chunks * CHUNK_SECONDS
         workers.wait_for(lambda: tally.count >= chunk * chunks, "the last jobs")
-        return late, waits_of(tally, committed, chunk)
+        return late, waits_of(tally, committing, chunk)
 
 
 def add_speed(bench: Bench, watched: speed.Speed, calibrating: float, begun: float, ended: float) -> None:
@@ -86,18 +88,19 @@ def calibrated(seconds: float) -> float:
 
 
 def enqueue_steadily(chunk: int, chunks: int) -> list[int]:
-    """When each chunk was committed."""
-    begun, committed = time.monotonic(), []
+    """When the commit of each chunk started."""
+    begun, committing = time.monotonic(), []
     for number in range(chunks):
         time.sleep(max(0.0, begun + number * CHUNK_SECONDS - time.monotonic()))
-        bulk.enqueue_many(tasks.noop, range(number * chunk, (number + 1) * chunk))
-        committed.append(time.monotonic_ns())
-    return committed
+        with transaction.atomic():
+            bulk.enqueue_many(tasks.noop, range(number * chunk, (number + 1) * chunk))
+            committing.append(time.monotonic_ns())
+    return committing
 
 
-def waits_of(tally: Tally, committed: list[int], chunk: int) -> list[float]:
+def waits_of(tally: Tally, committing: list[int], chunk: int) -> list[float]:
     """In milliseconds, in the order of the enqueues."""
-    return [(began - committed[number // chunk]) / 1e6 for number, began in enumerate(tally.marks())]
+    return [(began - committing[number // chunk]) / 1e6 for number, began in enumerate(tally.marks())]
 
 
 def over_time(workload: str, waits: list[float], per_second: int) -> list[Series]:
