@@ -171,7 +171,7 @@ BACKLOGS = {
         priority="100 - n / 1000 % 201",
         queue="'q' || n % 1000",
         in_line=False,
-        calls={ONE: 1_000, HUNDRED: 1_500, NEXT: 220, "pgqueue_message_dequeue(p_queues => '{q7}')": 1_100},
+        calls={ONE: 1_000, HUNDRED: 1_500, NEXT: 220},
     ),
     "ready at all 201 priorities": Backlog(
         priority="100 - n % 201",
