@@ -1,13 +1,25 @@
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+
+from django_pgqueue.conf import APP_LABEL
 
 
 class PgQueueConfig(AppConfig):
     name = "django_pgqueue"
-    label = "pgqueue"
+    label = APP_LABEL
     verbose_name = "Job queue"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django_pgqueue import checks  # noqa: F401, PLC0415 -- registers them
+        from django_pgqueue import checks, discovery  # noqa: F401, PLC0415 -- registers the checks
+
+        discovery.own_modules = own_modules
+
+
+def own_modules() -> list[str]:
+    """Where the admin is, its pages enqueue a task of this package, if a backend is there for it."""
+    from django_pgqueue import lookup  # noqa: PLC0415 -- not before the apps are ready
+
+    admin = apps.is_installed("django.contrib.admin") and lookup.pgqueue_backends()
+    return ["django_pgqueue.admin.again"] if admin else []

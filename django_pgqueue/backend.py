@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 
 from django.apps import apps
+from django.core.checks import CheckMessage, Error
 from django.db import connections
 
 from django_pgqueue import (
@@ -157,9 +158,13 @@ class PgQueueBackend(BaseTaskBackend):
         """What Django asks of every backend.  With the app installed, checks.py looks at the rest."""
         if apps.is_installed("django_pgqueue"):
             return []
-        from django_pgqueue import checks  # noqa: PLC0415 -- imports this module
-
-        return [checks.not_installed(self.alias)]
+        return [
+            Error(
+                f"TASKS[{self.alias!r}] is a PgQueueBackend, but 'django_pgqueue' is not in INSTALLED_APPS.",
+                hint="Add it, and run manage.py migrate: the queue is made of tables.",
+                id="pgqueue.E006",
+            )
+        ]
 
     def max_attempts(self, task: AnyTask) -> int | None:
         own: int | None = getattr(task, "max_attempts", None)

@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
-from django.utils.module_loading import import_string
 
-from django_pgqueue import content, declarations, functions, registry, retry, sensitivity, traces
-from django_pgqueue.apps import PgQueueConfig
-from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue import conf, content, declarations, functions, lookup, registry, retry, sensitivity, traces
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
 
@@ -22,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from django.apps import AppConfig
+
+    from django_pgqueue.backend import PgQueueBackend
 
 
 # A single text inside of a jsonb can not be longer.
@@ -34,36 +33,10 @@ def check_backends(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
     """Looks at every alias in TASKS without making backends that are not ours."""
     found: list[checks.CheckMessage] = []
     for alias, params in task_backends.settings.items():
-        if _is_ours(params.get("BACKEND")):
+        if lookup.is_pgqueue_backend(params.get("BACKEND")):
             found += _check_queues(alias, params.get("QUEUES", ()))
             found += _check_options(alias, params.get("OPTIONS", {}))
     return found
-
-
-def ours() -> dict[str, PgQueueBackend]:
-    """The backends of this package by alias: found by class, so that subclasses count and others are not made."""
-    return {
-        alias: cast("PgQueueBackend", task_backends[alias])
-        for alias, params in task_backends.settings.items()
-        if _is_ours(params.get("BACKEND"))
-    }
-
-
-def not_installed(alias: str) -> checks.CheckMessage:
-    """Found by the backend itself: without the app this module is not asked."""
-    return checks.Error(
-        f"TASKS[{alias!r}] is a PgQueueBackend, but 'django_pgqueue' is not in INSTALLED_APPS.",
-        hint="Add it, and run manage.py migrate: the queue is made of tables.",
-        id="pgqueue.E006",
-    )
-
-
-def _is_ours(path: Any) -> bool:
-    try:
-        backend = import_string(path or "")
-    except ImportError:  # django.tasks reports it
-        return False
-    return isinstance(backend, type) and issubclass(backend, PgQueueBackend)
 
 
 def _check_queues(alias: str, queues: Any) -> Iterator[checks.CheckMessage]:
@@ -162,7 +135,7 @@ def check_sharing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
     """Looks at backends whose messages the same workers take."""
     return [
         problem
-        for one, other in combinations(ours().values(), 2)
+        for one, other in combinations(lookup.pgqueue_backends().values(), 2)
         if one.settings.database == other.settings.database
         for problem in _contradictions(one, other)
     ]
@@ -203,14 +176,14 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
     found: list[checks.CheckMessage] = [
         checks.Error(
             f"The queue is in the database {database!r}, but DATABASE_ROUTERS let no migration of "
-            f"{PgQueueConfig.label!r} run there.",
+            f"{conf.APP_LABEL!r} run there.",
             hint='Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
             id="pgqueue.E007",
         )
         for database in sorted(wanted)
-        if not router.allow_migrate(database, PgQueueConfig.label)
+        if not router.allow_migrate(database, conf.APP_LABEL)
     ]
-    if wanted and DEFAULT_DB_ALIAS not in wanted and router.allow_migrate(DEFAULT_DB_ALIAS, PgQueueConfig.label):
+    if wanted and DEFAULT_DB_ALIAS not in wanted and router.allow_migrate(DEFAULT_DB_ALIAS, conf.APP_LABEL):
         found.append(
             checks.Warning(
                 f"The queue is in the database {', '.join(map(repr, sorted(wanted)))}, but its migrations would also "
@@ -300,7 +273,11 @@ def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> lis
 def _databases() -> set[str]:
     """Those that hold a queue; what is no database is another check's."""
     known = list(connections.settings)
-    return {backend.settings.database for backend in ours().values() if backend.settings.database in known}
+    return {
+        backend.settings.database
+        for backend in lookup.pgqueue_backends().values()
+        if backend.settings.database in known
+    }
 
 
 def _has_tables(database: str, name: str = "pgqueue_message") -> bool:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+APP_LABEL = "pgqueue"
+"""Of the app in Django: in permissions, in addresses of the admin and in recorded migrations."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a backend and its workers behave.

@@ -15,8 +15,8 @@ from django_pgqueue import content, declarations, functions, registry, schedule
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
 from django_pgqueue.exceptions import DuplicateMessage, InvalidMessage, InvalidSchedule
+from django_pgqueue.lookup import database_of
 from django_pgqueue.recurrence import Rule
-from django_pgqueue.routers import database_of
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult

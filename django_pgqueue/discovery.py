@@ -14,15 +14,17 @@ from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import ModuleType
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 SLOW_SECONDS = 5.0
 """Then the log names the module that is being imported; and again after twice as long, and so on."""
-OWN = "django_pgqueue.admin.again"
-"""Where the admin is, its pages enqueue a task of this module."""
+
+
+own_modules: Callable[[], Iterable[str]] = tuple
+"""Modules of this package that declare tasks.  Set by the app when it is ready."""
 
 
 def import_tasks() -> None:
@@ -30,14 +32,8 @@ def import_tasks() -> None:
     for config in apps.get_app_configs():
         if config.module is not None and module_has_submodule(config.module, "tasks"):
             _import_with_submodules(f"{config.name}.tasks")
-    if apps.is_installed("django.contrib.admin") and _has_a_backend():
-        _import(OWN)
-
-
-def _has_a_backend() -> bool:
-    from django_pgqueue.checks import ours  # noqa: PLC0415 -- it imports the registry
-
-    return bool(ours())
+    for name in own_modules():
+        _import(name)
 
 
 def _import_with_submodules(name: str) -> None:

@@ -7,8 +7,8 @@ import weakref
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
-from django_pgqueue.checks import ours
 from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.lookup import pgqueue_backends
 from django_pgqueue.worker.pump import Pump
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def pump(queue: Queue, slots: int, lock_ms: int, notifications: bool | None, del
         message = f"slots={slots!r} is not a whole number from 1 to {MOST_SLOTS:,}."
         raise InvalidMessage(message)
     if notifications is None:  # as the workers of the database do
-        known = [backend.settings for backend in ours().values()]
+        known = [backend.settings for backend in pgqueue_backends().values()]
         notifications = all(settings.listen for settings in known if settings.database == queue.alias)
     return Pump(
         queue=queue.name, database=queue.alias, slots=slots, lock_ms=lock_ms, listen=notifications, deliver=deliver

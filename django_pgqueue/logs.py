@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import sensitivity
 from django_pgqueue.functions import Error
-from django_pgqueue.sensitivity import HIDDEN
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options
-    from django_pgqueue.worker.outcome import Ended
 
 OURS = "django_pgqueue"
 PLACEHOLDER = re.compile(r"(?:(\w+)=)?%(?:[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]|%)")
@@ -40,48 +38,6 @@ def in_a_line(text: str | None, longest: int = 300) -> str | None:
         each if each.isprintable() else each.encode("unicode_escape", "replace").decode() for each in text[:longest]
     )
     return shown if len(text) <= longest else shown + "..."
-
-
-class Facts:
-    """What a line about an attempt knows of it.  Other formatters find it in the record: all that it shows is safe."""
-
-    __slots__ = ("end", "hidden")
-
-    def __init__(self, end: Ended, *, hidden: bool) -> None:
-        self.end = end
-        self.hidden = hidden
-
-    def __str__(self) -> str:
-        return json.dumps(self.fields, default=str)
-
-    __repr__ = __str__
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        end, message = self.end, self.end.message
-        due = max(message.dequeue_at / 1000, message.created_at.timestamp())
-        error: Error | None = getattr(end.outcome, "error", None)
-        found = {
-            "status": end.outcome.status,
-            "id": message.id,
-            "task": message.task,
-            "queue": message.queue,
-            "channel": message.channel,
-            "priority": message.priority,
-            "attempt": message.attempt,
-            "max_attempts": message.max_attempts,
-            "worker": message.worker,
-            "ms": round((end.finished_at - end.started_at).total_seconds() * 1000, 3),
-            "wait_ms": round(max(0.0, end.started_at.timestamp() - due) * 1000, 3),
-            "trace_id": end.trace_id,
-        }
-        if error is not None:
-            found |= {
-                "error_class": error.error_class,
-                "error_message": HIDDEN if self.hidden else error.message,
-                "traceback": None if self.hidden else error.traceback,
-            }
-        return {key: value for key, value in found.items() if value is not None}
 
 
 class WithoutSensitiveErrors(logging.Filter):
@@ -126,7 +82,7 @@ def said(record: logging.LogRecord) -> dict[str, Any]:
     found: dict[str, Any] = {"event": event} if event else {}
     if isinstance(record.args, tuple):
         found |= {key: plain(value) for key, value in zip(keys, record.args, strict=False) if key is not None}
-    return found | facts.fields if isinstance(facts, Facts) else found
+    return found | getattr(facts, "fields", {})
 
 
 @cache

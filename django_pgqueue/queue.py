@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from django_pgqueue import content, functions, retry, schedule, traces
+from django_pgqueue import content, functions, lookup, retry, schedule, sensitivity, traces
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
-from django_pgqueue.routers import database_of
+from django_pgqueue.lookup import database_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -131,7 +131,7 @@ class Queue:
             lock_ms=_checked_lock_ms(lock_seconds),
             brief=connection.autocommit and not connection.in_atomic_block,
         )
-        traces.received(received, traced=traces.are_wanted(self.alias), queue=self.name, began_ns=began_ns)
+        traces.received(received, traced=lookup.traces_enabled(self.alias), queue=self.name, began_ns=began_ns)
         return [self.received(message) for message in received]
 
     def listen(self, *, slots: int = 1, lock_seconds: float = 60, notifications: bool | None = None) -> Listener:
@@ -152,10 +152,12 @@ class Queue:
         return AsyncListener(self, slots=slots, lock_ms=_checked_lock_ms(lock_seconds), notifications=notifications)
 
     def received(self, message: functions.Received, *, listener: Pump | None = None) -> ReceivedMessage:
-        return ReceivedMessage(received=message, consumed_from=self, listener=listener)
+        return ReceivedMessage(
+            received=message, database=self.alias, max_content_bytes=self.max_content_bytes, listener=listener
+        )
 
     def _sending(self) -> traces.Sending:
-        return traces.sending(traced=traces.are_wanted(self.alias), queue=self.name)
+        return traces.sending(traced=lookup.traces_enabled(self.alias), queue=self.name)
 
     def _encode(self, value: Any, what: str) -> str:
         return content.encode(value, max_bytes=self.max_content_bytes, what=what)
@@ -168,7 +170,8 @@ class ReceivedMessage:
     """
 
     received: functions.Received
-    consumed_from: Queue
+    database: str
+    max_content_bytes: int
     listener: Pump | None = None
 
     # Read when they are asked for: JSON that Python can not read (an integer of 5,000 digits, written by hand) is the
@@ -230,7 +233,7 @@ class ReceivedMessage:
         end = functions.Success(
             self.id,
             self.attempt,
-            result=None if result is None else self.consumed_from._encode(result, "result"),  # noqa: SLF001
+            result=None if result is None else self._encode(result, "result"),
         )
         with self._ending():
             self._ours(bool(functions.message_complete(self._connection, [end], worker=self.worker)))
@@ -245,7 +248,7 @@ class ReceivedMessage:
                 self._connection,
                 self.received,
                 delay_ms=_checked_wait_ms(seconds),
-                state=None if state is None else self.consumed_from._encode(state, "state"),  # noqa: SLF001
+                state=None if state is None else self._encode(state, "state"),
                 error=None if error is None else functions.Error.of(error),
             )
             self._ours(status is not None)
@@ -277,9 +280,17 @@ class ReceivedMessage:
         held = functions.message_heartbeat(self._connection, [self.received], worker=self.worker, lock_ms=lock_ms)
         self._ours(bool(held))
 
+    def is_sensitive(self) -> bool:
+        """Whether a backend of its database hides what raw messages say."""
+        known = [backend.settings for backend in lookup.pgqueue_backends().values()]
+        return any(sensitivity.hides_message(None, one) for one in known if one.database == self.database)
+
+    def _encode(self, value: Any, what: str) -> str:
+        return content.encode(value, max_bytes=self.max_content_bytes, what=what)
+
     @property
     def _connection(self) -> Any:
-        return connections[self.consumed_from.alias]
+        return connections[self.database]
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -298,7 +309,7 @@ class ReceivedMessage:
             raise
         ended = partial(self.listener.ended, self.received)
         if self._connection.in_atomic_block:
-            transaction.on_commit(ended, using=self.consumed_from.alias)
+            transaction.on_commit(ended, using=self.database)
         else:
             ended()
 

@@ -18,7 +18,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
 from django.http import HttpRequest, QueryDict
 
-from django_pgqueue import checks, functions
+from django_pgqueue import functions, lookup
 from django_pgqueue.admin import again_page, database
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.fields import to_epoch_ms
@@ -55,7 +55,9 @@ where m.headers ? 'enqueued_again_from' and m.headers ->> 'enqueued_again_from' 
 
 def backend_of(name: str) -> PgQueueBackend | None:
     """The backend whose workers look into a database: the default one, or else the first."""
-    found = {alias: backend for alias, backend in checks.ours().items() if backend.settings.database == name}
+    found = {
+        alias: backend for alias, backend in lookup.pgqueue_backends().items() if backend.settings.database == name
+    }
     return found.get(DEFAULT_TASK_BACKEND_ALIAS) or next(iter(found.values()), None)
 
 
@@ -64,7 +66,7 @@ def _queue(backend: PgQueueBackend) -> str:
 
 
 def _first() -> PgQueueBackend:
-    backends = checks.ours()
+    backends = lookup.pgqueue_backends()
     return backends.get(DEFAULT_TASK_BACKEND_ALIAS) or next(iter(backends.values()))
 
 
@@ -144,7 +146,7 @@ def _verified(token: object, context: Any) -> Asked:
             f"the same SECRET_KEY as the site? {NEXT_STEP}"
         )
         raise PermissionDenied(message) from error
-    name = checks.ours()[context.task_result.backend].settings.database
+    name = lookup.pgqueue_backends()[context.task_result.backend].settings.database
     if (said.pop("message"), said.pop("database")) != (context.message.id, name):
         message = f"This job is a copy: what was asked for once is done once. {NEXT_STEP}"
         raise PermissionDenied(message)

@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
-from django_pgqueue import checks
+from django_pgqueue import lookup
 from django_pgqueue.admin import database, display, log
 from django_pgqueue.admin.database import url
 from django_pgqueue.admin.paginator import CappedPaginator
@@ -38,7 +38,7 @@ def view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 
 def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     back = f"{admin.list_url().partition('?')[0]}?{request.GET.urlencode()}"
-    if not any(backend.settings.database == database.alias() for backend in checks.ours().values()):
+    if not any(backend.settings.database == database.alias() for backend in lookup.pgqueue_backends().values()):
         admin.message_user(
             request, "No backend in TASKS keeps its jobs here, so there is none to do it.", messages.ERROR
         )

@@ -12,8 +12,8 @@ from django.db import connections
 from django.urls import reverse
 
 from django_pgqueue import functions
+from django_pgqueue.lookup import databases, default_database
 from django_pgqueue.overview.bounds import bounded
-from django_pgqueue.routers import databases, default_database
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -19,8 +19,8 @@ from django_pgqueue.admin import database, sidebar
 from django_pgqueue.admin.changelist import CappedChangeList
 from django_pgqueue.admin.database import alias
 from django_pgqueue.admin.paginator import CappedPaginator
+from django_pgqueue.lookup import default_database
 from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
-from django_pgqueue.routers import default_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.db.models import BooleanField, ExpressionWrapper, Q, TextField
 from django.db.models.functions import Cast
 
-from django_pgqueue import checks
+from django_pgqueue import lookup
 from django_pgqueue.admin import display
 from django_pgqueue.admin.database import alias, once
 from django_pgqueue.admin.expressions import Pretty, Short
@@ -28,7 +28,9 @@ LONGEST = 20_000_000
 
 def sensitivity(task: str | None) -> Sensitivity:
     """By the options of the backend whose database the page is about: the strictest, where there are several."""
-    options = [backend.settings for backend in checks.ours().values() if backend.settings.database == alias()]
+    options = [
+        backend.settings for backend in lookup.pgqueue_backends().values() if backend.settings.database == alias()
+    ]
     everything = any(one.sensitive is True or not is_possible(one.sensitive) for one in options)
     names = {name for one in options if not everything and one.sensitive for name in cast("Any", one.sensitive)}
     return Sensitivity.of(task, Options(sensitive=everything or tuple(names)))

@@ -9,8 +9,8 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from django_pgqueue.admin.database import PARAMETER, alias
-from django_pgqueue.apps import PgQueueConfig
-from django_pgqueue.routers import default_database
+from django_pgqueue.conf import APP_LABEL
+from django_pgqueue.lookup import default_database
 
 
 class Link(str):
@@ -30,6 +30,6 @@ def lead_to_the_same_database(context: dict[str, Any]) -> None:
     if alias() == default_database():
         return
     for app in context.get("available_apps") or ():
-        if app["app_label"] == PgQueueConfig.label:
+        if app["app_label"] == APP_LABEL:
             for model in app["models"]:
                 model |= {name: Link(model[name]) for name in ("admin_url", "add_url") if model.get(name)}

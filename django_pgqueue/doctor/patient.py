@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import connections
 from psycopg import sql
 
-from django_pgqueue.checks import ours
+from django_pgqueue.lookup import pgqueue_backends
 from django_pgqueue.overview.bloat import OUR_TABLES
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Patient:
     @property
     def backends(self) -> list[PgQueueBackend]:
         """Those of TASKS whose queue it is."""
-        return [backend for backend in ours().values() if backend.settings.database == self.using]
+        return [backend for backend in pgqueue_backends().values() if backend.settings.database == self.using]
 
     @property
     def history_days(self) -> int | None:

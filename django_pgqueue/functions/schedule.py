@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from django_pgqueue.compat import AnyTask
     from django_pgqueue.functions.connection import Connection
-    from django_pgqueue.recurrence import Recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,12 @@ def schedule_declare(
     name: str,
     *,
     task: AnyTask,
-    declared: Recurrence,
-    content: str,
     next_at: int,
+    cron: str | None,
+    interval_ms: int | None,
+    timezone: str,
+    catch_up: str,
+    content: str,
     max_attempts: int | None,
     worker: str | None = None,
 ) -> bool:
@@ -66,9 +68,8 @@ def schedule_declare(
 
     False: not yet. Another worker declares it otherwise, or it is due by the rule that it had.
     """
-    rule = declared.rule
     what = (task.queue_name, int(task.priority), max_attempts)
-    when = (next_at, rule.cron, rule.interval_ms, rule.timezone, declared.catch_up)
+    when = (next_at, cron, interval_ms, timezone, catch_up)
     with connection.cursor() as cursor:
         cursor.execute(SCHEDULE_DECLARE, (name, task.module_path, *when, content, *what, worker))
         return bool(cursor.fetchone()[0])

@@ -12,8 +12,7 @@ from django.utils.crypto import constant_time_compare
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from django_pgqueue.checks import ours
-from django_pgqueue.routers import databases
+from django_pgqueue.lookup import databases, pgqueue_backends
 
 try:
     from django_pgqueue.metrics.exposition import encoded
@@ -66,7 +65,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 def has_token(request: HttpRequest) -> bool:
     kind, _, given = request.headers.get("Authorization", "").partition(" ")
-    known = {backend.settings.metrics_token for backend in ours().values()}
+    known = {backend.settings.metrics_token for backend in pgqueue_backends().values()}
     # All are compared: how long it takes tells nothing of them.
     found = [constant_time_compare(given.strip(), token) for token in known if token]
     return kind.lower() == "bearer" and any(found)

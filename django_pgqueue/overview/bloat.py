@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from django_pgqueue.overview.words import size
+from django_pgqueue.sizes import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

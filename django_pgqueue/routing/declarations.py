@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask, Task
 from django_pgqueue.functions import KnownBinding
+from django_pgqueue.lookup import default_database
 from django_pgqueue.queue import _checked_max_attempts, _checked_name, _checked_priority
-from django_pgqueue.routers import default_database
 from django_pgqueue.routing.exchange import binding_of, kind
 from django_pgqueue.routing.patterns import checked_name, checked_pattern
 

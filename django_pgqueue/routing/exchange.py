@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DataError, connections, transaction
 
-from django_pgqueue import content as contents, functions, schedule, traces
+from django_pgqueue import content as contents, functions, lookup, schedule, traces
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
 from django_pgqueue.functions import KnownBinding, Published, Route
+from django_pgqueue.lookup import database_of
 from django_pgqueue.queue import _checked_max_attempts, _checked_name, _checked_priority
-from django_pgqueue.routers import database_of
 from django_pgqueue.routing.patterns import checked_key, checked_name, checked_pattern
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Exchange:
         statement, in the caller's transaction.  Answers what was enqueued; nothing matches: nothing.
         """
         at, delay_ms = schedule.split(run_after=run_after)
-        with traces.sending(traced=traces.are_wanted(self._database), queue=self.name) as sending:
+        with traces.sending(traced=lookup.traces_enabled(self._database), queue=self.name) as sending:
             published = functions.message_publish(
                 self._connection,
                 self.name,

@@ -11,7 +11,7 @@ from django.apps import apps
 from django.db import connections, router
 from psycopg import sql
 
-from django_pgqueue.apps import PgQueueConfig
+from django_pgqueue.conf import APP_LABEL
 
 if TYPE_CHECKING:
     import psycopg
@@ -174,7 +174,7 @@ def _tables(database: str) -> list[Table]:
     found: dict[str, Table] = {}
     for model in apps.get_models(include_auto_created=True):
         meta: Any = model._meta  # noqa: SLF001
-        if meta.app_label == PgQueueConfig.label or meta.db_table not in present:
+        if meta.app_label == APP_LABEL or meta.db_table not in present:
             continue
         if router.allow_migrate_model(database, model):
             found[meta.db_table] = _table(meta)

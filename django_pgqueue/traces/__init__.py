@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
-
-from django.core.signals import setting_changed
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +17,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from django_pgqueue.functions import Received
-    from django_pgqueue.queue import ReceivedMessage
+
+    class Processed(Protocol):
+        """A raw message in the hands of its consumer."""
+
+        @property
+        def received(self) -> Received: ...
+
+        def is_sensitive(self) -> bool: ...
+
 
 PACKAGE = "opentelemetry.trace"
 
@@ -71,7 +77,7 @@ def received(messages: Sequence[Received], *, traced: bool, queue: str, began_ns
         consumer.received(messages, queue=queue, began_ns=began_ns)
 
 
-def processing(message: ReceivedMessage) -> AbstractContextManager[Any]:
+def processing(message: Processed) -> AbstractContextManager[Any]:
     """For consumers of raw messages: the span of the work, in the trace of whoever sent the message.
 
     It needs the extra ``otel``, and no setting.  An exception that leaves it is recorded, and goes on.
@@ -91,19 +97,3 @@ def flush() -> None:
         from django_pgqueue.traces import consumer  # noqa: PLC0415
 
         consumer.flush()
-
-
-@cache
-def are_wanted(database: str) -> bool:
-    """Whether a backend with its queue in this database asks for traces: raw messages belong to no backend."""
-    from django_pgqueue.checks import ours  # noqa: PLC0415 -- knows backends, which know this module
-
-    return any(backend.settings.traces for backend in ours().values() if backend.settings.database == database)
-
-
-def _forget(setting: str, **_: Any) -> None:
-    if setting == "TASKS":
-        are_wanted.cache_clear()
-
-
-setting_changed.connect(_forget)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-from django_pgqueue import sensitivity
-from django_pgqueue.checks import ours
 from django_pgqueue.functions import Error
 from django_pgqueue.traces.conventions import attributes, creation_context, links, name, tracer
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from django_pgqueue.functions import Received
-    from django_pgqueue.queue import ReceivedMessage
+    from django_pgqueue.traces import Processed
 
 FLUSH_MS = 2_000
 """A process that leaves does not wait longer for who collects its spans: its supervisor would kill it."""
@@ -63,15 +61,13 @@ def record_error(span: Span, error: Error, *, hidden: bool) -> None:
 
 
 @contextmanager
-def processing(message: ReceivedMessage) -> Iterator[Span]:
+def processing(message: Processed) -> Iterator[Span]:
     span = started(message.received)
     try:
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             yield span
     except BaseException as error:
-        database = message.consumed_from.alias
-        settings = [backend.settings for backend in ours().values() if backend.settings.database == database]
-        record_error(span, Error.of(error), hidden=any(sensitivity.hides_message(None, one) for one in settings))
+        record_error(span, Error.of(error), hidden=message.is_sensitive())
         raise
     finally:
         span.end()

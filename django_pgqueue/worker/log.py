@@ -2,24 +2,68 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import sensitivity
 from django_pgqueue.functions.error import bounded, to_log
-from django_pgqueue.logs import Facts, in_a_line
+from django_pgqueue.logs import in_a_line
 from django_pgqueue.sensitivity import HIDDEN
 from django_pgqueue.worker.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options
+    from django_pgqueue.functions import Error
     from django_pgqueue.worker.outcome import Ended
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 MAX_LINE_CHARS = 2_000
 """Of the message of an error.  The whole of it stands in the history."""
+
+
+class Facts:
+    """What a line about an attempt knows of it.  Other formatters find it in the record: all that it shows is safe."""
+
+    __slots__ = ("end", "hidden")
+
+    def __init__(self, end: Ended, *, hidden: bool) -> None:
+        self.end = end
+        self.hidden = hidden
+
+    def __str__(self) -> str:
+        return json.dumps(self.fields, default=str)
+
+    __repr__ = __str__
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        end, message = self.end, self.end.message
+        due = max(message.dequeue_at / 1000, message.created_at.timestamp())
+        error: Error | None = getattr(end.outcome, "error", None)
+        found = {
+            "status": end.outcome.status,
+            "id": message.id,
+            "task": message.task,
+            "queue": message.queue,
+            "channel": message.channel,
+            "priority": message.priority,
+            "attempt": message.attempt,
+            "max_attempts": message.max_attempts,
+            "worker": message.worker,
+            "ms": round((end.finished_at - end.started_at).total_seconds() * 1000, 3),
+            "wait_ms": round(max(0.0, end.started_at.timestamp() - due) * 1000, 3),
+            "trace_id": end.trace_id,
+        }
+        if error is not None:
+            found |= {
+                "error_class": error.error_class,
+                "error_message": HIDDEN if self.hidden else error.message,
+                "traceback": None if self.hidden else error.traceback,
+            }
+        return {key: value for key, value in found.items() if value is not None}
 
 
 def log_end(end: Ended, settings: Options) -> None:

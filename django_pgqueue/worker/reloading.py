@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.watching.server import Exposed
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -88,8 +89,8 @@ class ReloadedSupervisor(Supervisor):
 
     stop_signals = (PASSED_ON,)
 
-    def __init__(self, settings: WorkerSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: WorkerSettings, *, exposed: Exposed | None = None) -> None:
+        super().__init__(settings, exposed=exposed)
         self.reloader = os.getppid()
         self.started_at = float(os.environ[STARTED_BY].partition(" ")[2])
         self.watcher: int | None = None

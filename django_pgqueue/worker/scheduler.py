@@ -93,16 +93,20 @@ class Scheduler:
 
     def _is_declared(self, connection: functions.Connection, declared: Declaration, now: dt.datetime) -> bool:
         """Whether there is nothing more to do for now."""
-        call = {"args": list(declared.recurrence.args), "kwargs": declared.recurrence.kwargs}
+        recurrence, rule = declared.recurrence, declared.recurrence.rule
+        call = {"args": list(recurrence.args), "kwargs": recurrence.kwargs}
         try:
             check_public(declared.task.module_path)
             return functions.schedule_declare(
                 connection,
                 declared.name,
                 task=declared.task,
-                declared=declared.recurrence,
+                next_at=schedule.not_before(rule.first_after(now)),
+                cron=rule.cron,
+                interval_ms=rule.interval_ms,
+                timezone=rule.timezone,
+                catch_up=recurrence.catch_up,
                 content=content.encode(call, max_bytes=declared.max_content_bytes, what="its call"),
-                next_at=schedule.not_before(declared.recurrence.rule.first_after(now)),
                 max_attempts=declared.max_attempts,
                 worker=self.worker,
             )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.worker.begun import Death
     from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.watching.server import Exposed
     from django_pgqueue.worker.watching.watch import Watch
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -92,7 +93,8 @@ class Supervisor:
 
     stop_signals: tuple[signal.Signals, ...] = STOP_SIGNALS
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, *, exposed: Exposed | None = None) -> None:
+        """``exposed`` makes what is served at /metrics."""
         self.settings = settings
         self.news = pipe()
         """Here processes say that they retire."""
@@ -105,7 +107,7 @@ class Supervisor:
         self.stops_asked = 0
         self.kill_at = float("inf")
         self.code = 0
-        self.watching = Watching(settings) if settings.is_watched else None
+        self.watching = Watching(settings, exposed) if settings.is_watched else None
 
     def run(self) -> int:
         """Answers the exit code: 0 when every process ended well."""

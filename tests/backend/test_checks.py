@@ -13,8 +13,9 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
 from django_pgqueue.backend import PgQueueBackend
-from django_pgqueue.checks import check_backends, ours
+from django_pgqueue.checks import check_backends
 from django_pgqueue.compat import task_backends
+from django_pgqueue.lookup import pgqueue_backends
 from tests.backend.django_tasks_api import DUMMY, PACKAGE
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def test_other_backends_are_neither_made_nor_checked(settings: Settings) -> None
         "our subclass": {"BACKEND": f"{__name__}.Subclass", "QUEUES": []},
     }
     assert check_backends(None) == []
-    assert list(ours()) == ["default", "our subclass"]
+    assert list(pgqueue_backends()) == ["default", "our subclass"]
 
 
 @pytest.mark.django_db

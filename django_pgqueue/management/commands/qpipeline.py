@@ -13,7 +13,7 @@ from django.db import connections
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from django_pgqueue import checks
+from django_pgqueue import lookup
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def common(step: argparse.ArgumentParser) -> None:
 
 
 def queue(alias: str) -> PgQueueBackend:
-    ours = checks.ours()
+    ours = lookup.pgqueue_backends()
     if alias not in ours:
         message = f"TASKS has no backend {alias!r} of django_pgqueue. It has {', '.join(ours) or 'none'}."
         raise CommandError(message)

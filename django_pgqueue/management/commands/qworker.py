@@ -14,9 +14,9 @@ from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue import content, functions, registry
-from django_pgqueue.checks import ours
 from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
+from django_pgqueue.lookup import pgqueue_backends
 from django_pgqueue.worker.connection import connect
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.explanation import explain
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
     from django_pgqueue.conf import Options
+    from django_pgqueue.worker.watching.server import Exposed
 
 
 LONGEST_SECONDS = 1e9
@@ -91,7 +92,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         settings = self._settings(options)
         reload = self._reload(options)
-        log_to_terminal(options, ours()[settings.backend].settings)
+        log_to_terminal(options, pgqueue_backends()[settings.backend].settings)
         if options["verbosity"] > 0:
             self._doubt_queues(settings)
         try:
@@ -104,7 +105,7 @@ class Command(BaseCommand):
                 code = Reloader().run()
             else:
                 look_for_the_queue(settings)
-                code = ReloadedSupervisor(settings).run() if reload else run(settings)
+                code = ReloadedSupervisor(settings, exposed=exposed(settings)).run() if reload else run(settings)
         except psycopg.errors.UndefinedFunction as error:
             missing = error.diag.message_primary
             message = f"The queue's functions are missing in the database: run manage.py migrate. ({missing})"
@@ -119,7 +120,7 @@ class Command(BaseCommand):
 
     def _settings(self, options: dict[str, Any]) -> WorkerSettings:
         backend = self._backend(options["backend"])
-        defaults = ours()[backend].settings
+        defaults = pgqueue_backends()[backend].settings
         for name in ("processes", "threads", "max_jobs", "max_memory", "dry_run"):
             if options[name] is not None and options[name] < 1:
                 message = f"--{name.replace('_', '-')} {options[name]} is not a number from 1 on."
@@ -149,7 +150,7 @@ class Command(BaseCommand):
         """A name with a slip of the finger would be served for ever, and nobody would wonder.  It may be another
         project's, so it is served all the same.
         """
-        backends = ours()
+        backends = pgqueue_backends()
         database = backends[settings.backend].settings.database
         named = [backend.queues for backend in backends.values() if backend.settings.database == database]
         unknown = {*(settings.queues or ()), *settings.exclude_queues}.difference(*named)
@@ -158,7 +159,7 @@ class Command(BaseCommand):
             self.stderr.write(self.style.WARNING(f"No task of this project can be in {words}: see QUEUES in TASKS."))
 
     def _explain(self, settings: WorkerSettings, limit: int) -> None:
-        for line in explain(settings, database=ours()[settings.backend].settings.database, limit=limit):
+        for line in explain(settings, database=pgqueue_backends()[settings.backend].settings.database, limit=limit):
             self.stdout.write(line)
 
     def _reload(self, options: dict[str, Any]) -> bool:
@@ -174,7 +175,7 @@ class Command(BaseCommand):
         return wanted
 
     def _backend(self, alias: str | None) -> str:
-        backends = ours()
+        backends = pgqueue_backends()
         if alias is None and backends:
             return next(iter(backends))
         if alias in backends:
@@ -189,13 +190,21 @@ class Command(BaseCommand):
 
 def look_for_the_queue(settings: WorkerSettings) -> None:
     # What is wrong with the tasks or the database from the start is told once, here, and not by every process again.
-    with connect(ours()[settings.backend].settings.database, pooled=not settings.listen) as connection:
+    with connect(pgqueue_backends()[settings.backend].settings.database, pooled=not settings.listen) as connection:
         functions.now(connection)
+
+
+def exposed(settings: WorkerSettings) -> Exposed | None:
+    if settings.metrics_port is None:
+        return None
+    from django_pgqueue.metrics import worker  # noqa: PLC0415 -- needs prometheus_client, an extra
+
+    return worker.exposed
 
 
 def run(settings: WorkerSettings) -> int:
     if settings.processes > 1 or not settings.burst or settings.is_watched:
-        return Supervisor(settings).run()
+        return Supervisor(settings, exposed=exposed(settings)).run()
     code = run_here(settings)
     if code == 0 and quarantine_waits(settings):
         return run_here(settings.of_quarantine)
@@ -203,7 +212,7 @@ def run(settings: WorkerSettings) -> int:
 
 
 def quarantine_waits(settings: WorkerSettings) -> bool:
-    with connect(ours()[settings.backend].settings.database) as connection:
+    with connect(pgqueue_backends()[settings.backend].settings.database) as connection:
         return functions.quarantine_waits(connection, queues=settings.queues, exclude_queues=settings.exclude_queues)
 
 

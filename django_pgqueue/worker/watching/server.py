@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django_pgqueue.worker.watching.health import Health
 
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.watching.board import Board
 
     Answer = tuple[int, str, bytes]
+
+    class Exposed(Protocol):
+        """What is served at /metrics: the content type and the text."""
+
+        def __call__(
+            self, board: Board, health: Health, settings: WorkerSettings, *, accept: str
+        ) -> tuple[str, bytes]: ...
+
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -38,6 +46,7 @@ class Sites:
 
     board: Board
     settings: WorkerSettings
+    exposed: Exposed | None = None
 
     def of(self, path: str, accept: str, *, metrics: bool) -> Answer | None:
         health = Health.of(self.board, lock_seconds=self.settings.lock_seconds, now=time.monotonic())
@@ -46,10 +55,8 @@ class Sites:
                 return as_json(health.body, well=health.alive)
             case "/readyz":
                 return as_json(health.body, well=health.ready)
-            case "/metrics" if metrics:
-                from django_pgqueue.metrics import worker  # noqa: PLC0415 -- needs prometheus_client, an extra
-
-                content_type, text = worker.exposed(self.board, health, self.settings, accept=accept)
+            case "/metrics" if metrics and self.exposed is not None:
+                content_type, text = self.exposed(self.board, health, self.settings, accept=accept)
                 return HTTPStatus.OK, content_type, text
             case _:
                 return None

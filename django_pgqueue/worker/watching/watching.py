@@ -18,6 +18,7 @@ from django_pgqueue.worker.watching.watch import Watch
 
 if TYPE_CHECKING:
     from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.watching.server import Exposed
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -29,8 +30,9 @@ class PortTaken(Exception):
 
 
 class Watching:
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, exposed: Exposed | None = None) -> None:
         self.settings = settings
+        self.exposed = exposed
         self.board = Board(settings.processes)
         self.sockets = {
             name: open_socket(settings.metrics_host, port)
@@ -63,7 +65,7 @@ class Watching:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                os._exit(serve(self.sockets, Sites(self.board, self.settings), supervisor=supervisor))
+                os._exit(serve(self.sockets, Sites(self.board, self.settings, self.exposed), supervisor=supervisor))
             except BaseException:  # noqa: BLE001 -- never back into the supervisor's code
                 traceback.print_exc()
             finally:

@@ -1,0 +1,84 @@
+"""The backends of this package, and the databases that hold their queues."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, cast
+
+from django.core.signals import setting_changed
+from django.db import DEFAULT_DB_ALIAS, router
+from django.utils.module_loading import import_string
+
+from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
+from django_pgqueue.exceptions import PgQueueError
+
+
+def pgqueue_backends() -> dict[str, PgQueueBackend]:
+    """The backends of this package by alias: found by class, so that subclasses count and others are not made."""
+    return {
+        alias: cast("PgQueueBackend", task_backends[alias])
+        for alias, params in task_backends.settings.items()
+        if is_pgqueue_backend(params.get("BACKEND"))
+    }
+
+
+def is_pgqueue_backend(path: Any) -> bool:
+    """Whether a dotted path is that of PgQueueBackend or of a subclass."""
+    try:
+        backend = import_string(path or "")
+    except ImportError:  # django.tasks reports it
+        return False
+    return isinstance(backend, type) and issubclass(backend, PgQueueBackend)
+
+
+def databases() -> dict[str, list[str]]:
+    """The databases that hold a queue, each with the aliases in TASKS that say so."""
+    found: dict[str, list[str]] = {}
+    for alias, backend in pgqueue_backends().items():
+        found.setdefault(backend.settings.database, []).append(alias)
+    return found
+
+
+def default_database() -> str:
+    """Of the default backend if it is one of this package, else of the first one that is."""
+    backends = pgqueue_backends()
+    backend = backends.get(DEFAULT_TASK_BACKEND_ALIAS) or next(iter(backends.values()), None)
+    return backend.settings.database if backend else DEFAULT_DB_ALIAS
+
+
+def database_of(given: str | None) -> str:
+    """The database that a call means.  Where it does not say: the default backend's, or the only one.
+
+    Without backends of this package it is where the project's routers have the models.
+    """
+    from django_pgqueue.models import Message  # noqa: PLC0415 -- routers are made before the apps are ready
+
+    if given is not None:
+        return given
+    backends, known = pgqueue_backends(), databases()
+    if not known:
+        return router.db_for_write(Message)
+    if DEFAULT_TASK_BACKEND_ALIAS in backends or len(known) == 1:
+        return default_database()
+    choices = ", ".join(f"{alias!r} ({', '.join(sorted(of))})" for alias, of in sorted(known.items()))
+    message = (
+        f"There are queues in several databases, and no backend in TASKS is called {DEFAULT_TASK_BACKEND_ALIAS!r} and "
+        f"ours: say which one is meant, as database=. Known, with their backends: {choices}."
+    )
+    raise PgQueueError(message)
+
+
+@cache
+def traces_enabled(database: str) -> bool:
+    """Whether a backend with its queue in this database asks for traces: raw messages belong to no backend."""
+    backends = pgqueue_backends().values()
+    return any(backend.settings.traces for backend in backends if backend.settings.database == database)
+
+
+def _forget(setting: str, **_: Any) -> None:
+    if setting == "TASKS":
+        traces_enabled.cache_clear()
+
+
+setting_changed.connect(_forget)
