@@ -12,18 +12,8 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.db import connections
 
-from django_pgqueue import (
-    channels,
-    content,
-    functions,
-    registry,
-    schedule,
-    sensitivity,
-    signals,
-    traces,
-    unique,
-    validation,
-)
+from django_pgqueue import (channels, functions, registry, sensitivity, signals, traces, unique, validation)
+from django_pgqueue.values import content, times
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -92,7 +82,7 @@ class PgQueueBackend(BaseTaskBackend):
             task=task,
             id=str(created.id),
             status=TaskResultStatus.READY,
-            enqueued_at=schedule.as_django(created.created_at),
+            enqueued_at=times.as_django(created.created_at),
             started_at=None,
             last_attempted_at=None,
             finished_at=None,
@@ -207,10 +197,10 @@ def _when(task: AnyTask, sending: traces.Sending) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     said = None
     if delay is not None:
-        columns = {"delay_ms": schedule.milliseconds(delay)}
-        said = {"delay_us": delay // schedule.MICROSECOND}
+        columns = {"delay_ms": times.milliseconds(delay)}
+        said = {"delay_us": delay // times.MICROSECOND}
     elif task.run_after is not None:
-        columns = {"dequeue_at": schedule.not_before(task.run_after)}
+        columns = {"dequeue_at": times.not_before(task.run_after)}
         said = {"run_after": task.run_after.isoformat()}
     headers = sending.added_to(said)
     return columns if headers is None else columns | {"headers": json.dumps(headers)}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 
-from django_pgqueue import channels, content, functions, schedule, sensitivity, traces, unique
+from django_pgqueue import channels, functions, sensitivity, traces, unique
+from django_pgqueue.values import content, times
 from django_pgqueue.backend import PgQueueBackend, validate_path
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
@@ -222,7 +223,7 @@ class Bulk:
             columns |= {"channel": channel}
         said = None
         if run_after is not None:
-            columns |= {"dequeue_at": schedule.not_before(run_after)}
+            columns |= {"dequeue_at": times.not_before(run_after)}
             said = {"run_after": run_after.isoformat()}
         headers = self.sending.added_to(said)
         return columns if headers is None else columns | {"headers": headers}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import content
+from django_pgqueue.values import content
 from django_pgqueue.compat import InvalidTask
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
-from django_pgqueue import conf, content, declarations, functions, lookup, registry, retry, sensitivity, traces
+from django_pgqueue import conf, declarations, functions, lookup, registry, retry, sensitivity, traces
+from django_pgqueue.values import content
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
 

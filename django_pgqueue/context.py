@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from django_pgqueue import content
+from django_pgqueue.values import content
 from django_pgqueue.compat import TaskContext
 from django_pgqueue.exceptions import TaskCancelled, seconds
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue import content, declarations, functions, registry, schedule
+from django_pgqueue.values import content, times
+from django_pgqueue import declarations, functions, registry
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import task_backends
 from django_pgqueue.exceptions import DuplicateMessage, InvalidMessage, InvalidSchedule
@@ -70,7 +71,7 @@ def resume_schedule(name: str, *, database: str | None = None) -> bool:
     """Resumes a schedule with its next slot: those that passed meanwhile were not missed.  False: it was not paused."""
     known, connection = _known(name, database), _connection(database)
     rule = Rule(cron=known.cron, interval_ms=known.interval_ms, timezone=known.timezone)
-    next_at = schedule.not_before(rule.first_after(functions.now(connection)))
+    next_at = times.not_before(rule.first_after(functions.now(connection)))
     return functions.schedule_resume(connection, name, next_at=next_at)
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from django_pgqueue import content, functions, lookup, retry, schedule, sensitivity, traces
+from django_pgqueue.values import content, times
+from django_pgqueue import functions, lookup, retry, sensitivity, traces
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 from django_pgqueue.lookup import database_of
@@ -72,7 +73,7 @@ class Queue:
         historical and negative values go ahead of other messages of the same ``priority`` (-100 to 100, higher first).
         ``max_attempts``: tries that end in an error before the message fails; None: one.
         """
-        at, delay_ms = schedule.split(run_after=run_after, dequeue_at=dequeue_at)
+        at, delay_ms = times.split(run_after=run_after, dequeue_at=dequeue_at)
         with self._sending() as sending:
             said = sending.added_to(headers)
             message_id = functions.message_create(

@@ -10,7 +10,7 @@ from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from django_pgqueue import content
+from django_pgqueue.values import content
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.fields import EPOCH
 

@@ -19,7 +19,7 @@ from django_pgqueue.compat import (
 )
 from django_pgqueue.later import later
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.schedule import as_django
+from django_pgqueue.values.times import as_django
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from django_pgqueue.compat import LOG_RECEIVERS, TASKS_LOGGER, task_finished, task_started
-from django_pgqueue.functions.error import to_log
+from django_pgqueue.values.error import to_log
 
 if TYPE_CHECKING:
     from django.dispatch import Signal

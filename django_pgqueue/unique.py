@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import content
+from django_pgqueue.values import content
 from django_pgqueue.compat import InvalidTask
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import datetime as dt
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
-from django_pgqueue import channels, content, dependencies, retry, sensitivity, unique
+from django_pgqueue import channels, dependencies, retry, sensitivity, unique
+from django_pgqueue.values import content
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.recurrence import Recurrence, check_call
 

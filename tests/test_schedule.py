@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 from hypothesis import given, strategies as st
 
-from django_pgqueue import schedule
+from django_pgqueue.values import times
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.fields import EPOCH, EpochDateTime
 
@@ -21,7 +21,7 @@ zones = st.sampled_from([dt.UTC, BERLIN, ZoneInfo("America/New_York"), dt.timezo
 
 @given(st.datetimes(timezones=zones))
 def test_nothing_runs_before_its_time_and_at_most_a_millisecond_after(moment: dt.datetime) -> None:
-    late = schedule.not_before(moment) * MILLISECOND - (moment - EPOCH)
+    late = times.not_before(moment) * MILLISECOND - (moment - EPOCH)
     assert dt.timedelta(0) <= late < MILLISECOND
 
 
@@ -38,25 +38,25 @@ def test_nothing_runs_before_its_time_and_at_most_a_millisecond_after(moment: dt
     ],
 )
 def test_the_first_whole_millisecond_at_or_after_it(moment: dt.datetime, epoch_ms: int) -> None:
-    assert schedule.not_before(moment) == epoch_ms
+    assert times.not_before(moment) == epoch_ms
 
 
 @pytest.mark.parametrize(("fold", "hours"), [(0, 0), (1, 1)])
 def test_the_hour_that_comes_twice_is_told_apart(fold: int, hours: int) -> None:
     first = dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC)
     twice = dt.datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=fold)
-    assert schedule.not_before(twice) == schedule.not_before(first + dt.timedelta(hours=hours))
+    assert times.not_before(twice) == times.not_before(first + dt.timedelta(hours=hours))
 
 
 def test_a_naive_time_that_django_let_through_is_one_of_the_current_time_zone() -> None:
     with timezone.override(BERLIN):
         naive = dt.datetime(2024, 7, 1, 14)  # noqa: DTZ001
-        assert schedule.not_before(naive) == schedule.not_before(dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC))
+        assert times.not_before(naive) == times.not_before(dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC))
 
 
 @given(st.timedeltas())
 def test_a_delay_is_never_shorter_than_said_and_at_most_a_millisecond_longer(delay: dt.timedelta) -> None:
-    milliseconds = schedule.milliseconds(delay)
+    milliseconds = times.milliseconds(delay)
     assert milliseconds * 1000 - delay // MICROSECOND in range(1000)
 
 
@@ -73,7 +73,7 @@ def test_a_delay_is_never_shorter_than_said_and_at_most_a_millisecond_longer(del
     ],
 )
 def test_a_delay_in_milliseconds(delay: dt.timedelta, milliseconds: int) -> None:
-    assert schedule.milliseconds(delay) == milliseconds
+    assert times.milliseconds(delay) == milliseconds
 
 
 NOON = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
@@ -95,7 +95,7 @@ NOON = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
     ],
 )
 def test_a_time_a_time_from_now_or_milliseconds(said: dict[str, Any], meant: tuple[int | None, int | None]) -> None:
-    assert schedule.split(**said) == meant
+    assert times.split(**said) == meant
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_a_time_a_time_from_now_or_milliseconds(said: dict[str, Any], meant: tup
 )
 def test_what_can_not_be_meant_is_refused_with_the_next_step(said: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidMessage, match=why):
-        schedule.split(**said)
+        times.split(**said)

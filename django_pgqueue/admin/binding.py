@@ -12,7 +12,8 @@ from django.db import DataError, connections, transaction
 from django.db.models import Q
 from django.utils.html import format_html
 
-from django_pgqueue import content, functions, registry
+from django_pgqueue.values import content
+from django_pgqueue import functions, registry
 from django_pgqueue.admin import display
 from django_pgqueue.admin.database import alias, once, url
 from django_pgqueue.admin.exchange import origin

@@ -12,7 +12,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import Func, IntegerField, Q
 from django.utils.html import format_html
 
-from django_pgqueue import content, control
+from django_pgqueue.values import content
+from django_pgqueue import control
 from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias, url
 from django_pgqueue.admin.readonly import ReadOnlyAdmin

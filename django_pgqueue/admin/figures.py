@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Sum
 from django.utils import timezone
 
-from django_pgqueue.histogram import merged, quantile_ms
+from django_pgqueue.values.histogram import merged, quantile_ms
 from django_pgqueue.models import ReportError, ReportHour, ReportQueue
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import ValidationError
 from django.db.models import Q
 
-from django_pgqueue import content, control
+from django_pgqueue.values import content
+from django_pgqueue import control
 from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias
 from django_pgqueue.admin.readonly import ReadOnlyAdmin

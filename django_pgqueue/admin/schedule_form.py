@@ -10,7 +10,8 @@ from django.conf import settings
 from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
 from django.core.exceptions import ValidationError
 
-from django_pgqueue import content, registry
+from django_pgqueue.values import content
+from django_pgqueue import registry
 from django_pgqueue.admin.database import alias
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.functions.history import OLD_DAYS
-from django_pgqueue.sizes import size
+from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from django.db import connections
 
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.overview import bloat
-from django_pgqueue.sizes import size
+from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

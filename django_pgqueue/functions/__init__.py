@@ -44,7 +44,7 @@ from django_pgqueue.functions.creation import (
     message_create_unique,
     message_lock_keys,
 )
-from django_pgqueue.functions.error import Error, storable
+from django_pgqueue.values.error import Error, storable
 from django_pgqueue.functions.exchange import (
     KnownBinding,
     Published,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
     from django_pgqueue.functions.connection import Connection
-    from django_pgqueue.functions.error import Error
+    from django_pgqueue.values.error import Error
 
 
 @dataclass(slots=True)

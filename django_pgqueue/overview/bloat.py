@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from django_pgqueue.sizes import size
+from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DataError, connections, transaction
 
-from django_pgqueue import content as contents, functions, lookup, schedule, traces
+from django_pgqueue.values import content as contents, times
+from django_pgqueue import functions, lookup, traces
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
 from django_pgqueue.functions import KnownBinding, Published, Route
@@ -56,7 +57,7 @@ class Exchange:
         """Enqueues one message in every queue and for every task that is bound with a matching pattern: in one
         statement, in the caller's transaction.  Answers what was enqueued; nothing matches: nothing.
         """
-        at, delay_ms = schedule.split(run_after=run_after)
+        at, delay_ms = times.split(run_after=run_after)
         with traces.sending(traced=lookup.traces_enabled(self._database), queue=self.name) as sending:
             published = functions.message_publish(
                 self._connection,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from django_pgqueue import content
+from django_pgqueue.values import content
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern
 
 MOST_BYTES = 255

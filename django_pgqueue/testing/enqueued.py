@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue import content, schedule
+from django_pgqueue.values import content, times
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, Task
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.fields import EpochDateTime, to_epoch_ms
@@ -171,19 +171,19 @@ def _call(message: Message) -> tuple[Any, Any]:
 
 def _is_due(message: Message, run_after: dt.datetime | dt.timedelta) -> bool:
     if isinstance(run_after, dt.timedelta):
-        return _due_ms(message) == to_epoch_ms(message.created_at) + schedule.milliseconds(run_after)
+        return _due_ms(message) == to_epoch_ms(message.created_at) + times.milliseconds(run_after)
     # The queue keeps milliseconds: a time is rounded up, and a test's stopped clock down.
-    return _due_ms(message) in (to_epoch_ms(run_after), schedule.not_before(run_after))
+    return _due_ms(message) in (to_epoch_ms(run_after), times.not_before(run_after))
 
 
 def _due_ms(message: Message) -> int:
     """When it was to run at first: each retry has moved ``dequeue_at``."""
     headers = message.headers if message.attempt and isinstance(message.headers, dict) else {}
     if "run_after" in headers:
-        return schedule.not_before(dt.datetime.fromisoformat(headers["run_after"]))
+        return times.not_before(dt.datetime.fromisoformat(headers["run_after"]))
     if "delay_us" in headers:
         delay = dt.timedelta(microseconds=headers["delay_us"])
-        return to_epoch_ms(message.created_at) + schedule.milliseconds(delay)
+        return to_epoch_ms(message.created_at) + times.milliseconds(delay)
     return to_epoch_ms(message.created_at) if message.attempt else to_epoch_ms(message.dequeue_at)
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
-from django_pgqueue import content, functions, registry, results, retry, schedule, sensitivity, signals
+from django_pgqueue.values import content, times
+from django_pgqueue import functions, registry, results, retry, sensitivity, signals
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.context import Deferral, PgQueueContext
 from django_pgqueue.exceptions import (
@@ -27,7 +28,7 @@ from django_pgqueue.exceptions import (
     TaskTimeout,
 )
 from django_pgqueue.functions import Error
-from django_pgqueue.functions.error import Unprintable, stand_in, to_log
+from django_pgqueue.values.error import Unprintable, stand_in, to_log
 from django_pgqueue.later import is_known, know
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
@@ -467,7 +468,7 @@ class Execution:
             self._finish(TaskResultStatus.SUCCESSFUL, _return_value=value)
 
     def _finish(self, status: TaskResultStatus, **changes: Any) -> None:
-        self._set(status=status, finished_at=schedule.as_django(self.finished_at), **changes)
+        self._set(status=status, finished_at=times.as_django(self.finished_at), **changes)
 
     def _set(self, **changes: Any) -> None:
         for name, value in changes.items():

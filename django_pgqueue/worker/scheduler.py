@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from django_pgqueue import content, functions, recurrence, schedule
+from django_pgqueue.values import content, times
+from django_pgqueue import functions, recurrence
 from django_pgqueue.declarations import check_public, columns_of, declarations
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.fields import EpochDateTime
@@ -101,7 +102,7 @@ class Scheduler:
                 connection,
                 declared.name,
                 task=declared.task,
-                next_at=schedule.not_before(rule.first_after(now)),
+                next_at=times.not_before(rule.first_after(now)),
                 cron=rule.cron,
                 interval_ms=rule.interval_ms,
                 timezone=rule.timezone,
@@ -138,9 +139,9 @@ class Scheduler:
             fired = functions.schedule_fire(
                 connection,
                 row.name,
-                slots=[schedule.not_before(slot) for slot in slots],
+                slots=[times.not_before(slot) for slot in slots],
                 expected_at=row.next_at,
-                next_at=schedule.not_before(later),
+                next_at=times.not_before(later),
                 **columns_of(connection, row),
             )
         except BUSY_ERRORS as error:  # the other schedules do not wait for it

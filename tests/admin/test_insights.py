@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_pgqueue.histogram import bucket
+from django_pgqueue.values.histogram import bucket
 from django_pgqueue.models import ReportError, ReportHour, ReportQueue
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 
-from django_pgqueue import content, overview
+from django_pgqueue.values import content
+from django_pgqueue import overview
 from django_pgqueue.lookup import default_database
 from django_pgqueue.management import databases
 from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT

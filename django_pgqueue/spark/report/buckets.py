@@ -1,4 +1,4 @@
-"""``django_pgqueue.histogram`` in Spark's words."""
+"""``django_pgqueue.values.histogram`` in Spark's words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from django_pgqueue.histogram import GROWTH, SHORTEST_MS
+from django_pgqueue.values.histogram import GROWTH, SHORTEST_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from django_pgqueue.histogram import GROWTH
+from django_pgqueue.values.histogram import GROWTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
