@@ -12,8 +12,7 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.db import connections
 
-from django_pgqueue import (channels, functions, registry, sensitivity, signals, traces, unique, validation)
-from django_pgqueue.values import content, times
+from django_pgqueue import channels, functions, registry, sensitivity, signals, traces, unique, validation
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -26,6 +25,7 @@ from django_pgqueue.compat import (
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import DuplicateMessage, UnknownTask
 from django_pgqueue.tasks import PgQueueTask
+from django_pgqueue.values import content, times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import connections, transaction
 
 from django_pgqueue import channels, functions, sensitivity, traces, unique
-from django_pgqueue.values import content, times
 from django_pgqueue.backend import PgQueueBackend, validate_path
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
+from django_pgqueue.values import content, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

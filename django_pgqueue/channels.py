@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.values import content
 from django_pgqueue.compat import InvalidTask
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask

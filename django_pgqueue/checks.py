@@ -12,9 +12,9 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from django_pgqueue import conf, declarations, functions, lookup, registry, retry, sensitivity, traces
-from django_pgqueue.values import content
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

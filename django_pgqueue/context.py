@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from django_pgqueue.values import content
 from django_pgqueue.compat import TaskContext
 from django_pgqueue.exceptions import TaskCancelled, seconds
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import channels, functions, registry, sensitivity, unique
-from django_pgqueue.values import content
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -52,7 +52,7 @@ def database_of(given: str | None) -> str:
 
     Without backends of this package it is where the project's routers have the models.
     """
-    from django_pgqueue.models import Message  # noqa: PLC0415 -- routers are made before the apps are ready
+    from django_pgqueue.models.tables import Message  # noqa: PLC0415 -- routers are made before the apps are ready
 
     if given is not None:
         return given

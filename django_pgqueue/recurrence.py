@@ -10,9 +10,9 @@ from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from django_pgqueue.values import content
 from django_pgqueue.exceptions import InvalidSchedule
-from django_pgqueue.fields import EPOCH
+from django_pgqueue.models.fields import EPOCH
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ from django_pgqueue.compat import (
     made_result,
 )
 from django_pgqueue.later import later
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.values.times import as_django
 
 if TYPE_CHECKING:

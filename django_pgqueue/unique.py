@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.values import content
 from django_pgqueue.compat import InvalidTask
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask

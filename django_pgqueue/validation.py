@@ -7,9 +7,9 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from django_pgqueue import channels, dependencies, retry, sensitivity, unique
-from django_pgqueue.values import content
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.recurrence import Recurrence, check_call
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask

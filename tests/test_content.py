@@ -17,10 +17,10 @@ import pytest
 from django.db import connection, transaction
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from django_pgqueue.values import content
 from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
 from django_pgqueue.models import Message
 from django_pgqueue.queue import Queue
+from django_pgqueue.values import content
 
 pytestmark = pytest.mark.django_db
 

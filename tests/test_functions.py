@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import functions
-from django_pgqueue.fields import LARGEST_MS, SMALLEST_MS
+from django_pgqueue.models.fields import LARGEST_MS, SMALLEST_MS
 from django_pgqueue.models import Attempt, Message
 
 

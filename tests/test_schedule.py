@@ -10,9 +10,9 @@ import pytest
 from django.utils import timezone
 from hypothesis import given, strategies as st
 
-from django_pgqueue.values import times
 from django_pgqueue.exceptions import InvalidMessage
-from django_pgqueue.fields import EPOCH, EpochDateTime
+from django_pgqueue.models.fields import EPOCH, EpochDateTime
+from django_pgqueue.values import times
 
 MICROSECOND, MILLISECOND = dt.timedelta(microseconds=1), dt.timedelta(milliseconds=1)
 BERLIN = ZoneInfo("Europe/Berlin")

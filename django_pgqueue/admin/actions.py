@@ -15,8 +15,8 @@ from django_pgqueue.admin.display import number
 from django_pgqueue.admin.paginator import CappedPaginator
 from django_pgqueue.admin.readonly import is_id
 from django_pgqueue.admin.status import Status, status_of
-from django_pgqueue.fields import to_epoch_ms
-from django_pgqueue.models import Message
+from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.models.tables import Message
 
 if TYPE_CHECKING:
     import datetime as dt

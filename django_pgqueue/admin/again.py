@@ -21,8 +21,8 @@ from django.http import HttpRequest, QueryDict
 from django_pgqueue import functions, lookup
 from django_pgqueue.admin import again_page, database
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
-from django_pgqueue.fields import to_epoch_ms
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.overview.bounds import set_for
 from django_pgqueue.tasks import task
 

@@ -15,7 +15,7 @@ from django_pgqueue.admin import database, display, log
 from django_pgqueue.admin.database import url
 from django_pgqueue.admin.paginator import CappedPaginator
 from django_pgqueue.admin.readonly import is_id
-from django_pgqueue.models import Message
+from django_pgqueue.models.tables import Message
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -12,7 +12,6 @@ from django.db import DataError, connections, transaction
 from django.db.models import Q
 from django.utils.html import format_html
 
-from django_pgqueue.values import content
 from django_pgqueue import functions, registry
 from django_pgqueue.admin import display
 from django_pgqueue.admin.database import alias, once, url
@@ -23,10 +22,11 @@ from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidMessage, UnknownTask
 from django_pgqueue.functions import KnownBinding
-from django_pgqueue.models import Binding, Exchange
+from django_pgqueue.models.tables import Binding, Exchange
 from django_pgqueue.retry import is_max_attempts
 from django_pgqueue.routing.declarations import DECLARED, check_arguments
 from django_pgqueue.routing.patterns import checked_pattern
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet

@@ -12,13 +12,13 @@ from django.core.exceptions import ValidationError
 from django.db.models import Func, IntegerField, Q
 from django.utils.html import format_html
 
-from django_pgqueue.values import content
 from django_pgqueue import control
 from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias, url
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
-from django_pgqueue.fields import EpochField
-from django_pgqueue.models import Channel
+from django_pgqueue.models.fields import EpochField
+from django_pgqueue.models.tables import Channel
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet

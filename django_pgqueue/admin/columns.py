@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
     from django_pgqueue.admin.said import ErrorTexts
-    from django_pgqueue.models import Message
+    from django_pgqueue.models.tables import Message
     from django_pgqueue.overview.service import Service
 
 TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber", Status.EXPIRED: "red"}

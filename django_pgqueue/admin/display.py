@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from django_pgqueue.admin.expressions import PRETTY_LENGTH, SHORT_LENGTH
-from django_pgqueue.fields import EARLIEST_MS, LATEST_MS, to_epoch_ms
+from django_pgqueue.models.fields import EARLIEST_MS, LATEST_MS, to_epoch_ms
 from django_pgqueue.overview.words import NOTHING, number, relative, span
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Aggregate, DurationField, ExpressionWrapper, FloatField, Func, TextField
 
-from django_pgqueue.fields import NamesField
+from django_pgqueue.models.fields import NamesField
 from django_pgqueue.overview.moment import Moment
 
 if TYPE_CHECKING:

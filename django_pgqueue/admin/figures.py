@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Sum
 from django.utils import timezone
 
+from django_pgqueue.models.tables import ReportError, ReportHour, ReportQueue
 from django_pgqueue.values.histogram import merged, quantile_ms
-from django_pgqueue.models import ReportError, ReportHour, ReportQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

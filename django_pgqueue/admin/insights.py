@@ -14,7 +14,7 @@ from django_pgqueue.admin.changelist import CappedChangeList
 from django_pgqueue.admin.charts import Chart, Series, count, duration, rounded_up_ms
 from django_pgqueue.admin.figures import MOST_ROWS, STATUSES, Figures, Total, sums
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
-from django_pgqueue.models import ReportHour
+from django_pgqueue.models.tables import ReportHour
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

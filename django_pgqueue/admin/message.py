@@ -23,8 +23,8 @@ from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see, may_see
 from django_pgqueue.admin.related import parent
 from django_pgqueue.admin.said import ErrorTexts
 from django_pgqueue.admin.status import Status, order, status_of
-from django_pgqueue.fields import to_epoch_ms
-from django_pgqueue.models import Message
+from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.models.tables import Message
 from django_pgqueue.overview.moment import Moment
 from django_pgqueue.overview.service import Service
 

@@ -19,8 +19,8 @@ from django_pgqueue.admin.expressions import Short
 from django_pgqueue.admin.related import Related
 from django_pgqueue.admin.said import Said
 from django_pgqueue.admin.status import Status, status_of
-from django_pgqueue.fields import EpochFormField
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models.fields import EpochFormField
+from django_pgqueue.models.tables import Attempt, Message
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -21,7 +21,7 @@ from django_pgqueue.admin import database, display, log, sidebar, sparkline
 from django_pgqueue.admin.database import alias, now, url
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, may_see
 from django_pgqueue.exceptions import InvalidMessage
-from django_pgqueue.models import Overview, QueueState
+from django_pgqueue.models.tables import Overview, QueueState
 from django_pgqueue.overview import words
 from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
 from django_pgqueue.overview.taking import WINDOW_HOURS

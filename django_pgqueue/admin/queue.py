@@ -10,13 +10,13 @@ from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import ValidationError
 from django.db.models import Q
 
-from django_pgqueue.values import content
 from django_pgqueue import control
 from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
-from django_pgqueue.models import QueueState
+from django_pgqueue.models.tables import QueueState
 from django_pgqueue.overview.moment import Moment
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet

@@ -13,7 +13,7 @@ from django_pgqueue.admin.database import alias, url
 from django_pgqueue.admin.expressions import Short
 from django_pgqueue.admin.readonly import is_id
 from django_pgqueue.admin.status import status_of
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models.tables import Attempt, Message
 
 if TYPE_CHECKING:
     import datetime as dt

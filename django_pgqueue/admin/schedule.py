@@ -18,8 +18,8 @@ from django_pgqueue.admin.said import Said, sensitivity
 from django_pgqueue.admin.schedule_form import ScheduleForm
 from django_pgqueue.declarations import declarations
 from django_pgqueue.exceptions import DuplicateMessage, InvalidSchedule
-from django_pgqueue.fields import EpochField
-from django_pgqueue.models import Schedule
+from django_pgqueue.models.fields import EpochField
+from django_pgqueue.models.tables import Schedule
 from django_pgqueue.overview.moment import Moment
 from django_pgqueue.recurrence import ON_TIME, Rule, zone
 

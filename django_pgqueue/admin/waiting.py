@@ -10,8 +10,8 @@ from django.utils.html import format_html, format_html_join
 from django_pgqueue.admin import display, probes
 from django_pgqueue.admin.database import alias, url
 from django_pgqueue.admin.status import Status, status_of
-from django_pgqueue.fields import to_epoch_ms
-from django_pgqueue.models import Message, QueueState
+from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.models.tables import Message, QueueState
 from django_pgqueue.overview.moment import Moment
 
 if TYPE_CHECKING:

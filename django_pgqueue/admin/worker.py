@@ -9,8 +9,8 @@ from django.contrib import admin
 from django_pgqueue.admin import display
 from django_pgqueue.admin.database import now
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
-from django_pgqueue.fields import to_epoch_ms
-from django_pgqueue.models import Worker
+from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.models.tables import Worker
 from django_pgqueue.overview.moment import Moment
 from django_pgqueue.overview.service import SILENT_AFTER
 

@@ -44,7 +44,6 @@ from django_pgqueue.functions.creation import (
     message_create_unique,
     message_lock_keys,
 )
-from django_pgqueue.values.error import Error, storable
 from django_pgqueue.functions.exchange import (
     KnownBinding,
     Published,
@@ -93,6 +92,7 @@ from django_pgqueue.functions.worker import (
     worker_wake,
     worker_wake_next,
 )
+from django_pgqueue.values.error import Error, storable
 
 __all__ = [
     "Company",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.fields import EPOCH
+from django_pgqueue.models.fields import EPOCH
 from django_pgqueue.functions.channel import refusal
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
-import django_pgqueue.fields
+import django_pgqueue.models.fields
 from django_pgqueue import schema
 
 MIGRATION = "0001_initial"
@@ -31,11 +31,11 @@ class Migration(migrations.Migration):
                     name="Message",
                     fields=[
                         ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                        ("dequeue_at", django_pgqueue.fields.EpochField()),
-                        ("unlock_at", django_pgqueue.fields.EpochField(blank=True, null=True)),
-                        ("check_at", django_pgqueue.fields.EpochField(blank=True, null=True)),
+                        ("dequeue_at", django_pgqueue.models.fields.EpochField()),
+                        ("unlock_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)),
+                        ("check_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)),
                         ("awaited_id", models.BigIntegerField(blank=True, null=True)),
-                        ("alone_at", django_pgqueue.fields.EpochField(blank=True, null=True)),
+                        ("alone_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)),
                         ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                         ("locked_at", models.DateTimeField(blank=True, null=True)),
                         ("cancel_requested_at", models.DateTimeField(blank=True, null=True)),
@@ -52,7 +52,7 @@ class Migration(migrations.Migration):
                         ("unique_key", models.TextField(blank=True, null=True)),
                         ("worker", models.TextField(blank=True, null=True)),
                         ("after_policy", models.TextField(blank=True, null=True)),
-                        ("after_ids", django_pgqueue.fields.IdsField(blank=True, null=True)),
+                        ("after_ids", django_pgqueue.models.fields.IdsField(blank=True, null=True)),
                         ("content", models.JSONField()),
                         ("headers", models.JSONField(blank=True, null=True)),
                         ("state", models.JSONField(blank=True, null=True)),
@@ -78,7 +78,7 @@ class Migration(migrations.Migration):
                     fields=[
                         ("id", models.BigAutoField(primary_key=True, serialize=False)),
                         ("message_id", models.BigIntegerField()),
-                        ("dequeue_at", django_pgqueue.fields.EpochField()),
+                        ("dequeue_at", django_pgqueue.models.fields.EpochField()),
                         ("transaction_id", models.BigIntegerField()),
                         ("created_at", models.DateTimeField()),
                         ("started_at", models.DateTimeField(blank=True, null=True)),
@@ -126,7 +126,7 @@ class Migration(migrations.Migration):
                     name="Worker",
                     fields=[
                         ("id", models.TextField(primary_key=True, serialize=False)),
-                        ("asleep_until", django_pgqueue.fields.EpochField(blank=True, null=True)),
+                        ("asleep_until", django_pgqueue.models.fields.EpochField(blank=True, null=True)),
                         ("started_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                         ("seen_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                         ("pid", models.IntegerField()),
@@ -135,8 +135,8 @@ class Migration(migrations.Migration):
                         ("has_room", models.BooleanField(db_default=False)),
                         ("hostname", models.TextField()),
                         ("problem", models.TextField(blank=True, null=True)),
-                        ("queues", django_pgqueue.fields.NamesField(blank=True, null=True)),
-                        ("exclude_queues", django_pgqueue.fields.NamesField(blank=True)),
+                        ("queues", django_pgqueue.models.fields.NamesField(blank=True, null=True)),
+                        ("exclude_queues", django_pgqueue.models.fields.NamesField(blank=True)),
                     ],
                     options={
                         "db_table": "pgqueue_worker",
@@ -168,7 +168,7 @@ class Migration(migrations.Migration):
                     name="Schedule",
                     fields=[
                         ("name", models.TextField(primary_key=True, serialize=False)),
-                        ("next_at", django_pgqueue.fields.EpochField()),
+                        ("next_at", django_pgqueue.models.fields.EpochField()),
                         ("interval_ms", models.BigIntegerField(blank=True, null=True)),
                         ("paused_at", models.DateTimeField(blank=True, null=True)),
                         ("max_attempts", models.IntegerField(blank=True, null=True)),
@@ -321,7 +321,7 @@ class Migration(migrations.Migration):
                     name="Channel",
                     fields=[
                         ("name", models.TextField(primary_key=True, serialize=False)),
-                        ("release_at", django_pgqueue.fields.EpochField(blank=True, null=True)),
+                        ("release_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)),
                         ("set_at", models.DateTimeField(blank=True, null=True)),
                         ("released_at", models.DateTimeField(blank=True, null=True)),
                         ("running", models.IntegerField(db_default=0)),
@@ -352,7 +352,7 @@ class Migration(migrations.Migration):
                         ("queue", models.TextField()),
                         ("raw", models.BooleanField()),
                         ("parked", models.BooleanField(db_default=False)),
-                        ("next_at", django_pgqueue.fields.EpochField(blank=True, null=True)),
+                        ("next_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)),
                         ("turned_at", models.DateTimeField(blank=True, null=True)),
                     ],
                     options={
@@ -376,7 +376,7 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         ("id", models.BigIntegerField()),
-                        ("dequeue_at", django_pgqueue.fields.EpochField(blank=True, null=True)),
+                        ("dequeue_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)),
                         ("ended", models.IntegerField(db_default=0)),
                         ("raw", models.BooleanField()),
                         ("channel", models.TextField()),
@@ -402,7 +402,7 @@ class Migration(migrations.Migration):
                         ),
                         ("id", models.BigIntegerField()),
                         ("message_id", models.BigIntegerField()),
-                        ("look_at", django_pgqueue.fields.EpochField()),
+                        ("look_at", django_pgqueue.models.fields.EpochField()),
                     ],
                     options={
                         "db_table": "pgqueue_ended",

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_pgqueue.fields import to_epoch_ms
+from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.overview import probes, words
 
 if TYPE_CHECKING:

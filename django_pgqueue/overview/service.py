@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_pgqueue.models import Message, Worker
+from django_pgqueue.models.tables import Message, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_pgqueue import functions
-from django_pgqueue.models import QueueState, Schedule
+from django_pgqueue.models.tables import QueueState, Schedule
 from django_pgqueue.overview import bloat, counts, pulse, snapshots
 from django_pgqueue.overview.moment import Moment
 from django_pgqueue.overview.service import Service

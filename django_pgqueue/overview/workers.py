@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_pgqueue.fields import to_epoch_ms
-from django_pgqueue.models import Worker
+from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.models.tables import Worker
 from django_pgqueue.overview.moment import Moment
 from django_pgqueue.overview.service import MOST_WORKERS, SILENT_AFTER
 

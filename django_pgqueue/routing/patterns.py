@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from django_pgqueue.values import content
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern
+from django_pgqueue.values import content
 
 MOST_BYTES = 255
 BACK_REFERENCE = re.compile(r"\\[1-9]")

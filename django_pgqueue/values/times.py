@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue.exceptions import InvalidMessage
-from django_pgqueue.fields import EPOCH, LARGEST_MS, SMALLEST_MS
+from django_pgqueue.models.fields import EPOCH, LARGEST_MS, SMALLEST_MS
 
 MICROSECOND = dt.timedelta(microseconds=1)
 MILLISECOND = dt.timedelta(milliseconds=1)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
-from django_pgqueue.values import content, times
 from django_pgqueue import functions, registry, results, retry, sensitivity, signals
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.context import Deferral, PgQueueContext
@@ -28,9 +27,10 @@ from django_pgqueue.exceptions import (
     TaskTimeout,
 )
 from django_pgqueue.functions import Error
-from django_pgqueue.values.error import Unprintable, stand_in, to_log
 from django_pgqueue.later import is_known, know
 from django_pgqueue.logs import in_a_line
+from django_pgqueue.values import content, times
+from django_pgqueue.values.error import Unprintable, stand_in, to_log
 from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.forks import ending_here
 from django_pgqueue.worker.isolation import first_line, is_conflict, sees_one_snapshot
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.context import Reports
     from django_pgqueue.functions import Received
-    from django_pgqueue.models import Attempt
+    from django_pgqueue.models.tables import Attempt
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import sensitivity
-from django_pgqueue.values.error import bounded, to_log
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.sensitivity import HIDDEN
+from django_pgqueue.values.error import bounded, to_log
 from django_pgqueue.worker.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
 
 if TYPE_CHECKING:

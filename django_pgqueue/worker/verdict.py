@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from django_pgqueue.context import Reports
     from django_pgqueue.functions import Error, Received
-    from django_pgqueue.models import Attempt
+    from django_pgqueue.models.tables import Attempt
 
 E = TypeVar("E", bound=BaseException)
 

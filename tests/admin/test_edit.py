@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import functions
-from django_pgqueue.fields import to_epoch_ms
+from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models import Attempt, Message
 from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, send
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_pgqueue.values.histogram import bucket
 from django_pgqueue.models import ReportError, ReportHour, ReportQueue
+from django_pgqueue.values.histogram import bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from hypothesis import assume, example, given, settings, strategies as st
 
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule
-from django_pgqueue.fields import EPOCH
+from django_pgqueue.models.fields import EPOCH
 from django_pgqueue.recurrence import MOST_SLOTS, ON_TIME, Rule, cron, due, every
 from django_pgqueue.tasks import task
 

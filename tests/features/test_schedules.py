@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from django_pgqueue import checks, control, functions, registry
 from django_pgqueue.exceptions import ChannelFull, DuplicateMessage, InvalidSchedule
-from django_pgqueue.fields import to_epoch_ms
+from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.recurrence import MOST_SLOTS, cron, every
 from django_pgqueue.tasks import task

@@ -13,12 +13,12 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 
-from django_pgqueue.values import content
 from django_pgqueue import overview
 from django_pgqueue.lookup import default_database
 from django_pgqueue.management import databases
 from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
 from django_pgqueue.terminal import status
+from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser

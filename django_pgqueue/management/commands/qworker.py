@@ -13,11 +13,11 @@ import psycopg
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
-from django_pgqueue.values import content
 from django_pgqueue import functions, registry
 from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
 from django_pgqueue.lookup import pgqueue_backends
+from django_pgqueue.values import content
 from django_pgqueue.worker.connection import connect
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.explanation import explain

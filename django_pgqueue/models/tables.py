@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 
-from django_pgqueue.fields import EpochField, IdsField, NamesField
+from django_pgqueue.models.fields import EpochField, IdsField, NamesField
 
 
 class Message(models.Model):

@@ -1,0 +1,37 @@
+"""Django's view of the tables."""
+
+from django_pgqueue.models.tables import (
+    Arrival,
+    Attempt,
+    Binding,
+    Channel,
+    Ended,
+    Exchange,
+    Lane,
+    Message,
+    Overview,
+    QueueState,
+    ReportError,
+    ReportHour,
+    ReportQueue,
+    Schedule,
+    Worker,
+)
+
+__all__ = [
+    "Arrival",
+    "Attempt",
+    "Binding",
+    "Channel",
+    "Ended",
+    "Exchange",
+    "Lane",
+    "Message",
+    "Overview",
+    "QueueState",
+    "ReportError",
+    "ReportHour",
+    "ReportQueue",
+    "Schedule",
+    "Worker",
+]
