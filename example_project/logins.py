@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 import psycopg
 from psycopg import sql
 
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files
 from example_project.embedded_postgres import EmbeddedPostgresError, programs
 
 VARIABLE = "PGQUEUE_EXAMPLE_LOGIN"
@@ -98,7 +98,7 @@ def provide(superuser: str) -> None:
 
 def grant(superuser: str) -> None:
     """After each migrate: what was made anew has no rights yet."""
-    files = [word for file in (schema.folder() / "roles.sql", RIGHTS) for word in ("-f", str(file))]
+    files = [word for file in (sql_files.folder() / "roles.sql", RIGHTS) for word in ("-f", str(file))]
     options = ["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1"]
     done = programs.run("psql", [*options, *files], superuser, output=subprocess.PIPE)
     if done.returncode != 0:

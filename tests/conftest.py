@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.db import connection
 
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files
 from tests.emptying import emptied_quickly
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def fixed_clock(db: None) -> BaseDatabaseWrapper:
     """The test database with the clock of a queue that is in use, until the end of the test's transaction."""
     with connection.cursor() as cursor:
         for name in ("pgqueue_clock", "pgqueue_now"):
-            cursor.execute(schema.current(name))
+            cursor.execute(sql_files.current(name))
     return connection
 
 

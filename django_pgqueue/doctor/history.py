@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
-from django_pgqueue.functions.history import OLD_DAYS
+from django_pgqueue.functions.attempt import OLD_DAYS
 from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:

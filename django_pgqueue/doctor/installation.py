@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
-from django_pgqueue import functions, schema
+from django_pgqueue import functions
+from django_pgqueue.functions import sql_files
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
 
 if TYPE_CHECKING:
@@ -138,9 +139,9 @@ def _copy(patient: Patient) -> dict[str, dict[Any, str]]:
     with connections[patient.using].cursor() as cursor:
         cursor.execute(f"create schema {COPY}")
         cursor.execute(f"set local search_path = {COPY}")
-        files = re.findall(r"^\\ir (\w+)\.sql$", schema.load("install", migration=""), re.MULTILINE)
+        files = re.findall(r"^\\ir (\w+)\.sql$", sql_files.load("install", migration=""), re.MULTILINE)
         for name in files:
-            cursor.execute(schema.load(name, migration=""))
+            cursor.execute(sql_files.load(name, migration=""))
     return {name: _described(patient, query, COPY) for name, query in QUERIES.items()}
 
 

@@ -7,7 +7,7 @@ from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
 import django_pgqueue.models.fields
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files
 
 MIGRATION = "0001_initial"
 
@@ -15,7 +15,7 @@ MIGRATION = "0001_initial"
 def run(name: str, state: Sequence[Operation] = ()) -> migrations.RunSQL:
     """Runs sql/<name>.sql.  Going back, everything is taken out at once by the first operation."""
     return migrations.RunSQL(
-        schema.load(name, migration=MIGRATION), reverse_sql=migrations.RunSQL.noop, state_operations=list(state)
+        sql_files.load(name, migration=MIGRATION), reverse_sql=migrations.RunSQL.noop, state_operations=list(state)
     )
 
 
@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
     initial = True
 
     operations = [
-        migrations.RunSQL(migrations.RunSQL.noop, reverse_sql=schema.load("uninstall", migration=MIGRATION)),
+        migrations.RunSQL(migrations.RunSQL.noop, reverse_sql=sql_files.load("uninstall", migration=MIGRATION)),
         run(
             "pgqueue_message",
             [

@@ -8,7 +8,8 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
-from django_pgqueue import functions, schema
+from django_pgqueue import functions
+from django_pgqueue.functions import sql_files
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.lookup import database_of
@@ -100,7 +101,7 @@ def make_movable(database: str) -> None:
                 cursor.execute(WHERE)
                 path, own = cursor.fetchone()
                 cursor.execute("select set_config('search_path', %s, true)", (own,))
-                cursor.execute(schema.current("movable_clock"))
+                cursor.execute(sql_files.current("movable_clock"))
                 cursor.execute("select set_config('search_path', %s, true)", (path,))
         except DatabaseError as error:
             message = (

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import ProgrammingError, connection as django_connection
 
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files
 from django_pgqueue.worker.connection import connect as worker_connect
 from tests.installing import install_order
 
@@ -54,7 +54,7 @@ def elsewhere() -> str:
     there = f"{url()}?options=-csearch_path%3Dbench_elsewhere"
     with psycopg.connect(there) as connection:
         for name in install_order():
-            connection.execute((schema.folder() / f"{name}.sql").read_bytes())
+            connection.execute((sql_files.folder() / f"{name}.sql").read_bytes())
     return there
 
 

@@ -18,7 +18,8 @@ import pytest
 from django.db import connection, connections
 from psycopg import pq
 
-from django_pgqueue import functions, schema
+from django_pgqueue import functions
+from django_pgqueue.functions import sql_files
 from django_pgqueue.checks import check_pins
 from django_pgqueue.doctor import (
     KINDS,
@@ -563,7 +564,7 @@ def test_strayed_functions(find: Find, db: None) -> None:
     [error] = check_pins(databases=["default"])
     assert (error.id, found.found in error.msg) == ("pgqueue.E010", True)
     with connection.cursor() as cursor:
-        cursor.execute(schema.current("repin"))
+        cursor.execute(sql_files.current("repin"))
     assert find("strayed-functions", installation.pins) == []
     assert check_pins(databases=["default"]) == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files
 
 if TYPE_CHECKING:
     import psycopg
@@ -34,7 +34,7 @@ def alter_sql(connection: psycopg.Connection[object], kind: str) -> None:
     if kind not in IN_SQL:
         return
     name, text, instead = IN_SQL[kind]
-    whole = (schema.folder() / f"{name}.sql").read_text(encoding="utf-8")
+    whole = (sql_files.folder() / f"{name}.sql").read_text(encoding="utf-8")
     if whole.count(text) != 1:
         message = f"{name}.sql has changed: the sabotage {kind!r} does not find its place."
         raise RuntimeError(message)

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files
 from example_project.database import database_url
 from tests.sql.conftest import connect, session, sessions, test_database
 from tests.sql.databases import empty_database, psql
@@ -25,7 +25,7 @@ __all__ = ["connect", "session", "sessions", "test_database"]
 
 ROLES = ("producer", "consumer", "reader", "admin")
 PASSWORD = "not a secret: of a database that is dropped"
-INSTALL, ROLES_FILE, DROP_FILE = (str(schema.folder() / f"{name}.sql") for name in ("install", "roles", "roles_drop"))
+INSTALL, ROLES_FILE, DROP_FILE = (str(sql_files.folder() / f"{name}.sql") for name in ("install", "roles", "roles_drop"))
 
 
 class Guarded:

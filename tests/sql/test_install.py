@@ -8,7 +8,8 @@ import psycopg
 import pytest
 from django.db import migrations
 
-from django_pgqueue import functions, schema
+from django_pgqueue import functions
+from django_pgqueue.functions import sql_files as schema
 from django_pgqueue.migrations import __name__ as migrations_package
 from tests.installing import install_order
 from tests.sql.databases import described, empty_database, migrate, psql, session_in, sql_files

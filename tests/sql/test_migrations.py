@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, models
 
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files as schema
 from django_pgqueue.models import Attempt, Binding, Exchange, Message, Worker
 from tests.installing import install_order
 from tests.sql.databases import described, empty_database, migrate, session_in, sql_files

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from django_pgqueue import functions, schema
+from django_pgqueue import functions
+from django_pgqueue.functions import sql_files
 from django_pgqueue.functions import Error
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.holdings import Holdings
@@ -49,7 +50,7 @@ def open_transaction(statement: str, *parameters: Any) -> Iterator[None]:
 @contextmanager
 def replaced(session: Session, function: str, body: str) -> Iterator[None]:
     """One of the queue's functions does something else for a while."""
-    text = (schema.folder() / f"{function}.sql").read_text()
+    text = (sql_files.folder() / f"{function}.sql").read_text()
     head, _, tail = text.partition("$$")
     language = "language plpgsql" if "language plpgsql" in head else "language sql"
     other = head.replace(language, "language plpgsql") + f"$$ {body} $$;" + tail.partition("$$;")[2]

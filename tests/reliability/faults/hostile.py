@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files
 from tests.reliability.faults.fault import Skipped, fault
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def grant(storm: Storm) -> None:
         message = "there is no psql, which sql/roles.sql is for"
         raise Skipped(message)
     address = ["-h", "127.0.0.1", "-p", str(storm.server.primary.port), "-U", "pgqueue", "-d", "storm"]
-    command = [psql, "-X", "-q", *address, "-f", str(schema.folder() / "roles.sql")]
+    command = [psql, "-X", "-q", *address, "-f", str(sql_files.folder() / "roles.sql")]
     password = {"PGPASSWORD": storm.server.password}
     done = subprocess.run(command, env=password, capture_output=True, text=True, check=False)
     if done.returncode:

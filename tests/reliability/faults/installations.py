@@ -7,7 +7,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import schema
+from django_pgqueue.functions import sql_files
 from tests.reliability.faults.fault import Skipped, fault
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def install(storm: Storm) -> None:
         message = "there is no psql, which sql/install.sql is for"
         raise Skipped(message)
     address = ["-h", "127.0.0.1", "-p", str(storm.server.primary.port), "-U", "pgqueue", "-d", "storm"]
-    command = [psql, "-X", "-q", *address, "-f", str(schema.folder() / "install.sql")]
+    command = [psql, "-X", "-q", *address, "-f", str(sql_files.folder() / "install.sql")]
     variables = {"PGPASSWORD": storm.server.password, "PGOPTIONS": f"-c search_path={SCHEMA}"}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
