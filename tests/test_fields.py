@@ -16,8 +16,18 @@ from django.db.models import F, Max, Min
 from django.utils import timezone
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from django_pgqueue.models.fields import (EARLIEST_MS, EPOCH, LARGEST_MS, LATEST_MS, MILLISECOND, SMALLEST_MS, EpochDateTime, EpochField, to_epoch_ms)
 from django_pgqueue.models import Message
+from django_pgqueue.models.fields import (
+    EARLIEST_MS,
+    EPOCH,
+    LARGEST_MS,
+    LATEST_MS,
+    MILLISECOND,
+    SMALLEST_MS,
+    EpochDateTime,
+    EpochField,
+    to_epoch_ms,
+)
 
 EDGES = [SMALLEST_MS, SMALLEST_MS + 1, EARLIEST_MS - 1, EARLIEST_MS, -1, 0, 1, LATEST_MS, LATEST_MS + 1, LARGEST_MS]
 any_ms = st.sampled_from(EDGES) | st.integers(SMALLEST_MS, LARGEST_MS) | st.integers(EARLIEST_MS, LATEST_MS)

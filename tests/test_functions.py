@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import functions
-from django_pgqueue.models.fields import LARGEST_MS, SMALLEST_MS
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models.fields import LARGEST_MS, SMALLEST_MS
 
 
 @pytest.mark.django_db

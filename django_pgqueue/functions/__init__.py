@@ -4,7 +4,7 @@ Every call takes the connection to work on, either one of Django's (then it is p
 of psycopg's.  Rows come back as dataclasses; JSON comes and goes as text (``content.py`` knows how it must look).
 """
 
-from django_pgqueue.functions.ends import (Floor, Received, Success, Token, Wanted, message_cancellations, message_cancelled, message_complete, message_defer, message_dequeue, message_dequeue_in_turn, message_fail, message_heartbeat, message_keep, message_locked, message_progress, message_release, quarantine_dequeue)
+from django_pgqueue.functions.attempt import attempt_enqueue, attempt_maintain, attempt_overdue
 from django_pgqueue.functions.channel import (
     Recount,
     channel_prune,
@@ -16,7 +16,35 @@ from django_pgqueue.functions.channel import (
 )
 from django_pgqueue.functions.clock import now
 from django_pgqueue.functions.connection import Connection, may_read
-from django_pgqueue.functions.enqueue import (Created, message_create, message_create_after, message_create_alike, message_create_many, message_create_unique, message_lock_keys)
+from django_pgqueue.functions.ends import (
+    Floor,
+    Received,
+    Success,
+    Token,
+    Wanted,
+    message_cancellations,
+    message_cancelled,
+    message_complete,
+    message_defer,
+    message_dequeue,
+    message_dequeue_in_turn,
+    message_fail,
+    message_heartbeat,
+    message_keep,
+    message_locked,
+    message_progress,
+    message_release,
+    quarantine_dequeue,
+)
+from django_pgqueue.functions.enqueue import (
+    Created,
+    message_create,
+    message_create_after,
+    message_create_alike,
+    message_create_many,
+    message_create_unique,
+    message_lock_keys,
+)
 from django_pgqueue.functions.exchange import (
     KnownBinding,
     Published,
@@ -32,7 +60,6 @@ from django_pgqueue.functions.exchange import (
     exchanges,
     message_publish,
 )
-from django_pgqueue.functions.attempt import attempt_enqueue, attempt_maintain, attempt_overdue
 from django_pgqueue.functions.message import (
     message_cancel,
     message_move,

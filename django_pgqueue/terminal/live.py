@@ -12,7 +12,7 @@ from rich.text import Text
 
 from django_pgqueue.terminal import status
 from django_pgqueue.terminal.text import GAP
-from django_pgqueue.worker.waker import Waker
+from django_pgqueue.consumer.wakeup import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ from django_pgqueue.testing.breakpoints import Breakpoints, ProcessKilled
 from django_pgqueue.testing.clocks import make_movable
 from django_pgqueue.testing.draining import backend_of
 from django_pgqueue.testing.effects import Effects, RowEffects
-from django_pgqueue.worker.connection import connect
+from django_pgqueue.consumer.connection import connect
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
 

@@ -32,7 +32,7 @@ from django_pgqueue.logs import in_a_line
 from django_pgqueue.values import content, times
 from django_pgqueue.values.error import Unprintable, stand_in, to_log
 from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
-from django_pgqueue.worker.forks import ending_here
+from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.worker.isolation import first_line, is_conflict, sees_one_snapshot
 from django_pgqueue.worker.outcome import (
     Abandoned,

@@ -10,15 +10,15 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
-from django_pgqueue.worker.database_errors import BUSY_ERRORS
+from django_pgqueue.consumer.errors import BUSY_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from django_pgqueue.functions import Connection, Received
-    from django_pgqueue.worker.background import Connect
+    from django_pgqueue.consumer.background import Connect
     from django_pgqueue.worker.reports import SharedReports
-    from django_pgqueue.worker.session import Session
+    from django_pgqueue.consumer.session import Session
     from django_pgqueue.worker.settings import WorkerSettings
 
 logger = logging.getLogger("django_pgqueue.worker")

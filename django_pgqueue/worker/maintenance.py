@@ -11,10 +11,10 @@ import psycopg
 
 from django_pgqueue import functions
 from django_pgqueue.overview import bloat
-from django_pgqueue.worker.database_errors import first_line, is_of_the_connection
+from django_pgqueue.consumer.errors import first_line, is_of_the_connection
 
 if TYPE_CHECKING:
-    from django_pgqueue.worker.background import Connect
+    from django_pgqueue.consumer.background import Connect
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.worker.database_errors import CONNECTION_ERRORS
-from django_pgqueue.worker.idleness import Idleness
-from django_pgqueue.worker.session import Session
-from django_pgqueue.worker.waker import Waker
+from django_pgqueue.consumer.errors import CONNECTION_ERRORS
+from django_pgqueue.consumer.polling import Idleness
+from django_pgqueue.consumer.session import Session
+from django_pgqueue.consumer.wakeup import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

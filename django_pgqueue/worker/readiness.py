@@ -11,15 +11,15 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
-from django_pgqueue.worker.idleness import LONGEST_POLL_SECONDS
+from django_pgqueue.consumer.polling import LONGEST_POLL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_pgqueue.worker.idleness import Idleness
+    from django_pgqueue.consumer.polling import Idleness
     from django_pgqueue.worker.pace import Pace
     from django_pgqueue.worker.presence import Presence
-    from django_pgqueue.worker.session import Session
+    from django_pgqueue.consumer.session import Session
     from django_pgqueue.worker.settings import WorkerSettings
 
     Attempt = Callable[[str, Callable[[], object]], None]

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions
-from django_pgqueue.worker.database_errors import BUSY_ERRORS
+from django_pgqueue.consumer.errors import BUSY_ERRORS
 
 if TYPE_CHECKING:
     from django_pgqueue.functions import Connection, Received

@@ -11,8 +11,8 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import functions
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models.fields import to_epoch_ms
 from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, send
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from django.db import connection, transaction
 
 from django_pgqueue.admin import actions
 from django_pgqueue.admin.paginator import CappedPaginator
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.overview import bounds
 from tests.admin.conftest import MESSAGES, claim, complete, send, sql, visitor_of
 

@@ -30,7 +30,7 @@ from django_pgqueue.compat import (
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.functions import message_cancel, message_create, message_dequeue
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.worker.connection import connect
+from django_pgqueue.consumer.connection import connect
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.reports import DirectReports

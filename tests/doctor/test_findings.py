@@ -19,7 +19,6 @@ from django.db import connection, connections
 from psycopg import pq
 
 from django_pgqueue import functions
-from django_pgqueue.functions import sql_files
 from django_pgqueue.checks import check_pins
 from django_pgqueue.doctor import (
     KINDS,
@@ -38,6 +37,7 @@ from django_pgqueue.doctor import (
     snapshots,
     tables,
 )
+from django_pgqueue.functions import sql_files
 from django_pgqueue.models import Message
 from django_pgqueue.overview import bloat, bounds
 from tests.admin.conftest import claim, complete, fail, send, sign_in, sql

@@ -22,7 +22,7 @@ from django_pgqueue.testing import drain
 from django_pgqueue.worker.outcome import Cancelled, Succeeded
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.slots import Slots
-from django_pgqueue.worker.waker import Waker
+from django_pgqueue.consumer.wakeup import Waker
 from tests.backend.conftest import no_queries
 from tests.features import tasks
 from tests.features.conftest import close_event_loop

@@ -20,7 +20,7 @@ from django_pgqueue import functions
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.queue import Queue, ReceivedMessage
-from django_pgqueue.worker import idleness
+from django_pgqueue.consumer import polling
 from tests.waiting import SECONDS, wait_until
 from tests.worker.tasks import nothing
 from tests.worker.watching import asleep
@@ -78,7 +78,7 @@ def is_asleep(ear: Ear) -> bool:
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes to a sleeper comes by notification."""
-    monkeypatch.setattr(idleness, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(polling, "POLL_SECONDS", 3600.0)
 
 
 def test_a_message_published_while_nobody_listened_is_delivered_when_somebody_comes(ears: Any) -> None:

@@ -14,7 +14,8 @@ from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
-from django_pgqueue.worker import floors, idleness
+from django_pgqueue.worker import floors
+from django_pgqueue.consumer import polling
 from tests.backend.conftest import no_queries
 from tests.features import tasks
 from tests.waiting import wait_until
@@ -160,7 +161,7 @@ class TestInAWorker:
         assert worker.stop() == 0
 
     def test_resuming_wakes_a_sleeper(self, consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(idleness, "POLL_SECONDS", 600.0)  # it would not look by itself
+        monkeypatch.setattr(polling, "POLL_SECONDS", 600.0)  # it would not look by itself
         consume()
         pause("default")
         result = nothing.enqueue()

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from django_pgqueue import control, functions
 from django_pgqueue.models import Worker
-from django_pgqueue.worker import idleness
+from django_pgqueue.consumer import polling
 from tests.features import tasks
 from tests.waiting import wait_until
 from tests.worker.conftest import conninfo
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def long_nights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sleeps is not woken by his own clock, and who is awake stays awake."""
-    monkeypatch.setattr(idleness, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(polling, "POLL_SECONDS", 60.0)
 
 
 @pytest.fixture
 def stays_awake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idleness, "FEW_A_SECOND", 0)
-    monkeypatch.setattr(idleness.Idleness, "_is_quiet", lambda self: not self.asleep and self._found_at is None)
-    monkeypatch.setattr(idleness, "AWAKE_SECONDS", 60.0)
+    monkeypatch.setattr(polling, "FEW_A_SECOND", 0)
+    monkeypatch.setattr(polling.Idleness, "_is_quiet", lambda self: not self.asleep and self._found_at is None)
+    monkeypatch.setattr(polling, "AWAKE_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_who_sleeps_says_that_he_lives_in_the_transaction_in_which_he_looks(
     consumer = consume()
     wait_until(lambda: len(asleep()) == 1, "it sleeps")
     monkeypatch.setattr(functions, "worker_seen", noted)
-    monkeypatch.setattr(idleness, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(polling, "POLL_SECONDS", 0.1)
     before = Worker.objects.get().seen_at
     consumer.presence.next_seen = time.monotonic() + 1
     consumer.idleness.sleeps_on(now=0.0)  # and looks at once
@@ -118,8 +118,8 @@ def test_what_a_sleeper_finds_by_looking_begins_when_its_claim_is_committed(
 
 
 def test_of_several_that_have_room_one_stays_awake(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idleness.Idleness, "_is_quiet", lambda _: False)
-    monkeypatch.setattr(idleness, "AWAKE_SECONDS", 60.0)
+    monkeypatch.setattr(polling.Idleness, "_is_quiet", lambda _: False)
+    monkeypatch.setattr(polling, "AWAKE_SECONDS", 60.0)
     for _ in range(3):
         consume()
     wait_until(lambda: Worker.objects.filter(has_room=True).exists(), "one has room")

@@ -44,7 +44,7 @@ def alter_sql(connection: psycopg.Connection[object], kind: str) -> None:
 def patch_worker(kind: str) -> None:
     if kind != "second-look":
         return
-    from django_pgqueue.worker.idleness import POLL_SECONDS, Idleness
+    from django_pgqueue.consumer.polling import POLL_SECONDS, Idleness
 
     def fell_asleep(self: Idleness) -> None:
         self.asleep, self.wants_to_sleep = True, False

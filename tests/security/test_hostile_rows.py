@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from django_pgqueue import functions
-from django_pgqueue.functions import sql_files
 from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.functions import sql_files
 from django_pgqueue.testing import clock
 from tests.security.conftest import ROLES
 from tests.sql.sessions import NOON

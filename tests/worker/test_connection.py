@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from django_pgqueue.worker.connection import KEEPALIVES, connect
+from django_pgqueue.consumer.connection import KEEPALIVES, connect
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.overview import bloat
-from django_pgqueue.worker.connection import connect
+from django_pgqueue.consumer.connection import connect
 from django_pgqueue.worker.maintenance import AGAIN_SECONDS, EVERY_SECONDS, Maintenance
 from tests.waiting import wait_until
 from tests.worker.conftest import conninfo

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from django_pgqueue import functions
-from django_pgqueue.worker.connection import connect
-from django_pgqueue.worker.session import PooledStatements, Session
-from django_pgqueue.worker.statements import Statements, numbered
+from django_pgqueue.consumer.connection import connect
+from django_pgqueue.consumer.session import PooledStatements, Session
+from django_pgqueue.consumer.statements import Statements, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from django_pgqueue.worker.waker import Waker
+from django_pgqueue.consumer.wakeup import Waker
 
 if TYPE_CHECKING:
     import pytest

@@ -12,14 +12,14 @@ import psycopg
 
 from django_pgqueue import functions
 from django_pgqueue.functions import Error
-from django_pgqueue.worker.database_errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
+from django_pgqueue.consumer.errors import (BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection)
 from django_pgqueue.worker.outcome import Committed, Ended, Failed, Succeeded
 from django_pgqueue.worker.record.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from django_pgqueue.worker.session import Session
+    from django_pgqueue.consumer.session import Session
 
 logger = logging.getLogger("django_pgqueue.worker")
 

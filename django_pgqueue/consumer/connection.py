@@ -10,7 +10,7 @@ from psycopg import IsolationLevel, sql
 from psycopg.pq import Format
 from psycopg.waiting import Ready, Wait
 
-from django_pgqueue.worker.forks import note_connection
+from django_pgqueue.consumer.forks import note_connection
 
 if TYPE_CHECKING:
     from collections.abc import Generator

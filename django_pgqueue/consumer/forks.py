@@ -77,7 +77,7 @@ def note_connection(connection: Any) -> None:
 connection_created.connect(
     lambda connection, **_: note_connection(connection.connection),
     weak=False,
-    dispatch_uid="django_pgqueue.worker.forks",
+    dispatch_uid="django_pgqueue.consumer.forks",
 )
 
 

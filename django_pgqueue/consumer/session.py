@@ -11,9 +11,9 @@ import psycopg
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.worker.connection import connect, listen
-from django_pgqueue.worker.database_errors import is_of_no_use
-from django_pgqueue.worker.statements import Statements
+from django_pgqueue.consumer.connection import connect, listen
+from django_pgqueue.consumer.errors import is_of_no_use
+from django_pgqueue.consumer.statements import Statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

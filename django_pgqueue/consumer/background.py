@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import psycopg
 
-from django_pgqueue.worker.database_errors import first_line, is_of_no_use
-from django_pgqueue.worker.session import Session
+from django_pgqueue.consumer.errors import first_line, is_of_no_use
+from django_pgqueue.consumer.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
