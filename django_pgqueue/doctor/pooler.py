@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.consumer.connection import connect
+from django_pgqueue.doctor.finding import Finding, Kind, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

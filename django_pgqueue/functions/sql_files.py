@@ -12,7 +12,7 @@ from pathlib import Path
 
 @cache
 def folder() -> Path:
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for candidate in (package / "sql", package.parent / "sql"):
         if (candidate / "install.sql").is_file():
             return candidate

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from django_pgqueue.consumer.wakeup import Waker
 from django_pgqueue.terminal import status
 from django_pgqueue.terminal.text import GAP
-from django_pgqueue.consumer.wakeup import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

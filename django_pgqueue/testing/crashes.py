@@ -12,12 +12,12 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 
 from django_pgqueue import functions, registry
+from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.testing.breakpoints import Breakpoints, ProcessKilled
 from django_pgqueue.testing.clocks import make_movable
 from django_pgqueue.testing.draining import backend_of
 from django_pgqueue.testing.effects import Effects, RowEffects
-from django_pgqueue.consumer.connection import connect
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
 

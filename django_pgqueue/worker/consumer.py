@@ -13,15 +13,17 @@ import psycopg
 
 from django_pgqueue import functions, registry, traces
 from django_pgqueue.compat import task_backends
+from django_pgqueue.consumer.background import Background
+from django_pgqueue.consumer.errors import BUSY_ERRORS, CONNECTION_ERRORS, first_line, is_of_the_connection
+from django_pgqueue.consumer.polling import Idleness
+from django_pgqueue.consumer.session import Session
+from django_pgqueue.consumer.wakeup import Waker
 from django_pgqueue.functions import Error
 from django_pgqueue.worker import deaths
-from django_pgqueue.consumer.background import Background
 from django_pgqueue.worker.begun import Begun
 from django_pgqueue.worker.clock import DatabaseClock
-from django_pgqueue.consumer.errors import (BUSY_ERRORS, CONNECTION_ERRORS, first_line, is_of_the_connection)
 from django_pgqueue.worker.floors import Floors
 from django_pgqueue.worker.holdings import Heartbeats, Holdings, Progress
-from django_pgqueue.consumer.polling import Idleness
 from django_pgqueue.worker.maintenance import Maintenance
 from django_pgqueue.worker.pace import SHORT_SECONDS, Pace
 from django_pgqueue.worker.presence import Presence
@@ -29,18 +31,16 @@ from django_pgqueue.worker.readiness import Readiness
 from django_pgqueue.worker.record.recorder import BLOCKED_SECONDS, RECORD_WITHIN_SECONDS, Recorder
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED, Recycling
 from django_pgqueue.worker.scheduler import Scheduler
-from django_pgqueue.consumer.session import Session
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.turns import Turns
-from django_pgqueue.consumer.wakeup import Waker
 from django_pgqueue.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from django_pgqueue.backend import PgQueueBackend
-    from django_pgqueue.functions import Connection, Floor, Received, Wanted
     from django_pgqueue.consumer.background import Duty
+    from django_pgqueue.functions import Connection, Floor, Received, Wanted
     from django_pgqueue.worker.begun import Death
     from django_pgqueue.worker.outcome import Ended
     from django_pgqueue.worker.retirement import Retirement

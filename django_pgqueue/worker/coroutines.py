@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import connections
 
+from django_pgqueue.consumer.forks import shared_loops
 from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, leave_connections_clean
 from django_pgqueue.worker.cutting import running
-from django_pgqueue.consumer.forks import shared_loops
 from django_pgqueue.worker.log import log_trouble
 from django_pgqueue.worker.watchdog import is_alive
 

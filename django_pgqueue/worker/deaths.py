@@ -13,8 +13,8 @@ from django_pgqueue.consumer.errors import first_line, is_of_the_connection
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from django_pgqueue.worker.begun import Begun, Death
     from django_pgqueue.consumer.session import Session
+    from django_pgqueue.worker.begun import Begun, Death
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, InternalError, OperationalE
 
 from django_pgqueue import functions, registry, results, retry, sensitivity, signals
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
+from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.context import Deferral, PgQueueContext
 from django_pgqueue.exceptions import (
     AttemptLost,
@@ -32,7 +33,6 @@ from django_pgqueue.logs import in_a_line
 from django_pgqueue.values import content, times
 from django_pgqueue.values.error import Unprintable, stand_in, to_log
 from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
-from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.worker.isolation import first_line, is_conflict, sees_one_snapshot
 from django_pgqueue.worker.outcome import (
     Abandoned,

@@ -15,10 +15,10 @@ from django_pgqueue.consumer.errors import BUSY_ERRORS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from django_pgqueue.functions import Connection, Received
     from django_pgqueue.consumer.background import Connect
-    from django_pgqueue.worker.reports import SharedReports
     from django_pgqueue.consumer.session import Session
+    from django_pgqueue.functions import Connection, Received
+    from django_pgqueue.worker.reports import SharedReports
     from django_pgqueue.worker.settings import WorkerSettings
 
 logger = logging.getLogger("django_pgqueue.worker")

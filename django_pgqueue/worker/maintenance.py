@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.overview import bloat
 from django_pgqueue.consumer.errors import first_line, is_of_the_connection
+from django_pgqueue.overview import bloat
 
 if TYPE_CHECKING:
     from django_pgqueue.consumer.background import Connect

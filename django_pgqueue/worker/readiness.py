@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.consumer.polling import Idleness
+    from django_pgqueue.consumer.session import Session
     from django_pgqueue.worker.pace import Pace
     from django_pgqueue.worker.presence import Presence
-    from django_pgqueue.consumer.session import Session
     from django_pgqueue.worker.settings import WorkerSettings
 
     Attempt = Callable[[str, Callable[[], object]], None]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_pgqueue import registry, signals, traces
+from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.worker.begun import Begun
 from django_pgqueue.worker.cleaning import (
@@ -27,7 +28,6 @@ from django_pgqueue.worker.cleaning import (
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.cutting import Sessions, cancel_statement, cut, sessions_of_this_thread, waits_for_statement
 from django_pgqueue.worker.execution import Execution
-from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.worker.log import log_end, log_trouble
 from django_pgqueue.worker.reports import SharedReports
 from django_pgqueue.worker.watchdog import is_alive
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.consumer.wakeup import Waker
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.begun import Mark
     from django_pgqueue.worker.outcome import Ended
-    from django_pgqueue.consumer.wakeup import Waker
 
 
 logger = logging.getLogger("django_pgqueue.worker")

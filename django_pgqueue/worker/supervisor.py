@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue.worker.begun import Begun
-from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.consumer.errors import CONNECTION_ERRORS
 from django_pgqueue.consumer.forks import end_children, guarded
+from django_pgqueue.worker.begun import Begun
+from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.recycling import EXIT_CODE as RECYCLED
 from django_pgqueue.worker.retirement import Retirement, retiring_pids
 from django_pgqueue.worker.watching.watching import Watching

@@ -27,10 +27,10 @@ from django_pgqueue.compat import (
     task_finished,
     task_started,
 )
+from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.functions import message_cancel, message_create, message_dequeue
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.consumer.connection import connect
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.reports import DirectReports

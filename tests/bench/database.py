@@ -11,8 +11,8 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import ProgrammingError, connection as django_connection
 
-from django_pgqueue.functions import sql_files
 from django_pgqueue.consumer.connection import connect as worker_connect
+from django_pgqueue.functions import sql_files
 from tests.installing import install_order
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from django_pgqueue import functions
 from django_pgqueue.compat import task_backends
+from django_pgqueue.consumer.wakeup import Waker
 from django_pgqueue.control import cancel
 from django_pgqueue.exceptions import TaskCancelled
 from django_pgqueue.models import Attempt, Message
@@ -22,7 +23,6 @@ from django_pgqueue.testing import drain
 from django_pgqueue.worker.outcome import Cancelled, Succeeded
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.slots import Slots
-from django_pgqueue.consumer.wakeup import Waker
 from tests.backend.conftest import no_queries
 from tests.features import tasks
 from tests.features.conftest import close_event_loop

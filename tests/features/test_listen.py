@@ -17,10 +17,10 @@ from asgiref.sync import SyncToAsync
 from django.db import OperationalError, connection, connections, transaction
 
 from django_pgqueue import functions
+from django_pgqueue.consumer import polling
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.queue import Queue, ReceivedMessage
-from django_pgqueue.consumer import polling
 from tests.waiting import SECONDS, wait_until
 from tests.worker.tasks import nothing
 from tests.worker.watching import asleep

@@ -9,13 +9,13 @@ import pytest
 from django.db import connection, transaction
 
 from django_pgqueue import functions
+from django_pgqueue.consumer import polling
 from django_pgqueue.control import cancel, pause, resume
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
 from django_pgqueue.worker import floors
-from django_pgqueue.consumer import polling
 from tests.backend.conftest import no_queries
 from tests.features import tasks
 from tests.waiting import wait_until

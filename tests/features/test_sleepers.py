@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 from django_pgqueue import control, functions
-from django_pgqueue.models import Worker
 from django_pgqueue.consumer import polling
+from django_pgqueue.models import Worker
 from tests.features import tasks
 from tests.waiting import wait_until
 from tests.worker.conftest import conninfo

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from django_pgqueue.consumer.polling import (
+    AWAKE_SECONDS,
+    LONGEST_LOOK_SECONDS,
+    POLL_SECONDS,
+    QUIET_AWAKE_SECONDS,
+    SHORTEST_DUE_SECONDS,
+    SHORTEST_LOOK_SECONDS,
+    Idleness,
+)
 from django_pgqueue.functions import Company
-from django_pgqueue.consumer.polling import (AWAKE_SECONDS, LONGEST_LOOK_SECONDS, POLL_SECONDS, QUIET_AWAKE_SECONDS, SHORTEST_DUE_SECONDS, SHORTEST_LOOK_SECONDS, Idleness)
 
 
 @pytest.fixture

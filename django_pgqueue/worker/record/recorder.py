@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue import functions
+from django_pgqueue.consumer.errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.functions import Error
-from django_pgqueue.consumer.errors import (BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection)
 from django_pgqueue.worker.outcome import Committed, Ended, Failed, Succeeded
 from django_pgqueue.worker.record.record import record
 
