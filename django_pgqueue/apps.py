@@ -12,7 +12,8 @@ class PgQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django_pgqueue import checks, discovery  # noqa: F401, PLC0415 -- registers the checks
+        from django_pgqueue import checks  # noqa: F401, PLC0415 -- registers the checks
+        from django_pgqueue.tasks import discovery  # noqa: F401, PLC0415 -- registers the checks
 
         discovery.own_modules = own_modules
 

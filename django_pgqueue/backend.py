@@ -12,7 +12,8 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.db import connections
 
-from django_pgqueue import channels, functions, registry, sensitivity, signals, traces, unique, validation
+from django_pgqueue.tasks import channel, registry, sensitive, unique, validation
+from django_pgqueue import functions, signals, traces
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -24,7 +25,7 @@ from django_pgqueue.compat import (
 )
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import DuplicateMessage, UnknownTask
-from django_pgqueue.tasks import PgQueueTask
+from django_pgqueue.tasks.task import PgQueueTask
 from django_pgqueue.values import content, times
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class PgQueueBackend(BaseTaskBackend):
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyTaskResult:
         self._validate(task)
-        with content.unshown(sensitivity.hides(task, self.settings)):
+        with content.unshown(sensitive.hides(task, self.settings)):
             call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
             created, new = self._send(task, call)
         if not new:
@@ -109,7 +110,7 @@ class PgQueueBackend(BaseTaskBackend):
             "task": task.module_path,
             "priority": int(task.priority),
             "max_attempts": self.max_attempts(task),
-            "channel": channels.channel_of(task, call),
+            "channel": channel.channel_of(task, call),
             **_when(task, sending),
         }
         after = getattr(task, "after", ())

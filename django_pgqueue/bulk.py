@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 
-from django_pgqueue import channels, functions, sensitivity, traces, unique
+from django_pgqueue.tasks import channel as channels, sensitive, unique
+from django_pgqueue import functions, traces
 from django_pgqueue.backend import PgQueueBackend, validate_path
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
@@ -97,7 +98,7 @@ class Bulk:
         self.raises = self.keyed and getattr(task, "on_conflict", "keep") == "raise"
 
     def enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:
-        with content.unshown(sensitivity.hides(self.task, self.backend.settings)):
+        with content.unshown(sensitive.hides(self.task, self.backend.settings)):
             return self._enqueue(calls, on_progress)
 
     def _enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:

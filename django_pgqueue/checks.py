@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
-from django_pgqueue import conf, declarations, functions, lookup, registry, retry, sensitivity, traces
+from django_pgqueue import conf, declarations, functions, lookup, traces
+from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
 from django_pgqueue.values import content
@@ -90,7 +91,7 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             f"a text of at least {SHORTEST_TOKEN} characters, or None",
         ),
         "traces": (lambda value: isinstance(value, bool), "True or False"),
-        "sensitive": (sensitivity.is_possible, "True, False or a list of names of arguments and keys"),
+        "sensitive": (sensitive.is_possible, "True, False or a list of names of arguments and keys"),
         "lake": (lambda value: value is None or bool(value and isinstance(value, str | Path)), "a folder or a URL"),
     }
     for name, (is_possible, words) in rules.items():
@@ -252,7 +253,7 @@ def check_pins(databases: Sequence[str] | None = None, **kwargs: Any) -> list[ch
 @checks.register(checks.Tags.database)
 def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """Looks whether the databases have the bindings that the code declares."""
-    from django_pgqueue import registry  # noqa: PLC0415 -- imports the project's tasks
+    from django_pgqueue.tasks import registry  # noqa: PLC0415 -- imports the project's tasks
     from django_pgqueue.routing.synchronising import changes  # noqa: PLC0415 -- it knows backends
 
     found: list[checks.CheckMessage] = []

@@ -7,7 +7,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import channels, functions, registry, sensitivity, unique
+from django_pgqueue.tasks import channel, registry, sensitive, unique
+from django_pgqueue import functions
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTask
-    from django_pgqueue.recurrence import Recurrence
+    from django_pgqueue.tasks.schedule import Recurrence
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -72,10 +73,10 @@ def columns_of(connection: functions.Connection, schedule: functions.KnownSchedu
         return {}
     call = json.loads(functions.schedule_content(connection, schedule.name) or "{}")
     backend = task.get_backend()
-    hidden = isinstance(backend, PgQueueBackend) and sensitivity.hides(task, backend.settings)
+    hidden = isinstance(backend, PgQueueBackend) and sensitive.hides(task, backend.settings)
     try:
         with content.unshown(hidden):
-            return {**unique.columns_of(task, call), "channel": channels.channel_of(task, call)}
+            return {**unique.columns_of(task, call), "channel": channel.channel_of(task, call)}
     except InvalidTask as error:
         raise InvalidSchedule(str(error)) from error
     except Exception as error:  # whatever a project's own function does

@@ -16,7 +16,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import sensitivity
+from django_pgqueue.tasks import sensitive
 from django_pgqueue.functions import Error
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class WithoutSensitiveErrors(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         path = record.args[1] if isinstance(record.args, tuple) and len(record.args) > 1 else None
-        if record.exc_info and isinstance(path, str) and sensitivity.hides_message(path, self.settings):
+        if record.exc_info and isinstance(path, str) and sensitive.hides_message(path, self.settings):
             record.exc_info = record.exc_text = None
         return True
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from django_pgqueue import functions, lookup, retry, sensitivity, traces
+from django_pgqueue import functions, lookup, traces
+from django_pgqueue.tasks import retry, sensitive
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 from django_pgqueue.lookup import database_of
@@ -284,7 +285,7 @@ class ReceivedMessage:
     def is_sensitive(self) -> bool:
         """Whether a backend of its database hides what raw messages say."""
         known = [backend.settings for backend in lookup.pgqueue_backends().values()]
-        return any(sensitivity.hides_message(None, one) for one in known if one.database == self.database)
+        return any(sensitive.hides_message(None, one) for one in known if one.database == self.database)
 
     def _encode(self, value: Any, what: str) -> str:
         return content.encode(value, max_bytes=self.max_content_bytes, what=what)

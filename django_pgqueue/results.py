@@ -8,7 +8,7 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import registry
+from django_pgqueue.tasks import registry
 from django_pgqueue.compat import (
     AnyTaskResult,
     TaskError,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import compat
 from django_pgqueue.backend import PgQueueBackend
-from django_pgqueue.tasks import PgQueueTask
+from django_pgqueue.tasks.task import PgQueueTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from django_pgqueue import retry
-from django_pgqueue.retry import Exponential
+from django_pgqueue.tasks import retry
+from django_pgqueue.tasks import Exponential
 
 positive = st.floats(0.001, 1e6)
 

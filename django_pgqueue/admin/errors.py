@@ -15,7 +15,7 @@ from django_pgqueue.admin import database, display, probes, sparkline
 from django_pgqueue.admin.database import now, url
 from django_pgqueue.admin.expressions import SHORT_LENGTH
 from django_pgqueue.admin.said import ErrorTexts
-from django_pgqueue.sensitivity import HIDDEN
+from django_pgqueue.tasks.sensitive import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ from django_pgqueue.admin.database import alias, once
 from django_pgqueue.admin.expressions import Pretty, Short
 from django_pgqueue.admin.readonly import may_see_content
 from django_pgqueue.conf import Options
-from django_pgqueue.sensitivity import HIDDEN, Sensitivity, is_possible
+from django_pgqueue.tasks.sensitive import HIDDEN, Sensitivity, is_possible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

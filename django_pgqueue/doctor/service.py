@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_pgqueue import functions, registry
+from django_pgqueue import functions
+from django_pgqueue.tasks import registry
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.doctor.patient import quoted
 from django_pgqueue.exceptions import UnknownTask

@@ -11,7 +11,8 @@ from uuid import uuid4
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 
-from django_pgqueue import functions, registry
+from django_pgqueue import functions
+from django_pgqueue.tasks import registry
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.testing.breakpoints import Breakpoints, ProcessKilled

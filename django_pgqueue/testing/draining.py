@@ -8,7 +8,8 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue import functions, registry, results
+from django_pgqueue import functions, results
+from django_pgqueue.tasks import registry
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
 from django_pgqueue.exceptions import PgQueueError

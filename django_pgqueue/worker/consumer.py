@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 
-from django_pgqueue import functions, registry, traces
+from django_pgqueue import functions, traces
+from django_pgqueue.tasks import registry
 from django_pgqueue.compat import task_backends
 from django_pgqueue.consumer.background import Background
 from django_pgqueue.consumer.errors import BUSY_ERRORS, CONNECTION_ERRORS, first_line, is_of_the_connection

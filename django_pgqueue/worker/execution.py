@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
-from django_pgqueue import functions, registry, results, retry, sensitivity, signals
+from django_pgqueue import functions, results, signals
+from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.consumer.forks import ending_here
-from django_pgqueue.context import Deferral, PgQueueContext
+from django_pgqueue.tasks.context import Deferral, PgQueueContext
 from django_pgqueue.exceptions import (
     AttemptLost,
     InvalidContent,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from django.dispatch import Signal
 
     from django_pgqueue.backend import PgQueueBackend
-    from django_pgqueue.context import Reports
+    from django_pgqueue.tasks.context import Reports
     from django_pgqueue.functions import Received
     from django_pgqueue.models.tables import Attempt
 
@@ -124,7 +125,7 @@ class Execution:
         """The driver's connection that an atomic task's transaction is in."""
 
     def run(self) -> Ended:
-        hide = sensitivity.hides_message(self.message.task, self.backend.settings)
+        hide = sensitive.hides_message(self.message.task, self.backend.settings)
         if hide == content.hides():
             return self._run()
         with content.unshown(hide):
@@ -148,7 +149,7 @@ class Execution:
             return self._ended(outcome, exception)
 
     async def arun(self) -> Ended:
-        with content.unshown(sensitivity.hides_message(self.message.task, self.backend.settings)):
+        with content.unshown(sensitive.hides_message(self.message.task, self.backend.settings)):
             return await self._arun()
 
     async def _arun(self) -> Ended:

@@ -7,9 +7,9 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import sensitivity
+from django_pgqueue.tasks import sensitive
 from django_pgqueue.logs import in_a_line
-from django_pgqueue.sensitivity import HIDDEN
+from django_pgqueue.tasks.sensitive import HIDDEN
 from django_pgqueue.values.error import bounded, to_log
 from django_pgqueue.worker.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
 
@@ -71,7 +71,7 @@ def log_end(end: Ended, settings: Options) -> None:
     is_well = isinstance(end.outcome, (Succeeded, Committed))
     if is_well and not logger.isEnabledFor(logging.INFO):
         return
-    hidden = not is_well and sensitivity.hides_error(end.message.task, settings)
+    hidden = not is_well and sensitive.hides_error(end.message.task, settings)
     about = {"pgqueue": Facts(end, hidden=hidden)}
     message, task, run_ms = (
         end.message,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from django_pgqueue import functions, recurrence
+from django_pgqueue import functions
+from django_pgqueue.tasks import schedule as recurrence
 from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
 from django_pgqueue.declarations import check_public, columns_of, declarations
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 
-from django_pgqueue import sensitivity
+from django_pgqueue.tasks import sensitive
 from django_pgqueue.traces import consumer
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.outcome import Abandoned, Deferred, Ended, Failed, Retry
@@ -58,7 +58,7 @@ class TracedExecution(Execution):
             if isinstance(end.outcome, (Retry, Deferred)):
                 self.span.set_attribute("pgqueue.again_in_seconds", end.outcome.wait_seconds)
             if isinstance(end.outcome, (Retry, Failed, Abandoned)):
-                hidden = sensitivity.hides_error(self.message.task, self.backend.settings)
+                hidden = sensitive.hides_error(self.message.task, self.backend.settings)
                 consumer.record_error(self.span, end.outcome.error, hidden=hidden)
             self.span.end()
         return end if self.span is None else replace(end, trace_id=f"{self.span.get_span_context().trace_id:032x}")

@@ -11,7 +11,8 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 
-from django_pgqueue import functions, registry, testing
+from django_pgqueue import functions, testing
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks import task
 from tests.admin.page import Visitor
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connection
 
-from django_pgqueue import control, functions, registry
+from django_pgqueue import control, functions
+from django_pgqueue.tasks import registry
 from django_pgqueue.models import Message, QueueState, Schedule
-from django_pgqueue.recurrence import cron, every
+from django_pgqueue.tasks import cron, every
 from django_pgqueue.tasks import task
 from django_pgqueue.worker.scheduler import Scheduler
 from tests.admin.conftest import MESSAGES, send, sql

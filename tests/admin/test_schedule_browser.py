@@ -12,7 +12,7 @@ from django.db import connection
 
 from django_pgqueue import control
 from django_pgqueue.models import Schedule
-from django_pgqueue.recurrence import cron, every
+from django_pgqueue.tasks import cron, every
 from django_pgqueue.tasks import task
 from django_pgqueue.worker.scheduler import Scheduler
 from tests.admin.test_browser import chromium, looked_at, page

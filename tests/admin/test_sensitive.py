@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connection
 
-from django_pgqueue import functions, registry
+from django_pgqueue import functions
+from django_pgqueue.tasks import registry
 from django_pgqueue.bulk import enqueue_many
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent

@@ -10,7 +10,7 @@ import pytest
 from django.db import connections
 from psycopg.conninfo import make_conninfo
 
-from django_pgqueue import registry
+from django_pgqueue.tasks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

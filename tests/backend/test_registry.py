@@ -15,7 +15,8 @@ import pytest
 from django.db import connection
 from django.utils.functional import SimpleLazyObject
 
-from django_pgqueue import discovery, registry, testing
+from django_pgqueue.tasks import discovery, registry
+from django_pgqueue import testing
 from django_pgqueue.compat import TaskResultStatus
 from django_pgqueue.exceptions import TaskBeingImported, UnknownTask
 from django_pgqueue.functions import message_create

@@ -22,7 +22,7 @@ TASKS = """
 from datetime import timedelta
 from typing import assert_type
 
-from django_pgqueue.context import PgQueueContext
+from django_pgqueue.tasks.context import PgQueueContext
 from django_pgqueue.tasks import task
 
 

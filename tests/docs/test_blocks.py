@@ -16,7 +16,7 @@ from asgiref.sync import async_to_sync
 from django.apps import AppConfig
 from django.test import override_settings
 
-from django_pgqueue import registry
+from django_pgqueue.tasks import registry
 from django_pgqueue.checks import check_backends
 from django_pgqueue.routing.declarations import DECLARED
 from example_project.shop import models as shop_models

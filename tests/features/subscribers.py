@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.tasks import task
 
 if TYPE_CHECKING:
-    from django_pgqueue.context import PgQueueContext
+    from django_pgqueue.tasks.context import PgQueueContext
 
 
 @task

@@ -19,7 +19,7 @@ from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_pgqueue.context import PgQueueContext
+    from django_pgqueue.tasks.context import PgQueueContext
 
     Context = PgQueueContext
     Step = dict[str, Any]

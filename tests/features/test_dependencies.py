@@ -11,7 +11,7 @@ from django.db import connection, connections, transaction
 
 from django_pgqueue import control, functions
 from django_pgqueue.compat import InvalidTask, TaskResultStatus
-from django_pgqueue.dependencies import batch
+from django_pgqueue.tasks import batch
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing import clock, drain
 from django_pgqueue.worker import consumer

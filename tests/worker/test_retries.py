@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.models import Message
-from django_pgqueue.retry import DEFAULT
+from django_pgqueue.tasks.retry import DEFAULT
 from django_pgqueue.testing import clock, drain
 from tests.waiting import wait_until
 from tests.worker import tasks

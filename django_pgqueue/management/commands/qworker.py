@@ -13,7 +13,8 @@ import psycopg
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
-from django_pgqueue import functions, registry
+from django_pgqueue import functions
+from django_pgqueue.tasks import registry
 from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.consumer.forks import guarded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue import registry
+from django_pgqueue.tasks import registry
 from django_pgqueue.exceptions import UnknownTask
 
 if TYPE_CHECKING:

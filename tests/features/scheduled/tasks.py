@@ -7,12 +7,12 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.recurrence import cron, every
+from django_pgqueue.tasks import cron, every
 from django_pgqueue.tasks import task
 from tests.worker.diary import Diary
 
 if TYPE_CHECKING:
-    from django_pgqueue.recurrence import Recurrence
+    from django_pgqueue.tasks.schedule import Recurrence
 
 SCHEDULES = "PGQUEUE_TEST_SCHEDULES"
 

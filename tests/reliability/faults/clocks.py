@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from django_pgqueue.recurrence import Rule
+from django_pgqueue.tasks.schedule import Rule
 from django_pgqueue.values.times import not_before
 from tests.reliability import zones
 from tests.reliability.faults.fault import Skipped, fault

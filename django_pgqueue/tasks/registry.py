@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 
-from django_pgqueue import discovery
+from django_pgqueue.tasks import discovery
 from django_pgqueue.compat import Task
 from django_pgqueue.exceptions import TaskBeingImported, UnknownTask
 

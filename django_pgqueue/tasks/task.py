@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from django.utils.module_loading import import_string
 
-from django_pgqueue import dependencies, retry, validation
+from django_pgqueue.tasks import after as dependencies, retry, validation
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, GenericTask, Task, task_backends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from django_pgqueue.compat import AnyTaskResult
-    from django_pgqueue.recurrence import Recurrence
+    from django_pgqueue.tasks.schedule import Recurrence
 
 __all__ = ["PgQueueTask", "task"]
 

@@ -6,9 +6,9 @@ import datetime as dt
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
-from django_pgqueue import channels, dependencies, retry, sensitivity, unique
+from django_pgqueue.tasks import channel, after, retry, sensitive, unique
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.recurrence import Recurrence, check_call
+from django_pgqueue.tasks.schedule import Recurrence, check_call
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ def validate(task: AnyTask) -> None:
     content.name_of("task", task.module_path, InvalidTask)
     _validate_retries(task)
     unique.validate(task)
-    channels.validate(task)
-    dependencies.validate(task)
-    sensitivity.validate(task)
+    channel.validate(task)
+    after.validate(task)
+    sensitive.validate(task)
     _validate_schedule(task)
     _validate_timeout(task)
     _validate_atomic(task)

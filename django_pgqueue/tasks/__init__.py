@@ -1,0 +1,8 @@
+"""What a task may say of itself."""
+
+from django_pgqueue.tasks.after import batch
+from django_pgqueue.tasks.retry import Exponential
+from django_pgqueue.tasks.schedule import cron, every
+from django_pgqueue.tasks.task import PgQueueTask, task
+
+__all__ = ["Exponential", "PgQueueTask", "batch", "cron", "every", "task"]
