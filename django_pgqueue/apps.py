@@ -13,7 +13,7 @@ class PgQueueConfig(AppConfig):
 
     def ready(self) -> None:
         from django_pgqueue import checks  # noqa: F401, PLC0415 -- registers the checks
-        from django_pgqueue.tasks import discovery  # noqa: F401, PLC0415 -- registers the checks
+        from django_pgqueue.tasks import discovery  # noqa: PLC0415 -- registers the checks
 
         discovery.own_modules = own_modules
 

@@ -12,7 +12,6 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.db import connections
 
-from django_pgqueue.tasks import channel, registry, sensitive, unique, validation
 from django_pgqueue import functions, signals, traces
 from django_pgqueue.compat import (
     AnyTask,
@@ -25,6 +24,7 @@ from django_pgqueue.compat import (
 )
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import DuplicateMessage, UnknownTask
+from django_pgqueue.tasks import channel, registry, sensitive, unique, validation
 from django_pgqueue.tasks.task import PgQueueTask
 from django_pgqueue.values import content, times
 

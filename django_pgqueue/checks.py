@@ -12,9 +12,9 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from django_pgqueue import conf, declarations, functions, lookup, traces
-from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
+from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:
@@ -253,8 +253,8 @@ def check_pins(databases: Sequence[str] | None = None, **kwargs: Any) -> list[ch
 @checks.register(checks.Tags.database)
 def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """Looks whether the databases have the bindings that the code declares."""
-    from django_pgqueue.tasks import registry  # noqa: PLC0415 -- imports the project's tasks
     from django_pgqueue.routing.synchronising import changes  # noqa: PLC0415 -- it knows backends
+    from django_pgqueue.tasks import registry  # noqa: PLC0415 -- imports the project's tasks
 
     found: list[checks.CheckMessage] = []
     for database in sorted(_databases() & set(databases or ())):

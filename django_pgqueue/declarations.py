@@ -7,11 +7,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.tasks import channel, registry, sensitive, unique
 from django_pgqueue import functions
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
+from django_pgqueue.tasks import channel, registry, sensitive, unique
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.tasks import sensitive
 from django_pgqueue.functions import Error
+from django_pgqueue.tasks import sensitive
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options

@@ -8,7 +8,6 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.tasks import registry
 from django_pgqueue.compat import (
     AnyTaskResult,
     TaskError,
@@ -19,6 +18,7 @@ from django_pgqueue.compat import (
 )
 from django_pgqueue.later import later
 from django_pgqueue.models.tables import Attempt, Message
+from django_pgqueue.tasks import registry
 from django_pgqueue.values.times import as_django
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from django_pgqueue.tasks import retry
-from django_pgqueue.tasks import Exponential
+from django_pgqueue.tasks import Exponential, retry
 
 positive = st.floats(0.001, 1e6)
 

@@ -13,7 +13,6 @@ from django.db.models import Q
 from django.utils.html import format_html
 
 from django_pgqueue import functions
-from django_pgqueue.tasks import registry
 from django_pgqueue.admin import display
 from django_pgqueue.admin.database import alias, once, url
 from django_pgqueue.admin.exchange import origin
@@ -24,9 +23,10 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidMessage, UnknownTask
 from django_pgqueue.functions import KnownBinding
 from django_pgqueue.models.tables import Binding, Exchange
-from django_pgqueue.tasks.retry import is_max_attempts
 from django_pgqueue.routing.declarations import DECLARED, check_arguments
 from django_pgqueue.routing.patterns import checked_pattern
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.retry import is_max_attempts
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:

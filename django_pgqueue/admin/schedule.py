@@ -11,7 +11,6 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from django_pgqueue import control
-from django_pgqueue.tasks import registry
 from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias, now, once, url
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, may_see_content
@@ -22,6 +21,7 @@ from django_pgqueue.exceptions import DuplicateMessage, InvalidSchedule
 from django_pgqueue.models.fields import EpochField
 from django_pgqueue.models.tables import Schedule
 from django_pgqueue.overview.moment import Moment
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import ON_TIME, Rule, zone
 
 if TYPE_CHECKING:

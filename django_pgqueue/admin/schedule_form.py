@@ -10,15 +10,15 @@ from django.conf import settings
 from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
 from django.core.exceptions import ValidationError
 
-from django_pgqueue.tasks import registry
 from django_pgqueue.admin.database import alias
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.declarations import check_public
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule, UnknownTask
 from django_pgqueue.models.tables import Schedule
-from django_pgqueue.tasks.schedule import MILLISECOND, Rule, check_call, zone
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.retry import is_max_attempts
+from django_pgqueue.tasks.schedule import MILLISECOND, Rule, check_call, zone
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_pgqueue import functions
-from django_pgqueue.tasks import registry
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.doctor.patient import quoted
 from django_pgqueue.exceptions import UnknownTask
@@ -17,6 +16,7 @@ from django_pgqueue.overview import counts, taking
 from django_pgqueue.overview.service import SILENT_AFTER, Service
 from django_pgqueue.overview.words import span
 from django_pgqueue.overview.workers import workers
+from django_pgqueue.tasks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 
-from django_pgqueue.tasks import discovery
 from django_pgqueue.compat import Task
 from django_pgqueue.exceptions import TaskBeingImported, UnknownTask
+from django_pgqueue.tasks import discovery
 
 if TYPE_CHECKING:
     from types import ModuleType

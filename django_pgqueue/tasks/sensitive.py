@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.tasks import registry
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.tasks import registry
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from django.utils.module_loading import import_string
 
-from django_pgqueue.tasks import after as dependencies, retry, validation
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, GenericTask, Task, task_backends
+from django_pgqueue.tasks import after as dependencies, retry, validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable

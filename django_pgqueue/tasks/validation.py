@@ -6,8 +6,8 @@ import datetime as dt
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
-from django_pgqueue.tasks import channel, after, retry, sensitive, unique
 from django_pgqueue.compat import InvalidTask
+from django_pgqueue.tasks import after, channel, retry, sensitive, unique
 from django_pgqueue.tasks.schedule import Recurrence, check_call
 from django_pgqueue.values import content
 

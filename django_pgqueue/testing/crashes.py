@@ -12,9 +12,9 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 
 from django_pgqueue import functions
-from django_pgqueue.tasks import registry
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.tasks import registry
 from django_pgqueue.testing.breakpoints import Breakpoints, ProcessKilled
 from django_pgqueue.testing.clocks import make_movable
 from django_pgqueue.testing.draining import backend_of

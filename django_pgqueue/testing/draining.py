@@ -9,11 +9,11 @@ from django.db import connections
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue import functions, results
-from django_pgqueue.tasks import registry
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.later import know
+from django_pgqueue.tasks import registry
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.reports import DirectReports

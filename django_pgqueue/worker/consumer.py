@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import psycopg
 
 from django_pgqueue import functions, traces
-from django_pgqueue.tasks import registry
 from django_pgqueue.compat import task_backends
 from django_pgqueue.consumer.background import Background
 from django_pgqueue.consumer.errors import BUSY_ERRORS, CONNECTION_ERRORS, first_line, is_of_the_connection
@@ -20,6 +19,7 @@ from django_pgqueue.consumer.polling import Idleness
 from django_pgqueue.consumer.session import Session
 from django_pgqueue.consumer.wakeup import Waker
 from django_pgqueue.functions import Error
+from django_pgqueue.tasks import registry
 from django_pgqueue.worker import deaths
 from django_pgqueue.worker.begun import Begun
 from django_pgqueue.worker.clock import DatabaseClock

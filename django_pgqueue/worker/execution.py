@@ -16,10 +16,8 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
 from django_pgqueue import functions, results, signals
-from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.consumer.forks import ending_here
-from django_pgqueue.tasks.context import Deferral, PgQueueContext
 from django_pgqueue.exceptions import (
     AttemptLost,
     InvalidContent,
@@ -31,6 +29,8 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.functions import Error
 from django_pgqueue.later import is_known, know
 from django_pgqueue.logs import in_a_line
+from django_pgqueue.tasks import registry, retry, sensitive
+from django_pgqueue.tasks.context import Deferral, PgQueueContext
 from django_pgqueue.values import content, times
 from django_pgqueue.values.error import Unprintable, stand_in, to_log
 from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from django.dispatch import Signal
 
     from django_pgqueue.backend import PgQueueBackend
-    from django_pgqueue.tasks.context import Reports
     from django_pgqueue.functions import Received
     from django_pgqueue.models.tables import Attempt
+    from django_pgqueue.tasks.context import Reports
 
 logger = logging.getLogger("django_pgqueue.worker")
 

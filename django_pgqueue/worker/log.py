@@ -7,8 +7,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.tasks import sensitive
 from django_pgqueue.logs import in_a_line
+from django_pgqueue.tasks import sensitive
 from django_pgqueue.tasks.sensitive import HIDDEN
 from django_pgqueue.values.error import bounded, to_log
 from django_pgqueue.worker.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded

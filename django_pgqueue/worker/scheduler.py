@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.tasks import schedule as recurrence
 from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
 from django_pgqueue.declarations import check_public, columns_of, declarations
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.models.fields import EpochDateTime
+from django_pgqueue.tasks import schedule as recurrence
 from django_pgqueue.values import content, times
 
 if TYPE_CHECKING:

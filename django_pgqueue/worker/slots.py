@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_pgqueue.tasks import registry
 from django_pgqueue import signals, traces
 from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
+from django_pgqueue.tasks import registry
 from django_pgqueue.worker.begun import Begun
 from django_pgqueue.worker.cleaning import (
     IDLE_SECONDS,

@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
+from django_pgqueue.exceptions import Retry as RetryAsked, TaskCancelled, UnknownTask
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.exceptions import Retry as RetryAsked, TaskCancelled, UnknownTask
 from django_pgqueue.worker.log import log_trouble
 from django_pgqueue.worker.outcome import Cancelled, Failed, Outcome, Retry
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from django_pgqueue.compat import AnyTaskResult
-    from django_pgqueue.tasks.context import Reports
     from django_pgqueue.functions import Error, Received
     from django_pgqueue.models.tables import Attempt
+    from django_pgqueue.tasks.context import Reports
 
 E = TypeVar("E", bound=BaseException)
 

@@ -12,8 +12,7 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import functions, testing
-from django_pgqueue.tasks import registry
-from django_pgqueue.tasks import task
+from django_pgqueue.tasks import registry, task
 from tests.admin.page import Visitor
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import control, functions
-from django_pgqueue.tasks import registry
 from django_pgqueue.admin import again, again_page
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.models import Attempt, Binding, Message, Schedule
-from django_pgqueue.tasks import every
+from django_pgqueue.tasks import every, registry
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.scheduler import Scheduler
 from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, visitor_of

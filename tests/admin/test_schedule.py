@@ -9,10 +9,8 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import control, functions
-from django_pgqueue.tasks import registry
 from django_pgqueue.models import Message, QueueState, Schedule
-from django_pgqueue.tasks import cron, every
-from django_pgqueue.tasks import task
+from django_pgqueue.tasks import cron, every, registry, task
 from django_pgqueue.worker.scheduler import Scheduler
 from tests.admin.conftest import MESSAGES, send, sql
 from tests.features.scheduled.tasks import send as remind

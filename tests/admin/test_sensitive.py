@@ -11,12 +11,11 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import functions
-from django_pgqueue.tasks import registry
 from django_pgqueue.bulk import enqueue_many
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent
 from django_pgqueue.models import Attempt, Message, Schedule
-from django_pgqueue.tasks import task
+from django_pgqueue.tasks import registry, task
 from django_pgqueue.testing import drain
 from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, noted, retry, send
 

@@ -15,13 +15,12 @@ import pytest
 from django.db import connection
 from django.utils.functional import SimpleLazyObject
 
-from django_pgqueue.tasks import discovery, registry
 from django_pgqueue import testing
 from django_pgqueue.compat import TaskResultStatus
 from django_pgqueue.exceptions import TaskBeingImported, UnknownTask
 from django_pgqueue.functions import message_create
 from django_pgqueue.models import Attempt
-from django_pgqueue.tasks import PgQueueTask
+from django_pgqueue.tasks import PgQueueTask, discovery, registry
 from tests.backend import tasks
 from tests.backend.django_tasks_api import DUMMY, django_task
 

@@ -16,8 +16,7 @@ from django.utils.module_loading import import_string
 
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import DummyBackend, ImmediateBackend, InvalidTask, InvalidTaskBackend, Task
-from django_pgqueue.tasks import every
-from django_pgqueue.tasks import PgQueueTask, task
+from django_pgqueue.tasks import PgQueueTask, every, task
 from tests.backend import tasks
 from tests.backend.django_tasks_api import DUMMY, IMMEDIATE, django_task
 

@@ -16,9 +16,9 @@ from asgiref.sync import async_to_sync
 from django.apps import AppConfig
 from django.test import override_settings
 
-from django_pgqueue.tasks import registry
 from django_pgqueue.checks import check_backends
 from django_pgqueue.routing.declarations import DECLARED
+from django_pgqueue.tasks import registry
 from example_project.shop import models as shop_models
 from tests.docs import commands
 from tests.docs.pages import PAGES, READ, ROOT, RUN, Block, blocks, name_of, pages_with

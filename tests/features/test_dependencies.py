@@ -11,8 +11,8 @@ from django.db import connection, connections, transaction
 
 from django_pgqueue import control, functions
 from django_pgqueue.compat import InvalidTask, TaskResultStatus
-from django_pgqueue.tasks import batch
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.tasks import batch
 from django_pgqueue.testing import clock, drain
 from django_pgqueue.worker import consumer
 from tests.features.dependency_tasks import fail, note, noted, retried

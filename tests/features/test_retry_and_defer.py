@@ -18,8 +18,7 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import Retry
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
-from django_pgqueue.tasks import Exponential
-from django_pgqueue.tasks import task
+from django_pgqueue.tasks import Exponential, task
 from django_pgqueue.testing import clock, drain
 from django_pgqueue.worker.execution import FEW_ATTEMPTS
 from tests.features import tasks

@@ -16,14 +16,12 @@ from django.db import connection
 from psycopg.types.json import Jsonb
 
 from django_pgqueue import checks, control, functions
-from django_pgqueue.tasks import registry
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import ChannelFull, DuplicateMessage, InvalidSchedule
 from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.tasks import cron, every, registry, task
 from django_pgqueue.tasks.schedule import MOST_SLOTS
-from django_pgqueue.tasks import cron, every
-from django_pgqueue.tasks import task
 from django_pgqueue.worker import scheduler as worker_scheduler
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.scheduler import Scheduler

@@ -16,8 +16,7 @@ import pytest
 from django.core.signals import got_request_exception
 from django.db import transaction
 
-from django_pgqueue.tasks import registry
-from django_pgqueue.tasks import task
+from django_pgqueue.tasks import registry, task
 from tests.security import website
 from tests.security.website import GLOBAL_PAGES, LOUD_TASK, QUIET_TASK, SECRET, Attacker, Person, Request, state, told
 

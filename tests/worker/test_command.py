@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_pgqueue.tasks import registry
 from django_pgqueue.management.commands import qworker
 from django_pgqueue.models import Message, Worker
+from django_pgqueue.tasks import registry
 from tests.worker.tasks import chain, fail, fail_with_backoff, hold, hold_on, nothing, write
 from tests.worker.watching import at_rest, ended, started, statuses
 

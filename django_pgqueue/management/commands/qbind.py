@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from django_pgqueue.tasks import registry
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import databases
 from django_pgqueue.routing.synchronising import changes, synchronise
+from django_pgqueue.tasks import registry
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser

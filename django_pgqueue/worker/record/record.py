@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions
-from django_pgqueue.tasks import retry
 from django_pgqueue.logs import in_a_line
+from django_pgqueue.tasks import retry
 from django_pgqueue.worker.outcome import (
     Abandoned,
     Cancelled,

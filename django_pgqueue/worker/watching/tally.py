@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.tasks import registry
 from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.tasks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,8 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.tasks import cron, every
-from django_pgqueue.tasks import task
+from django_pgqueue.tasks import cron, every, task
 from tests.worker.diary import Diary
 
 if TYPE_CHECKING:
