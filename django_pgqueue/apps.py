@@ -20,7 +20,7 @@ class PgQueueConfig(AppConfig):
 
 def own_modules() -> list[str]:
     """Where the admin is, its pages enqueue a task of this package, if a backend is there for it."""
-    from django_pgqueue import lookup  # noqa: PLC0415 -- not before the apps are ready
+    from django_pgqueue.backend import lookup  # noqa: PLC0415 -- not before the apps are ready
 
     admin = apps.is_installed("django.contrib.admin") and lookup.pgqueue_backends()
     return ["django_pgqueue.admin.again"] if admin else []

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
-from django_pgqueue import conf, declarations, functions, lookup, traces
+from django_pgqueue import conf, functions, traces
+from django_pgqueue.backend import schedules, lookup
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
 from django_pgqueue.tasks import registry, retry, sensitive
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from django.apps import AppConfig
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
 
 
 # A single text inside of a jsonb can not be longer.
@@ -211,7 +212,7 @@ def check_schedules(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
             id="pgqueue.E008",
         )
         for database in databases
-        for name, paths in declarations.clashes(database).items()
+        for name, paths in schedules.clashes(database).items()
     ]
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue import declarations, functions
-from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.backend import schedules
+from django_pgqueue import functions
+from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import task_backends
 from django_pgqueue.exceptions import DuplicateMessage, InvalidMessage, InvalidSchedule
-from django_pgqueue.lookup import database_of
+from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import Rule
 from django_pgqueue.values import content, times
@@ -35,7 +36,7 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
     >>> cancel(send_receipt.enqueue(order.pk))  # doctest: +SKIP
     'cancelled'
     """
-    from django_pgqueue import results  # noqa: PLC0415 -- imports models: not before the apps are ready
+    from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
     message_id = results.message_id_of(result if isinstance(result, (str, int)) else result.id)
     if message_id is None:
@@ -83,7 +84,7 @@ def run_schedule(name: str, *, database: str | None = None) -> int:
     ``DuplicateMessage`` is raised.
     """
     connection, known = _connection(database), _known(name, database)
-    ran = functions.schedule_run(connection, name, **declarations.columns_of(connection, known))
+    ran = functions.schedule_run(connection, name, **schedules.columns_of(connection, known))
     if ran is None:
         raise _unknown(name)
     message_id, new = ran

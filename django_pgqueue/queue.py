@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from django_pgqueue import functions, lookup, traces
+from django_pgqueue import functions, traces
+from django_pgqueue.backend import lookup
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
-from django_pgqueue.lookup import database_of
+from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.tasks import retry, sensitive
 from django_pgqueue.values import content, times
 

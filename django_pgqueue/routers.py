@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgqueue import conf, lookup
+from django_pgqueue import conf
+from django_pgqueue.backend import lookup
 
 
 class PgQueueRouter:

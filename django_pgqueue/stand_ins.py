@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import compat
-from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.tasks.task import PgQueueTask
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_pgqueue.later import is_known, know, later
+from django_pgqueue.backend.lazy_result import is_known, know, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,8 @@ from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
 from django.http import HttpRequest, QueryDict
 
-from django_pgqueue import functions, lookup
+from django_pgqueue import functions
+from django_pgqueue.backend import lookup
 from django_pgqueue.admin import again_page, database
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.models.fields import to_epoch_ms
@@ -29,7 +30,7 @@ from django_pgqueue.tasks.task import task
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.compat import AnyTaskResult
 
 BATCH = 2_000

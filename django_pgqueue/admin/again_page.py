@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
-from django_pgqueue import lookup
+from django_pgqueue.backend import lookup
 from django_pgqueue.admin import database, display, log
 from django_pgqueue.admin.database import url
 from django_pgqueue.admin.paginator import CappedPaginator

@@ -18,7 +18,7 @@ from django_pgqueue.admin.database import alias, once, url
 from django_pgqueue.admin.exchange import origin
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
 from django_pgqueue.admin.schedule import DeclaredFilter
-from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidMessage, UnknownTask
 from django_pgqueue.functions import KnownBinding

@@ -12,7 +12,7 @@ from django.db import connections
 from django.urls import reverse
 
 from django_pgqueue import functions
-from django_pgqueue.lookup import databases, default_database
+from django_pgqueue.backend.lookup import databases, default_database
 from django_pgqueue.overview.bounds import bounded
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 
 from django_pgqueue.admin.database import alias
-from django_pgqueue.lookup import default_database
+from django_pgqueue.backend.lookup import default_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

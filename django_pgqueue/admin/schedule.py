@@ -16,7 +16,7 @@ from django_pgqueue.admin.database import alias, now, once, url
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, may_see_content
 from django_pgqueue.admin.said import Said, sensitivity
 from django_pgqueue.admin.schedule_form import ScheduleForm
-from django_pgqueue.declarations import declarations
+from django_pgqueue.backend.schedules import declarations
 from django_pgqueue.exceptions import DuplicateMessage, InvalidSchedule
 from django_pgqueue.models.fields import EpochField
 from django_pgqueue.models.tables import Schedule

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import connections
 from psycopg import sql
 
-from django_pgqueue.lookup import pgqueue_backends
+from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.overview.bloat import OUR_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
 
 
 class Table(NamedTuple):

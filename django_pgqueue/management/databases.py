@@ -9,7 +9,7 @@ import psycopg
 from django.core.management.base import CommandError
 from django.db import ProgrammingError
 
-from django_pgqueue.lookup import databases
+from django_pgqueue.backend.lookup import databases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

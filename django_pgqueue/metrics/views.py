@@ -12,7 +12,7 @@ from django.utils.crypto import constant_time_compare
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from django_pgqueue.lookup import databases, pgqueue_backends
+from django_pgqueue.backend.lookup import databases, pgqueue_backends
 
 try:
     from django_pgqueue.metrics.exposition import encoded

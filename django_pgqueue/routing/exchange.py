@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DataError, connections, transaction
 
-from django_pgqueue import functions, lookup, traces
+from django_pgqueue import functions, traces
+from django_pgqueue.backend import lookup
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
 from django_pgqueue.functions import KnownBinding, Published, Route
-from django_pgqueue.lookup import database_of
+from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.queue import _checked_max_attempts, _checked_name, _checked_priority
 from django_pgqueue.routing.patterns import checked_key, checked_name, checked_pattern
 from django_pgqueue.values import content as contents, times

@@ -11,7 +11,7 @@ from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django_pgqueue import functions
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.functions import sql_files
-from django_pgqueue.lookup import database_of
+from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.testing.draining import is_broken
 

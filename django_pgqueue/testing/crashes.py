@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.compat import AnyTask
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.outcome import Outcome

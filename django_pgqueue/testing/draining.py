@@ -8,11 +8,12 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue import functions, results
-from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue import functions
+from django_pgqueue.backend import results
+from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.later import know
+from django_pgqueue.backend.lazy_result import know
 from django_pgqueue.tasks import registry
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record

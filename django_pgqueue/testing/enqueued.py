@@ -20,7 +20,7 @@ from django_pgqueue.values import content, times
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.compat import AnyTask, AnyTaskResult
 
 MOST_SHOWN = 20

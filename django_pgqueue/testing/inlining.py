@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from asgiref.sync import sync_to_async
 
-from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, task_enqueued
 from django_pgqueue.testing.draining import backend_of, drain
 

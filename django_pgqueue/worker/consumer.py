@@ -39,7 +39,7 @@ from django_pgqueue.worker.watchdog import Watchdog
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.consumer.background import Duty
     from django_pgqueue.functions import Connection, Floor, Received, Wanted
     from django_pgqueue.worker.begun import Death

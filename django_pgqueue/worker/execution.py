@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 
-from django_pgqueue import functions, results, signals
+from django_pgqueue import functions
+from django_pgqueue.backend import results, signals
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import (
@@ -27,7 +28,7 @@ from django_pgqueue.exceptions import (
     TaskTimeout,
 )
 from django_pgqueue.functions import Error
-from django_pgqueue.later import is_known, know
+from django_pgqueue.backend.lazy_result import is_known, know
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.tasks.context import Deferral, PgQueueContext
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.functions import Received
     from django_pgqueue.models.tables import Attempt
     from django_pgqueue.tasks.context import Reports

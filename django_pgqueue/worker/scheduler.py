@@ -10,7 +10,7 @@ import psycopg
 
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
-from django_pgqueue.declarations import check_public, columns_of, declarations
+from django_pgqueue.backend.schedules import check_public, columns_of, declarations
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.models.fields import EpochDateTime
@@ -20,7 +20,7 @@ from django_pgqueue.values import content, times
 if TYPE_CHECKING:
     import datetime as dt
 
-    from django_pgqueue.declarations import Declaration
+    from django_pgqueue.backend.schedules import Declaration
 
 logger = logging.getLogger("django_pgqueue.worker")
 

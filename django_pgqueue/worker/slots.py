@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_pgqueue import signals, traces
+from django_pgqueue.backend import signals
+from django_pgqueue import traces
 from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.tasks import registry
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.consumer.wakeup import Waker
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.begun import Mark

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import functions
-from django_pgqueue.bulk import enqueue_many
+from django_pgqueue.backend import enqueue_many
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent
 from django_pgqueue.models import Attempt, Message, Schedule

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connection
 
-from django_pgqueue.bulk import enqueue_many
+from django_pgqueue.backend import enqueue_many
 from django_pgqueue.models import Message
 from tests.backend import tasks
 from tests.worker.tasks import nothing

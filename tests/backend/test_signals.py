@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.dispatch import Signal
 
-from django_pgqueue import signals
+from django_pgqueue.backend import signals
 from django_pgqueue.compat import task_started
 
 

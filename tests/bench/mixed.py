@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 
-from django_pgqueue import bulk
+from django_pgqueue.backend import bulk
 from tests.bench import database, speed, tasks, workers
 from tests.bench.figures import Series, percentile
 from tests.bench.pickup import add

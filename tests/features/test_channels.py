@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue.bulk import Call, enqueue_many
+from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.control import release_channel, repair_channels, set_channel
 from django_pgqueue.exceptions import ChannelFull, ChannelReleased, InvalidMessage

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 from django.test import TestCase, TransactionTestCase
 
-from django_pgqueue import bulk
+from django_pgqueue.backend import bulk
 from django_pgqueue.compat import TaskResultStatus
 from django_pgqueue.exceptions import PgQueueError, TaskTimeout
 from django_pgqueue.models import Attempt, Message

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.db import DatabaseError, InterfaceError, connection, connections, transaction
 
-from django_pgqueue.bulk import enqueue_many
+from django_pgqueue.backend import enqueue_many
 from django_pgqueue.exceptions import ChannelFull
 from tests.reliability import tasks
 from tests.reliability.pace import REST

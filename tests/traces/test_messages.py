@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import trace
 
 from django_pgqueue import checks, traces
-from django_pgqueue.bulk import Call, enqueue_many
+from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.models import Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.routing import Exchange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_pgqueue.bulk import Call, enqueue_many
+from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.models import Attempt
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.settings import WorkerSettings

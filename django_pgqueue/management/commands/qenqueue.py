@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_datetime, parse_duration
 
-from django_pgqueue.bulk import Call, enqueue_many
+from django_pgqueue.backend.bulk import Call, enqueue_many
 from django_pgqueue.compat import TaskException
 from django_pgqueue.exceptions import InvalidMessage, PgQueueError
 from django_pgqueue.tasks import registry

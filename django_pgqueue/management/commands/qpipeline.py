@@ -13,13 +13,13 @@ from django.db import connections
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from django_pgqueue import lookup
+from django_pgqueue.backend import lookup
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
 
 VARIABLE = "PGQUEUE_SPARK_URL"
 """Where this command puts the URL of the database, for Spark's processes on this machine."""

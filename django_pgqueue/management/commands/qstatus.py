@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 
 from django_pgqueue import overview
-from django_pgqueue.lookup import default_database
+from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.management import databases
 from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
 from django_pgqueue.terminal import status

@@ -18,7 +18,7 @@ from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.consumer.forks import guarded
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
-from django_pgqueue.lookup import pgqueue_backends
+from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.tasks import registry
 from django_pgqueue.values import content
 from django_pgqueue.worker.consumer import Consumer

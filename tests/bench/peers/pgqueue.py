@@ -41,7 +41,7 @@ class Peer(Adapter):
         self.noop.enqueue(number)
 
     def bulk(self, numbers: Sequence[int]) -> Any:
-        from django_pgqueue.bulk import enqueue_many
+        from django_pgqueue.backend import enqueue_many
 
         enqueue_many(self.noop, numbers)
 

@@ -9,7 +9,7 @@ from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, router
 from django.utils.module_loading import import_string
 
-from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 from django_pgqueue.exceptions import PgQueueError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import connections, transaction
 
 from django_pgqueue import functions, traces
-from django_pgqueue.backend import PgQueueBackend, validate_path
+from django_pgqueue.backend.pgqueue import PgQueueBackend, validate_path
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
 from django_pgqueue.tasks import channel as channels, sensitive, unique

@@ -12,7 +12,8 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.db import connections
 
-from django_pgqueue import functions, signals, traces
+from django_pgqueue import functions, traces
+from django_pgqueue.backend import signals
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -136,7 +137,7 @@ class PgQueueBackend(BaseTaskBackend):
         return self.get_result(str(message_id))
 
     def get_result(self, result_id: str) -> AnyTaskResult:
-        from django_pgqueue import results  # noqa: PLC0415 -- imports models: not before the apps are ready
+        from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
         return results.load(result_id, backend=self)
 

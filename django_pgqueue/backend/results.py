@@ -16,7 +16,7 @@ from django_pgqueue.compat import (
     TaskResultStatus,
     made_result,
 )
-from django_pgqueue.later import later
+from django_pgqueue.backend.lazy_result import later
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.tasks import registry
 from django_pgqueue.values.times import as_django
@@ -24,7 +24,7 @@ from django_pgqueue.values.times import as_django
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.functions import Received
 
 ID = re.compile(r"[1-9][0-9]{0,18}")

@@ -14,7 +14,7 @@ from django_pgqueue.values.error import to_log
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
-    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.compat import AnyTaskResult
 
 logger = logging.getLogger("django_pgqueue.worker")
