@@ -12,7 +12,7 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from django_pgqueue import conf, functions, traces
-from django_pgqueue.backend import schedules, lookup
+from django_pgqueue.backend import lookup, schedules
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
 from django_pgqueue.tasks import registry, retry, sensitive

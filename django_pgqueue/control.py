@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue.backend import schedules
 from django_pgqueue import functions
+from django_pgqueue.backend import schedules
+from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import task_backends
 from django_pgqueue.exceptions import DuplicateMessage, InvalidMessage, InvalidSchedule
-from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import Rule
 from django_pgqueue.values import content, times

@@ -7,8 +7,8 @@ import weakref
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
-from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.backend.lookup import pgqueue_backends
+from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.worker.pump import Pump
 
 if TYPE_CHECKING:

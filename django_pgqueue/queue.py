@@ -14,9 +14,9 @@ from django.db import connections, transaction
 
 from django_pgqueue import functions, traces
 from django_pgqueue.backend import lookup
+from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
-from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.tasks import retry, sensitive
 from django_pgqueue.values import content, times
 

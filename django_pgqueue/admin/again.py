@@ -19,8 +19,8 @@ from django.db import connections, transaction
 from django.http import HttpRequest, QueryDict
 
 from django_pgqueue import functions
-from django_pgqueue.backend import lookup
 from django_pgqueue.admin import again_page, database
+from django_pgqueue.backend import lookup
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Attempt, Message

@@ -10,11 +10,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
-from django_pgqueue.backend import lookup
 from django_pgqueue.admin import database, display, log
 from django_pgqueue.admin.database import url
 from django_pgqueue.admin.paginator import CappedPaginator
 from django_pgqueue.admin.readonly import is_id
+from django_pgqueue.backend import lookup
 from django_pgqueue.models.tables import Message
 
 if TYPE_CHECKING:

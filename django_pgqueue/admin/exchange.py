@@ -17,8 +17,8 @@ from django_pgqueue import functions
 from django_pgqueue.admin import display
 from django_pgqueue.admin.database import PARAMETER, alias, url
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
-from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.backend.lookup import default_database
+from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models.tables import Binding, Exchange
 from django_pgqueue.routing.patterns import MOST_BYTES, checked_key, checked_name
 

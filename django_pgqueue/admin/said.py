@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 from django.db.models import BooleanField, ExpressionWrapper, Q, TextField
 from django.db.models.functions import Cast
 
-from django_pgqueue.backend import lookup
 from django_pgqueue.admin import display
 from django_pgqueue.admin.database import alias, once
 from django_pgqueue.admin.expressions import Pretty, Short
 from django_pgqueue.admin.readonly import may_see_content
+from django_pgqueue.backend import lookup
 from django_pgqueue.conf import Options
 from django_pgqueue.tasks.sensitive import HIDDEN, Sensitivity, is_possible
 

@@ -12,8 +12,8 @@ from django.core.exceptions import ValidationError
 
 from django_pgqueue.admin.database import alias
 from django_pgqueue.backend.pgqueue import PgQueueBackend
-from django_pgqueue.compat import InvalidTask
 from django_pgqueue.backend.schedules import check_public
+from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule, UnknownTask
 from django_pgqueue.models.tables import Schedule
 from django_pgqueue.tasks import registry

@@ -9,8 +9,8 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from django_pgqueue.admin.database import PARAMETER, alias
-from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.backend.lookup import default_database
+from django_pgqueue.conf import APP_LABEL
 
 
 class Link(str):

@@ -8,6 +8,7 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from django_pgqueue.backend.lazy_result import later
 from django_pgqueue.compat import (
     AnyTaskResult,
     TaskError,
@@ -16,7 +17,6 @@ from django_pgqueue.compat import (
     TaskResultStatus,
     made_result,
 )
-from django_pgqueue.backend.lazy_result import later
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.tasks import registry
 from django_pgqueue.values.times import as_django

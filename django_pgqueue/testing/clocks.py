@@ -9,9 +9,9 @@ from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
 from django_pgqueue import functions
+from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.functions import sql_files
-from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.testing.draining import is_broken
 

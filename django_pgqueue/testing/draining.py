@@ -10,10 +10,10 @@ from psycopg.pq import TransactionStatus
 
 from django_pgqueue import functions
 from django_pgqueue.backend import results
+from django_pgqueue.backend.lazy_result import know
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.backend.lazy_result import know
 from django_pgqueue.tasks import registry
 from django_pgqueue.worker.execution import Execution
 from django_pgqueue.worker.record import record

@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, InternalError, OperationalE
 
 from django_pgqueue import functions
 from django_pgqueue.backend import results, signals
+from django_pgqueue.backend.lazy_result import is_known, know
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import (
@@ -28,7 +29,6 @@ from django_pgqueue.exceptions import (
     TaskTimeout,
 )
 from django_pgqueue.functions import Error
-from django_pgqueue.backend.lazy_result import is_known, know
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.tasks.context import Deferral, PgQueueContext

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
 from django_pgqueue.backend.schedules import check_public, columns_of, declarations
+from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.models.fields import EpochDateTime

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from django_pgqueue.backend import signals
 from django_pgqueue import traces
+from django_pgqueue.backend import signals
 from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.tasks import registry

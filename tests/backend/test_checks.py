@@ -13,9 +13,9 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
 from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.checks import check_backends
 from django_pgqueue.compat import task_backends
-from django_pgqueue.backend.lookup import pgqueue_backends
 from tests.backend.django_tasks_api import DUMMY, PACKAGE
 
 if TYPE_CHECKING:

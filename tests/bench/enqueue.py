@@ -6,8 +6,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django_pgqueue.backend import bulk
 from django_pgqueue import functions
+from django_pgqueue.backend import bulk
 from tests.bench import clients, database, tasks, workers
 from tests.bench.meter import Meter
 

@@ -17,9 +17,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DEFAULT_DB_ALIAS, connection, transaction
 
-from django_pgqueue.backend import bulk
 from django_pgqueue import testing
-from django_pgqueue.backend import Call, enqueue_many
+from django_pgqueue.backend import Call, bulk, enqueue_many
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import ContentTooLarge, DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
 from django_pgqueue.models import Message

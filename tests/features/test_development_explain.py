@@ -11,8 +11,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from django_pgqueue.backend import bulk
 from django_pgqueue import control, functions
+from django_pgqueue.backend import bulk
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing import clock
 from tests.features.shelf import note, post

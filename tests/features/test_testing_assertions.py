@@ -10,8 +10,8 @@ import pytest
 from django.db import connection
 from django.test import TestCase, TransactionTestCase
 
-from django_pgqueue.backend import bulk
 from django_pgqueue import functions
+from django_pgqueue.backend import bulk
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.testing import (
     aassert_enqueued,

@@ -13,8 +13,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
-from django_pgqueue.backend import bulk
-from django_pgqueue.backend import Call, enqueue_many
+from django_pgqueue.backend import Call, bulk, enqueue_many
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.control import cancel
 from django_pgqueue.exceptions import DuplicateMessage

@@ -14,11 +14,11 @@ from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue import functions
+from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.consumer.forks import guarded
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
-from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.tasks import registry
 from django_pgqueue.values import content
 from django_pgqueue.worker.consumer import Consumer

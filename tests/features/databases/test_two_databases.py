@@ -11,8 +11,8 @@ from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.db import connections, transaction
 
-from django_pgqueue.backend import bulk
 from django_pgqueue import control
+from django_pgqueue.backend import bulk
 from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, clock, drain, inline
