@@ -254,7 +254,7 @@ def check_pins(databases: Sequence[str] | None = None, **kwargs: Any) -> list[ch
 @checks.register(checks.Tags.database)
 def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """Looks whether the databases have the bindings that the code declares."""
-    from django_pgqueue.routing.synchronising import changes  # noqa: PLC0415 -- it knows backends
+    from django_pgqueue.routing.sync import changes  # noqa: PLC0415 -- it knows backends
     from django_pgqueue.tasks import registry  # noqa: PLC0415 -- imports the project's tasks
 
     found: list[checks.CheckMessage] = []

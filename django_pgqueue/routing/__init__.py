@@ -5,7 +5,7 @@
 """
 
 from django_pgqueue.functions import Published, Route
-from django_pgqueue.routing.declarations import declare_binding, declare_exchange, subscribe
+from django_pgqueue.routing.declared import declare_binding, declare_exchange, subscribe
 from django_pgqueue.routing.exchange import Exchange, apublish, publish
 
 __all__ = [

@@ -14,7 +14,7 @@ from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
 from django_pgqueue.functions import KnownBinding, Published, Route
-from django_pgqueue.queue import _checked_max_attempts, _checked_name, _checked_priority
+from django_pgqueue.queue.queue import _checked_max_attempts, _checked_name, _checked_priority
 from django_pgqueue.routing.patterns import checked_key, checked_name, checked_pattern
 from django_pgqueue.values import content as contents, times
 

@@ -10,8 +10,8 @@ from django.contrib.admin.utils import quote
 
 from django_pgqueue.models import Binding, Exchange
 from django_pgqueue.routing import Exchange as To, declare_binding
-from django_pgqueue.routing.declarations import DECLARED
-from django_pgqueue.routing.synchronising import synchronise
+from django_pgqueue.routing.declared import DECLARED
+from django_pgqueue.routing.sync import synchronise
 from tests.admin.conftest import sql
 from tests.features import subscribers
 

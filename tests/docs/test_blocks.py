@@ -17,7 +17,7 @@ from django.apps import AppConfig
 from django.test import override_settings
 
 from django_pgqueue.checks import check_backends
-from django_pgqueue.routing.declarations import DECLARED
+from django_pgqueue.routing.declared import DECLARED
 from django_pgqueue.tasks import registry
 from example_project.shop import models as shop_models
 from tests.docs import commands

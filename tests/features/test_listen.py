@@ -28,7 +28,7 @@ from tests.worker.watching import asleep
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.listening import AsyncListener, Listener
+    from django_pgqueue.queue.listener import AsyncListener, Listener
     from tests.worker.conftest import Session
 
 pytestmark = pytest.mark.django_db(transaction=True)

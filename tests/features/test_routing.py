@@ -33,7 +33,7 @@ from django_pgqueue.routing import (
     publish,
     subscribe,
 )
-from django_pgqueue.routing.declarations import DECLARED
+from django_pgqueue.routing.declared import DECLARED
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import clock, drain
 from tests.backend.conftest import no_queries

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.listening import Listener
+    from django_pgqueue.queue.listener import Listener
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

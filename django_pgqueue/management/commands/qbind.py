@@ -8,13 +8,13 @@ from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import databases
-from django_pgqueue.routing.synchronising import changes, synchronise
+from django_pgqueue.routing.sync import changes, synchronise
 from django_pgqueue.tasks import registry
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
-    from django_pgqueue.routing.synchronising import Change
+    from django_pgqueue.routing.sync import Change
 
 
 class Command(BaseCommand):

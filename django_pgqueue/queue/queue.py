@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Iterator
 
-    from django_pgqueue.listening import AsyncListener, Listener
-    from django_pgqueue.worker.pump import Pump
+    from django_pgqueue.queue.listener import AsyncListener, Listener
+    from django_pgqueue.queue.receiver import Pump
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 LARGEST_LIMIT = 2**31 - 1
@@ -144,13 +144,13 @@ class Queue:
         held their locks are renewed; ``close`` gives them back.  It has a connection and a thread of its own.
         ``notifications=False``: polls every second, as behind a transaction pooler; None: as the backend's LISTEN says.
         """
-        from django_pgqueue.listening import Listener  # noqa: PLC0415 -- knows workers, which know tasks
+        from django_pgqueue.queue.listener import Listener  # noqa: PLC0415 -- knows workers, which know tasks
 
         return Listener(self, slots=slots, lock_ms=_checked_lock_ms(lock_seconds), notifications=notifications)
 
     def alisten(self, *, slots: int = 1, lock_seconds: float = 60, notifications: bool | None = None) -> AsyncListener:
         """``listen`` for ``async for``; end its messages with ``aack`` and ``anack``."""
-        from django_pgqueue.listening import AsyncListener  # noqa: PLC0415
+        from django_pgqueue.queue.listener import AsyncListener  # noqa: PLC0415
 
         return AsyncListener(self, slots=slots, lock_ms=_checked_lock_ms(lock_seconds), notifications=notifications)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.exceptions import InvalidMessage
-from django_pgqueue.worker.pump import Pump
+from django_pgqueue.queue.receiver import Pump
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from django_pgqueue.queue import Queue, ReceivedMessage
+    from django_pgqueue.queue.queue import Queue, ReceivedMessage
 
 MOST_SLOTS = 10_000
 

@@ -11,7 +11,7 @@ from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import InvalidTask, Task
 from django_pgqueue.functions import KnownBinding
-from django_pgqueue.queue import _checked_max_attempts, _checked_name, _checked_priority
+from django_pgqueue.queue.queue import _checked_max_attempts, _checked_name, _checked_priority
 from django_pgqueue.routing.exchange import binding_of, kind
 from django_pgqueue.routing.patterns import checked_name, checked_pattern
 

@@ -9,7 +9,7 @@ from django.db import DataError, connections, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.exceptions import InvalidPattern
-from django_pgqueue.routing.declarations import DECLARED
+from django_pgqueue.routing.declared import DECLARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
