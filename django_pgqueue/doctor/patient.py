@@ -10,7 +10,7 @@ from django.db import connections
 from psycopg import sql
 
 from django_pgqueue.backend.lookup import pgqueue_backends
-from django_pgqueue.overview.bloat import OUR_TABLES
+from django_pgqueue.worker.upkeep.bloat import OUR_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

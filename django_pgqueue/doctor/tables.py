@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_pgqueue.doctor.finding import Finding, Kind, Severity
-from django_pgqueue.overview import bloat
+from django_pgqueue.worker.upkeep import bloat
 from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from django_pgqueue.metrics.exposition import encoded
-from django_pgqueue.worker.watching.tally import Histogram, Tally
+from django_pgqueue.worker.health.counters import Histogram, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from django_pgqueue.worker.settings import WorkerSettings
-    from django_pgqueue.worker.watching.board import Board
-    from django_pgqueue.worker.watching.health import Health
+    from django_pgqueue.worker.health.shared_state import Board
+    from django_pgqueue.worker.health.status import Health
 
 STATES = ("working", "starting", "disconnected", "stopping", "retiring", "stuck", "broken", "blocked", "gone")
 

@@ -9,7 +9,8 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.models.tables import QueueState, Schedule
-from django_pgqueue.overview import bloat, counts, pulse, snapshots
+from django_pgqueue.worker.upkeep import bloat
+from django_pgqueue.overview import counts, pulse, snapshots
 from django_pgqueue.overview.moment import Moment
 from django_pgqueue.overview.service import Service
 from django_pgqueue.overview.workers import workers
@@ -17,7 +18,7 @@ from django_pgqueue.overview.workers import workers
 if TYPE_CHECKING:
     import datetime as dt
 
-    from django_pgqueue.overview.bloat import Bloated
+    from django_pgqueue.worker.upkeep.bloat import Bloated
     from django_pgqueue.overview.counts import Count
     from django_pgqueue.overview.pulse import Pulse
     from django_pgqueue.overview.snapshots import Pinned

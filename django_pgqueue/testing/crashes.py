@@ -19,7 +19,7 @@ from django_pgqueue.testing.breakpoints import Breakpoints, ProcessKilled
 from django_pgqueue.testing.clocks import make_movable
 from django_pgqueue.testing.draining import backend_of
 from django_pgqueue.testing.effects import Effects, RowEffects
-from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.record import record
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.compat import AnyTask
     from django_pgqueue.functions import Received
-    from django_pgqueue.worker.outcome import Outcome
+    from django_pgqueue.worker.run.outcome import Outcome
 
 MOST_STATEMENTS = 1000
 MOST_ATTEMPTS = 25

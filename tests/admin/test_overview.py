@@ -15,7 +15,8 @@ from django.test import Client
 from django_pgqueue import control, functions
 from django_pgqueue.admin import sparkline
 from django_pgqueue.models import QueueState
-from django_pgqueue.overview import bloat, bounds, counts, pulse, snapshots, words
+from django_pgqueue.worker.upkeep import bloat
+from django_pgqueue.overview import bounds, counts, pulse, snapshots, words
 from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 from tests.admin.page import Page
 

@@ -11,7 +11,7 @@ from django.db import connection
 from django_pgqueue import control, functions
 from django_pgqueue.models import Message, QueueState, Schedule
 from django_pgqueue.tasks import cron, every, registry, task
-from django_pgqueue.worker.scheduler import Scheduler
+from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from tests.admin.conftest import MESSAGES, send, sql
 from tests.features.scheduled.tasks import send as remind
 

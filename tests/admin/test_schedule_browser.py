@@ -13,7 +13,7 @@ from django.db import connection
 from django_pgqueue import control
 from django_pgqueue.models import Schedule
 from django_pgqueue.tasks import cron, every, task
-from django_pgqueue.worker.scheduler import Scheduler
+from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from tests.admin.test_browser import chromium, looked_at, page
 from tests.admin.test_schedule import QUEUES, REMIND, SCHEDULES, by_hand, url
 

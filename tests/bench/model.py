@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from django_pgqueue.worker.pace import AHEAD_SECONDS, MOST_HELD
+from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MOST_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -21,7 +21,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from django_pgqueue import functions
-from django_pgqueue.worker.maintenance import Maintenance
+from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from example_project.database import database_url
 from example_project.embedded_postgres.binaries import Binaries
 from example_project.embedded_postgres.errors import EmbeddedPostgresError

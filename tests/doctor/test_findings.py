@@ -39,7 +39,8 @@ from django_pgqueue.doctor import (
 )
 from django_pgqueue.functions import sql_files
 from django_pgqueue.models import Message
-from django_pgqueue.overview import bloat, bounds
+from django_pgqueue.worker.upkeep import bloat
+from django_pgqueue.overview import bounds
 from tests.admin.conftest import claim, complete, fail, send, sign_in, sql
 from tests.doctor.pooler import Pooler
 from tests.waiting import wait_until

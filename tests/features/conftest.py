@@ -11,7 +11,7 @@ import pytest
 from asgiref.sync import SyncToAsync
 from django.db import connections
 
-from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo, diary, environment, rows, session, start
@@ -19,7 +19,7 @@ from tests.worker.conftest import conninfo, diary, environment, rows, session, s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.worker.slots import Slots
+    from django_pgqueue.worker.run.threads import Slots
     from tests.worker.conftest import Session
     from tests.worker.diary import Diary
 

@@ -403,7 +403,7 @@ django.setup()
 from django.db import connection, connections
 from django_pgqueue.models import Message
 from django_pgqueue.worker.settings import WorkerSettings
-from django_pgqueue.worker.supervisor import Supervisor
+from django_pgqueue.worker.supervise.supervisor import Supervisor
 
 SETTINGS = WorkerSettings(threads=2, lock_seconds=0.4)
 

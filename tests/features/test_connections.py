@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.db import connection
 
-from django_pgqueue.worker import coroutines, slots
+from django_pgqueue.worker.run import event_loop, threads
 from tests.features import tasks
 from tests.waiting import wait_until
 from tests.worker.watching import ended
@@ -32,7 +32,7 @@ def test_jobs_that_follow_each_other_share_one_although_django_would_close_it(co
 def test_who_has_nothing_to_do_closes_it(
     consume: Consume, session: Session, monkeypatch: pytest.MonkeyPatch, task: AnyTask
 ) -> None:
-    for module in (slots, coroutines):
+    for module in (threads, event_loop):
         monkeypatch.setattr(module, "IDLE_SECONDS", 0.05)
     consume(threads=1)
     pid = ended(task.enqueue()).return_value

@@ -14,7 +14,7 @@ from django.utils import autoreload
 
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt
-from django_pgqueue.worker import reloading
+from django_pgqueue.worker.supervise import reloader
 from tests.waiting import wait_until
 from tests.worker.processes import ROOT
 from tests.worker.tasks import hold
@@ -161,7 +161,7 @@ def test_what_changes_before_the_first_look_is_not_missed(project: Project, monk
 
     monkeypatch.setattr(autoreload, "get_reloader", Late)
     looks = iter(range(50))
-    assert reloading.watch(lambda: next(looks, None) is not None, since=began - 1) == reloading.CHANGED
+    assert reloader.watch(lambda: next(looks, None) is not None, since=began - 1) == reloader.CHANGED
 
 
 def test_it_is_the_default_of_debug(develop: Develop) -> None:

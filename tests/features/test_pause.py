@@ -15,7 +15,7 @@ from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
-from django_pgqueue.worker import floors
+from django_pgqueue.worker.claim import floors
 from tests.backend.conftest import no_queries
 from tests.features import tasks
 from tests.waiting import wait_until

@@ -20,7 +20,7 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.tasks import Exponential, task
 from django_pgqueue.testing import clock, drain
-from django_pgqueue.worker.execution import FEW_ATTEMPTS
+from django_pgqueue.worker.run.execution import FEW_ATTEMPTS
 from tests.features import tasks
 from tests.waiting import wait_until
 from tests.worker.watching import ended, statuses

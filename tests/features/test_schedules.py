@@ -22,9 +22,9 @@ from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.tasks import cron, every, registry, task
 from django_pgqueue.tasks.schedule import MOST_SLOTS
-from django_pgqueue.worker import scheduler as worker_scheduler
-from django_pgqueue.worker.consumer import Consumer
-from django_pgqueue.worker.scheduler import Scheduler
+from django_pgqueue.worker.upkeep import scheduler as worker_scheduler
+from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.features.scheduled.tasks import SCHEDULES, send
 from tests.waiting import SECONDS, wait_until
@@ -315,7 +315,7 @@ def test_a_schedule_that_somebody_else_holds_is_left_to_him(queue: Queue, sessio
 
 def test_who_could_not_fire_does_not_ask_again_at_once(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     by_hand()
-    monkeypatch.setattr("django_pgqueue.worker.scheduler.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr("django_pgqueue.worker.upkeep.scheduler.time.monotonic", lambda: 100.0)
     queue.look()
     assert queue.scheduler.next_look == 100.0 + worker_scheduler.LOOK_AGAIN_SECONDS
     queue.look()

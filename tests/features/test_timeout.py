@@ -14,10 +14,10 @@ from django_pgqueue import functions
 from django_pgqueue.compat import InvalidTask, TaskResultStatus, task_backends
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks import task
-from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.record import record
-from django_pgqueue.worker.reports import DirectReports
-from django_pgqueue.worker.retirement import MAX_RETIRING
+from django_pgqueue.worker.run.progress import DirectReports
+from django_pgqueue.worker.upkeep.retirement import MAX_RETIRING
 from tests.doctor.pooler import Pooler
 from tests.features import slow
 from tests.features.conftest import another_transaction
@@ -71,7 +71,7 @@ class TestAsync:
 class TestAsyncThatCannotBeCancelled:
     @pytest.fixture(autouse=True)
     def _little_time_to_clean_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("django_pgqueue.worker.slots.MAX_LATE_SECONDS", 0.1)
+        monkeypatch.setattr("django_pgqueue.worker.run.threads.MAX_LATE_SECONDS", 0.1)
 
     def test_it_ends_on_time_though_it_swallows_its_cancellation(self, consume: Consume, diary: Diary) -> None:
         consume(threads=3)

@@ -17,7 +17,7 @@ import django
 import psycopg
 from django.db import DatabaseError, InterfaceError, connection
 
-from django_pgqueue.worker.supervisor import KILL_SECONDS
+from django_pgqueue.worker.supervise.supervisor import KILL_SECONDS
 from tests.reliability import bystanders, log, measurements, pooler, sabotage, tasks, zones
 from tests.reliability.generator import BYSTANDERS, LIMITS, Generator
 from tests.reliability.pace import CALM, REST, STORM, Pace

@@ -45,13 +45,13 @@ def lay(stage: str) -> Path:
 
 def set_up() -> None:
     """Puts the traps that are not in the tasks around the worker's own steps."""
-    from django_pgqueue.worker.execution import Execution
-    from django_pgqueue.worker.slots import Slots
+    from django_pgqueue.worker.run.execution import Execution
+    from django_pgqueue.worker.run.threads import Slots
 
     try:
         recorder: Any = importlib.import_module("django_pgqueue.worker.record.recorder")
     except ImportError:  # the old version, whose consumer records by itself
-        recorder = importlib.import_module("django_pgqueue.worker.consumer")
+        recorder = importlib.import_module("django_pgqueue.worker.process")
 
     Slots.run = before(Slots.run, "claimed")  # type: ignore[method-assign]
     Execution._complete = after(Execution._complete, "completed")  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ from django_pgqueue.compat import task_backends
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing.draining import InsideTheTest
 from django_pgqueue.worker.record import record
-from django_pgqueue.worker.reports import DirectReports
+from django_pgqueue.worker.run.progress import DirectReports
 from tests.security.fuzzing import fuzz, text
 from tests.worker import tasks
 

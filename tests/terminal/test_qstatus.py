@@ -18,7 +18,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_pgqueue import control, functions, testing
-from django_pgqueue.overview import bloat, bounds, counts, pulse, snapshots
+from django_pgqueue.worker.upkeep import bloat
+from django_pgqueue.overview import bounds, counts, pulse, snapshots
 from django_pgqueue.terminal import text
 from tests.admin.conftest import claim, fail, retry, send, sign_in, sql
 from tests.terminal.window import ALTERNATE, BACK, Window

@@ -6,8 +6,8 @@ import datetime as dt
 
 import pytest
 
-from django_pgqueue.worker import clock
-from django_pgqueue.worker.clock import DatabaseClock
+from django_pgqueue.worker.run import clock
+from django_pgqueue.worker.run.clock import DatabaseClock
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 

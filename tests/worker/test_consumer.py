@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.models import Attempt
-from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import wait_until
 from tests.worker.tasks import nothing

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from django_pgqueue.consumer.connection import connect
-from django_pgqueue.overview import bloat
-from django_pgqueue.worker.maintenance import AGAIN_SECONDS, EVERY_SECONDS, Maintenance
+from django_pgqueue.worker.upkeep import bloat
+from django_pgqueue.worker.upkeep.maintenance import AGAIN_SECONDS, EVERY_SECONDS, Maintenance
 from tests.waiting import wait_until
 from tests.worker.conftest import conninfo
 

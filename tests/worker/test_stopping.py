@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue.models import Attempt, Message, Worker
-from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import SECONDS, wait_until
 from tests.worker.tasks import hold, hold_on, nothing, write
@@ -176,7 +176,7 @@ import os, random, signal, sys, time
 import django
 django.setup()
 from django_pgqueue.worker.settings import WorkerSettings
-from django_pgqueue.worker.supervisor import Supervisor
+from django_pgqueue.worker.supervise.supervisor import Supervisor
 
 for round in range(15):
     pid = os.fork()

@@ -13,10 +13,10 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.management.commands import qworker
-from django_pgqueue.worker.outcome import Ended, Failed, Retry, Succeeded
+from django_pgqueue.worker.run.outcome import Ended, Failed, Retry, Succeeded
 from django_pgqueue.worker.record import record
-from django_pgqueue.worker.watching.board import TEXT_BYTES, Board
-from django_pgqueue.worker.watching.tally import MOST_SERIES, OTHERS, UNKNOWN, Tally
+from django_pgqueue.worker.health.shared_state import TEXT_BYTES, Board
+from django_pgqueue.worker.health.counters import MOST_SERIES, OTHERS, UNKNOWN, Tally
 from tests.docs.test_references import section
 from tests.waiting import wait_until
 from tests.worker.asking import address, becomes, get, health, metrics
@@ -124,7 +124,7 @@ def test_a_process_that_hangs_is_told(start: Start) -> None:
 
 
 def test_a_supervisor_that_hangs_is_told(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django_pgqueue.worker.watching.health import SUPERVISOR_SECONDS, Health
+    from django_pgqueue.worker.health.status import SUPERVISOR_SECONDS, Health
 
     board = Board(1)
     board.supervise(turned=100.0, pid=1, stopping=False, crashed=0, recycled=0)

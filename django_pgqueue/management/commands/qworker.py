@@ -21,19 +21,19 @@ from django_pgqueue.consumer.forks import guarded
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
 from django_pgqueue.tasks import registry
 from django_pgqueue.values import content
-from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.explanation import explain
-from django_pgqueue.worker.reloading import ReloadedSupervisor, Reloader, is_started_by_reloader
+from django_pgqueue.worker.supervise.reloader import (ReloadedSupervisor, Reloader, is_started_by_reloader)
 from django_pgqueue.worker.settings import WorkerSettings
-from django_pgqueue.worker.supervisor import Supervisor
+from django_pgqueue.worker.supervise.supervisor import Supervisor
 from django_pgqueue.worker.terminal import formatter
-from django_pgqueue.worker.watching.watching import PortTaken
+from django_pgqueue.worker.health.monitor import PortTaken
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
     from django_pgqueue.conf import Options
-    from django_pgqueue.worker.watching.server import Exposed
+    from django_pgqueue.worker.health.server import Exposed
 
 
 LONGEST_SECONDS = 1e9

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django_pgqueue.consumer.session import Session
-    from django_pgqueue.worker.begun import Begun, Death
+    from django_pgqueue.worker.run.marks import Begun, Death
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_pgqueue.worker.outcome import Ended
+    from django_pgqueue.worker.run.outcome import Ended
 
 AHEAD_SECONDS = 0.05
 """Claim what can start within this time."""

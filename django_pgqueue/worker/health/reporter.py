@@ -6,13 +6,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from django_pgqueue.worker.watching.tally import Tally
+from django_pgqueue.worker.health.counters import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_pgqueue.worker.outcome import Ended
-    from django_pgqueue.worker.watching.board import Place
+    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.health.shared_state import Place
 
 logger = logging.getLogger("django_pgqueue.worker")
 

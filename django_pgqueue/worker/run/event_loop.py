@@ -12,18 +12,18 @@ from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import connections
 
 from django_pgqueue.consumer.forks import shared_loops
-from django_pgqueue.worker.cleaning import IDLE_SECONDS, close_idle_connections, leave_connections_clean
-from django_pgqueue.worker.cutting import running
-from django_pgqueue.worker.log import log_trouble
-from django_pgqueue.worker.watchdog import is_alive
+from django_pgqueue.worker.run.connections import (IDLE_SECONDS, close_idle_connections, leave_connections_clean)
+from django_pgqueue.worker.run.sessions import running
+from django_pgqueue.worker.record.log import log_trouble
+from django_pgqueue.worker.run.watchdog import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.functions import Received
-    from django_pgqueue.worker.execution import Execution
-    from django_pgqueue.worker.outcome import Ended
-    from django_pgqueue.worker.slots import Slots
+    from django_pgqueue.worker.run.execution import Execution
+    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.run.threads import Slots
 
 
 class Coroutines:

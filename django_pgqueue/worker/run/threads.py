@@ -19,20 +19,14 @@ from django_pgqueue.backend import signals
 from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.tasks import registry
-from django_pgqueue.worker.begun import Begun
-from django_pgqueue.worker.cleaning import (
-    IDLE_SECONDS,
-    clean_sessions,
-    close_idle_connections,
-    has_connected,
-    leave_connections_clean,
-)
-from django_pgqueue.worker.coroutines import Coroutines
-from django_pgqueue.worker.cutting import Sessions, cancel_statement, cut, sessions_of_this_thread, waits_for_statement
-from django_pgqueue.worker.execution import Execution
-from django_pgqueue.worker.log import log_end, log_trouble
-from django_pgqueue.worker.reports import SharedReports
-from django_pgqueue.worker.watchdog import is_alive
+from django_pgqueue.worker.run.marks import Begun
+from django_pgqueue.worker.run.connections import (IDLE_SECONDS, clean_sessions, close_idle_connections, has_connected, leave_connections_clean)
+from django_pgqueue.worker.run.event_loop import Coroutines
+from django_pgqueue.worker.run.sessions import (Sessions, cancel_statement, cut, sessions_of_this_thread, waits_for_statement)
+from django_pgqueue.worker.run.execution import Execution
+from django_pgqueue.worker.record.log import log_end, log_trouble
+from django_pgqueue.worker.run.progress import SharedReports
+from django_pgqueue.worker.run.watchdog import is_alive
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -41,8 +35,8 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.consumer.wakeup import Waker
     from django_pgqueue.functions import Received
-    from django_pgqueue.worker.begun import Mark
-    from django_pgqueue.worker.outcome import Ended
+    from django_pgqueue.worker.run.marks import Mark
+    from django_pgqueue.worker.run.outcome import Ended
 
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -360,7 +354,7 @@ def execution_class(backend: PgQueueBackend) -> type[Execution]:
     """Chosen once: without traces an attempt costs what it did before there were any."""
     if not backend.settings.traces or not traces.is_installed():
         return Execution
-    from django_pgqueue.worker.traced import TracedExecution  # noqa: PLC0415 -- OpenTelemetry, when it is asked for
+    from django_pgqueue.worker.run.traced import TracedExecution  # noqa: PLC0415 -- OpenTelemetry, when it is asked for
 
     return TracedExecution
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.functions import Connection
-    from django_pgqueue.worker.begun import Begun
+    from django_pgqueue.worker.run.marks import Begun
     from django_pgqueue.worker.settings import WorkerSettings
 
 SEEN_EVERY_SECONDS = 4.0

@@ -15,7 +15,7 @@ import psycopg
 from django.db.backends.signals import connection_created
 
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.worker.log import log_trouble
+from django_pgqueue.worker.record.log import log_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +117,7 @@ def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
         connection.execute_wrappers.insert(0, _execute_noted)
 
 
-connection_created.connect(_note, dispatch_uid="django_pgqueue.worker.cutting")
+connection_created.connect(_note, dispatch_uid="django_pgqueue.worker.run.sessions")
 
 
 def _cut(connection: psycopg.Connection[Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import threading
 
-    from django_pgqueue.worker.slots import Slots
+    from django_pgqueue.worker.run.threads import Slots
 
 LOOK_EVERY_SECONDS = 0.5
 THREADS = Path("/proc/self/task")

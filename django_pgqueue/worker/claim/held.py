@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django_pgqueue.consumer.background import Connect
     from django_pgqueue.consumer.session import Session
     from django_pgqueue.functions import Connection, Received
-    from django_pgqueue.worker.reports import SharedReports
+    from django_pgqueue.worker.run.progress import SharedReports
     from django_pgqueue.worker.settings import WorkerSettings
 
 logger = logging.getLogger("django_pgqueue.worker")

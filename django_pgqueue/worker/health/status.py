@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from django_pgqueue.worker.watching.board import Board, Said
+    from django_pgqueue.worker.health.shared_state import Board, Said
 
 SUPERVISOR_SECONDS = 30.0
 """A supervisor comes round every second."""

@@ -9,8 +9,8 @@ from opentelemetry import trace
 
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.traces import consumer
-from django_pgqueue.worker.execution import Execution
-from django_pgqueue.worker.outcome import Abandoned, Deferred, Ended, Failed, Retry
+from django_pgqueue.worker.run.execution import Execution
+from django_pgqueue.worker.run.outcome import Abandoned, Deferred, Ended, Failed, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,14 +13,14 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Protocol
 
-from django_pgqueue.worker.watching.health import Health
+from django_pgqueue.worker.health.status import Health
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
     from django_pgqueue.worker.settings import WorkerSettings
-    from django_pgqueue.worker.watching.board import Board
+    from django_pgqueue.worker.health.shared_state import Board
 
     Answer = tuple[int, str, bytes]
 

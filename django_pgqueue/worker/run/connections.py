@@ -12,7 +12,7 @@ from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.logs import in_a_line
-from django_pgqueue.worker.session_state import SessionState, state_of, watch
+from django_pgqueue.worker.run.session_state import SessionState, state_of, watch
 
 if TYPE_CHECKING:
     from django_pgqueue.functions import Received
@@ -49,7 +49,7 @@ def _is_pooled(connection: Any) -> bool:
     return _pooled.get(connection.alias, False) or bool(connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"])
 
 
-connection_created.connect(_note_connection, dispatch_uid="django_pgqueue.worker.cleaning")
+connection_created.connect(_note_connection, dispatch_uid="django_pgqueue.worker.run.connections")
 
 
 def has_connected() -> bool:

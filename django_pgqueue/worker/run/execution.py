@@ -34,20 +34,10 @@ from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.tasks.context import Deferral, PgQueueContext
 from django_pgqueue.values import content, times
 from django_pgqueue.values.error import Unprintable, stand_in, to_log
-from django_pgqueue.worker.cleaning import has_connected, roll_back_what_is_open
-from django_pgqueue.worker.isolation import first_line, is_conflict, sees_one_snapshot
-from django_pgqueue.worker.outcome import (
-    Abandoned,
-    Cancelled,
-    Committed,
-    Deferred,
-    Ended,
-    Failed,
-    Outcome,
-    Retry,
-    Succeeded,
-)
-from django_pgqueue.worker.verdict import Verdict, asked_for, is_a, was_cancelled
+from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
+from django_pgqueue.worker.run.isolation import first_line, is_conflict, sees_one_snapshot
+from django_pgqueue.worker.run.outcome import (Abandoned, Cancelled, Committed, Deferred, Ended, Failed, Outcome, Retry, Succeeded)
+from django_pgqueue.worker.run.failure import Verdict, asked_for, is_a, was_cancelled
 
 if TYPE_CHECKING:
     import datetime as dt

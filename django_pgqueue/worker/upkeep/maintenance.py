@@ -11,7 +11,7 @@ import psycopg
 
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import first_line, is_of_the_connection
-from django_pgqueue.overview import bloat
+from django_pgqueue.worker.upkeep import bloat
 
 if TYPE_CHECKING:
     from django_pgqueue.consumer.background import Connect

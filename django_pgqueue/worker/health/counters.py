@@ -11,7 +11,7 @@ from django_pgqueue.tasks import registry
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_pgqueue.worker.outcome import Ended
+    from django_pgqueue.worker.run.outcome import Ended
 
 SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)

@@ -11,12 +11,12 @@ from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.tasks.sensitive import HIDDEN
 from django_pgqueue.values.error import bounded, to_log
-from django_pgqueue.worker.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
+from django_pgqueue.worker.run.outcome import (Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded)
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options
     from django_pgqueue.functions import Error
-    from django_pgqueue.worker.outcome import Ended
+    from django_pgqueue.worker.run.outcome import Ended
 
 logger = logging.getLogger("django_pgqueue.worker")
 

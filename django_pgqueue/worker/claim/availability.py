@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.consumer.polling import Idleness
     from django_pgqueue.consumer.session import Session
-    from django_pgqueue.worker.pace import Pace
-    from django_pgqueue.worker.presence import Presence
+    from django_pgqueue.worker.claim.prefetch import Pace
+    from django_pgqueue.worker.claim.registration import Presence
     from django_pgqueue.worker.settings import WorkerSettings
 
     Attempt = Callable[[str, Callable[[], object]], None]

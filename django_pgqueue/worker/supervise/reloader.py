@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import autoreload
 
-from django_pgqueue.worker.supervisor import STOP_SIGNALS, Supervisor, blocked, handling
+from django_pgqueue.worker.supervise.supervisor import STOP_SIGNALS, Supervisor, blocked, handling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.worker.settings import WorkerSettings
-    from django_pgqueue.worker.watching.server import Exposed
+    from django_pgqueue.worker.health.server import Exposed
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from django_pgqueue.exceptions import Retry as RetryAsked, TaskCancelled, UnknownTask
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.worker.log import log_trouble
-from django_pgqueue.worker.outcome import Cancelled, Failed, Outcome, Retry
+from django_pgqueue.worker.record.log import log_trouble
+from django_pgqueue.worker.run.outcome import Cancelled, Failed, Outcome, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

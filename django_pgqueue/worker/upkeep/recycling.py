@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django_pgqueue.worker.retirement import MAX_RETIRING
+from django_pgqueue.worker.upkeep.retirement import MAX_RETIRING
 
 if TYPE_CHECKING:
-    from django_pgqueue.worker.retirement import Retirement
+    from django_pgqueue.worker.upkeep.retirement import Retirement
     from django_pgqueue.worker.settings import WorkerSettings
 
 logger = logging.getLogger("django_pgqueue.worker")

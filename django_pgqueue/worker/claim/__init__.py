@@ -1,0 +1,1 @@
+"""What to take, and when."""

@@ -1,0 +1,1 @@
+"""What any worker does beside its jobs, for all."""
