@@ -24,7 +24,7 @@ from django_pgqueue.backend import lookup
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Attempt, Message
-from django_pgqueue.overview.bounds import set_for
+from django_pgqueue.monitoring.overview.limits import set_for
 from django_pgqueue.tasks.task import task
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from django_pgqueue.admin.expressions import Short, duration
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, is_id, may_see_content, reason
 from django_pgqueue.admin.said import ErrorTexts, Said
 from django_pgqueue.models.tables import Attempt
-from django_pgqueue.overview.moment import Moment
+from django_pgqueue.monitoring.overview.clamped import Moment
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.admin.said import ErrorTexts
     from django_pgqueue.models.tables import Message
-    from django_pgqueue.overview.service import Service
+    from django_pgqueue.monitoring.overview.coverage import Service
 
 TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber", Status.EXPIRED: "red"}
 

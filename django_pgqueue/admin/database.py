@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import databases, default_database
-from django_pgqueue.overview.bounds import bounded
+from django_pgqueue.monitoring.overview.limits import bounded
 
 if TYPE_CHECKING:
     import datetime as dt

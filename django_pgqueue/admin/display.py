@@ -10,7 +10,7 @@ from django.utils.html import format_html
 
 from django_pgqueue.admin.expressions import PRETTY_LENGTH, SHORT_LENGTH
 from django_pgqueue.models.fields import EARLIEST_MS, LATEST_MS, to_epoch_ms
-from django_pgqueue.overview.words import NOTHING, number, relative, span
+from django_pgqueue.monitoring.overview.formatting import NOTHING, number, relative, span
 
 if TYPE_CHECKING:
     import datetime as dt

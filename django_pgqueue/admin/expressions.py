@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Aggregate, DurationField, ExpressionWrapper, FloatField, Func, TextField
 
 from django_pgqueue.models.fields import NamesField
-from django_pgqueue.overview.moment import Moment
+from django_pgqueue.monitoring.overview.clamped import Moment
 
 if TYPE_CHECKING:
     from django.db.models import Expression

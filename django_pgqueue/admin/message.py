@@ -25,8 +25,8 @@ from django_pgqueue.admin.said import ErrorTexts
 from django_pgqueue.admin.status import Status, order, status_of
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Message
-from django_pgqueue.overview.moment import Moment
-from django_pgqueue.overview.service import Service
+from django_pgqueue.monitoring.overview.clamped import Moment
+from django_pgqueue.monitoring.overview.coverage import Service
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet

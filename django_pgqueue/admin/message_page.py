@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
     from django_pgqueue.admin.said import ErrorTexts
-    from django_pgqueue.overview.service import Service
+    from django_pgqueue.monitoring.overview.coverage import Service
 
 ATTEMPTS_SHOWN = 50
 TRACEBACK_LENGTH = 20_000

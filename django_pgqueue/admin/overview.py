@@ -16,23 +16,24 @@ from django.template.response import TemplateResponse
 from django.urls import path
 from psycopg.errors import QueryCanceled
 
-from django_pgqueue import control, overview
+from django_pgqueue import control
+from django_pgqueue.monitoring import overview
 from django_pgqueue.admin import database, display, log, sidebar, sparkline
 from django_pgqueue.admin.database import alias, now, url
 from django_pgqueue.admin.readonly import ReadOnlyAdmin, may_see
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models.tables import Overview, QueueState
-from django_pgqueue.overview import words
-from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
-from django_pgqueue.overview.taking import WINDOW_HOURS
+from django_pgqueue.monitoring.overview import formatting
+from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
+from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django.utils.safestring import SafeString
 
-    from django_pgqueue.overview import QueueOverview
-    from django_pgqueue.overview.pulse import Pulse
-    from django_pgqueue.overview.workers import Workers
+    from django_pgqueue.monitoring.overview import QueueOverview
+    from django_pgqueue.monitoring.overview.throughput import Pulse
+    from django_pgqueue.monitoring.overview.workers import Workers
 
 SILENT_NAMED = 5
 HOURS = f"the last {WINDOW_HOURS} hours"
@@ -91,7 +92,7 @@ def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString |
             title=f"Attempts that ended, {name}",
             description=f"{altogether}; at most {about}{display.number(round(max(own.ended)))} in 5 minutes.",
         ),
-        "rate": f"{'' if is_exact else '≈ '}{words.rate(own.a_minute)} a minute",
+        "rate": f"{'' if is_exact else '≈ '}{formatting.rate(own.a_minute)} a minute",
         "waits": sparkline.line(
             own.waited_ms,
             key=f"{key}w",

@@ -13,9 +13,9 @@ from django.db.models.lookups import Exact, IsNull
 
 from django_pgqueue.admin.display import number
 from django_pgqueue.admin.status import LINE
-from django_pgqueue.overview import probes
-from django_pgqueue.overview.bounds import set_for
-from django_pgqueue.overview.probes import PINNED
+from django_pgqueue.monitoring.overview import queries
+from django_pgqueue.monitoring.overview.limits import set_for
+from django_pgqueue.monitoring.overview.queries import PINNED
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -95,7 +95,7 @@ class LinePaginator(CappedPaginator):
                 yield plain.filter(_is_raw(raw), in_line=False).order_by("-priority", "dequeue_at")
         else:
             yield plain.filter(in_line=False).order_by(*LINE)
-        for raw, priority in probes.rows(LEVELS, using=self.found.db):
+        for raw, priority in queries.rows(LEVELS, using=self.found.db):
             yield plain.filter(_is_raw(raw), in_line=True, priority=priority).order_by("queue", "dequeue_at", "id")
         yield waiting.filter(channel__isnull=False).order_by("channel", *LINE)
 

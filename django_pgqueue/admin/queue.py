@@ -15,7 +15,7 @@ from django_pgqueue.admin import actions, display, log
 from django_pgqueue.admin.database import alias
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
 from django_pgqueue.models.tables import QueueState
-from django_pgqueue.overview.moment import Moment
+from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from django_pgqueue.admin.changelist import CappedChangeList
 from django_pgqueue.admin.database import alias
 from django_pgqueue.admin.paginator import CappedPaginator
 from django_pgqueue.backend.lookup import default_database
-from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
+from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from django_pgqueue.backend.schedules import declarations
 from django_pgqueue.exceptions import DuplicateMessage, InvalidSchedule
 from django_pgqueue.models.fields import EpochField
 from django_pgqueue.models.tables import Schedule
-from django_pgqueue.overview.moment import Moment
+from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import ON_TIME, Rule, zone
 

@@ -12,14 +12,14 @@ from django_pgqueue.admin.database import alias, url
 from django_pgqueue.admin.status import Status, status_of
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Message, QueueState
-from django_pgqueue.overview.moment import Moment
+from django_pgqueue.monitoring.overview.clamped import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django.utils.safestring import SafeString
 
-    from django_pgqueue.overview.service import Service
+    from django_pgqueue.monitoring.overview.coverage import Service
 
 FURTHEST = 10_000
 """Nobody counts further than that."""

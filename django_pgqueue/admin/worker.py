@@ -11,8 +11,8 @@ from django_pgqueue.admin.database import now
 from django_pgqueue.admin.readonly import ReadOnlyAdmin
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Worker
-from django_pgqueue.overview.moment import Moment
-from django_pgqueue.overview.service import SILENT_AFTER
+from django_pgqueue.monitoring.overview.clamped import Moment
+from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
 
 if TYPE_CHECKING:
     import datetime as dt

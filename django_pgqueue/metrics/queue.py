@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from django.db import DatabaseError, InterfaceError, connections
 from prometheus_client.core import GaugeMetricFamily
 
-from django_pgqueue import overview
-from django_pgqueue.overview import counts
+from django_pgqueue.monitoring import overview
+from django_pgqueue.monitoring.overview import counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from prometheus_client import Metric
 
-    from django_pgqueue.overview import Overview
-    from django_pgqueue.overview.counts import Capped
+    from django_pgqueue.monitoring.overview import Overview
+    from django_pgqueue.monitoring.overview.counts import Capped
 
 logger = logging.getLogger("django_pgqueue.metrics")
 

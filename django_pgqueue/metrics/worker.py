@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.health.shared_state import Board
     from django_pgqueue.worker.health.status import Health
+    from django_pgqueue.worker.settings import WorkerSettings
 
 STATES = ("working", "starting", "disconnected", "stopping", "retiring", "stuck", "broken", "blocked", "gone")
 

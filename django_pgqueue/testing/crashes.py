@@ -19,8 +19,8 @@ from django_pgqueue.testing.breakpoints import Breakpoints, ProcessKilled
 from django_pgqueue.testing.clocks import make_movable
 from django_pgqueue.testing.draining import backend_of
 from django_pgqueue.testing.effects import Effects, RowEffects
-from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run.execution import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,8 @@ from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.tasks import registry
-from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 
 if TYPE_CHECKING:

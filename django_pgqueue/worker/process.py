@@ -20,21 +20,21 @@ from django_pgqueue.consumer.session import Session
 from django_pgqueue.consumer.wakeup import Waker
 from django_pgqueue.functions import Error
 from django_pgqueue.tasks import registry
-from django_pgqueue.worker.upkeep import deaths
-from django_pgqueue.worker.run.marks import Begun
-from django_pgqueue.worker.run.clock import DatabaseClock
+from django_pgqueue.worker.claim.availability import Readiness
 from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.held import Heartbeats, Holdings, Progress
-from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS, Pace
 from django_pgqueue.worker.claim.registration import Presence
-from django_pgqueue.worker.claim.availability import Readiness
+from django_pgqueue.worker.claim.turns import Turns
 from django_pgqueue.worker.record.recorder import BLOCKED_SECONDS, RECORD_WITHIN_SECONDS, Recorder
+from django_pgqueue.worker.run.clock import DatabaseClock
+from django_pgqueue.worker.run.marks import Begun
+from django_pgqueue.worker.run.threads import Slots
+from django_pgqueue.worker.run.watchdog import Watchdog
+from django_pgqueue.worker.upkeep import deaths
+from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from django_pgqueue.worker.upkeep.recycling import EXIT_CODE as RECYCLED, Recycling
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
-from django_pgqueue.worker.run.threads import Slots
-from django_pgqueue.worker.claim.turns import Turns
-from django_pgqueue.worker.run.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.consumer.background import Duty
     from django_pgqueue.functions import Connection, Floor, Received, Wanted
+    from django_pgqueue.worker.health.reporter import Watch
     from django_pgqueue.worker.run.marks import Death
     from django_pgqueue.worker.run.outcome import Ended
-    from django_pgqueue.worker.upkeep.retirement import Retirement
     from django_pgqueue.worker.settings import WorkerSettings
-    from django_pgqueue.worker.health.reporter import Watch
+    from django_pgqueue.worker.upkeep.retirement import Retirement
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -11,7 +11,7 @@ from django_pgqueue.admin import actions
 from django_pgqueue.admin.paginator import CappedPaginator
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.models.fields import to_epoch_ms
-from django_pgqueue.overview import bounds
+from django_pgqueue.monitoring.overview import limits
 from tests.admin.conftest import MESSAGES, claim, complete, send, sql, visitor_of
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class TestTooLong:
 
     @pytest.fixture(autouse=True)
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(bounds.BOUNDS, "statement_timeout", "50ms")
+        monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
 
     @pytest.mark.django_db(transaction=True)
     @pytest.mark.parametrize("asked", ["action", "filter", "page"])

@@ -15,8 +15,8 @@ from django.test import Client
 from django_pgqueue import control, functions
 from django_pgqueue.admin import sparkline
 from django_pgqueue.models import QueueState
+from django_pgqueue.monitoring.overview import (limits, counts, throughput, long_transactions, formatting as words)
 from django_pgqueue.worker.upkeep import bloat
-from django_pgqueue.overview import bounds, counts, pulse, snapshots, words
 from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 from tests.admin.page import Page
 
@@ -187,7 +187,7 @@ def test_the_next_schedules_are_listed_for_those_who_may_see_them(
 
 @pytest.mark.django_db(transaction=True)  # within a transaction PostgreSQL shows the sessions as they were before
 def test_a_pinned_snapshot_is_a_warning(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "OLD", dt.timedelta(seconds=-1))
+    monkeypatch.setattr(long_transactions, "OLD", dt.timedelta(seconds=-1))
     assert "a long report" not in root.open(OVERVIEW).root.text
     settings = connection.settings_dict
     with psycopg.connect(
@@ -264,14 +264,14 @@ class TestPulse:
     def test_what_ended_before_the_window_is_not_in_it(self) -> None:
         filled(100, NOON - dt.timedelta(hours=9), NOON - dt.timedelta(hours=5))
         filled(10, NOON - dt.timedelta(hours=3), NOON)
-        found = pulse.taken(NOON, using="default")
+        found = throughput.taken(NOON, using="default")
         assert found.is_exact
         assert sum(found.queues["q"].ended) == 10
 
     def test_many_rows_are_estimated(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pulse, "SAMPLE", 300)
+        monkeypatch.setattr(throughput, "SAMPLE", 300)
         filled(20_000, NOON - dt.timedelta(hours=8), NOON)
-        found = pulse.taken(NOON, using="default")
+        found = throughput.taken(NOON, using="default")
         assert not found.is_exact
         ended = found.queues["q"].ended
         assert 9_000 <= sum(ended) <= 11_000
@@ -279,16 +279,16 @@ class TestPulse:
         assert {round(wait) for wait in found.queues["q"].waited_ms if wait is not None} == {1_500}
 
     def test_a_gap_in_the_ids_is_not_taken_for_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pulse, "SAMPLE", 100)
+        monkeypatch.setattr(throughput, "SAMPLE", 100)
         filled(1_000, NOON - dt.timedelta(hours=2), NOON - dt.timedelta(hours=1))
         sql("select setval('pgqueue_attempt_id_seq', nextval('pgqueue_attempt_id_seq') + 9000)")
         filled(1_000, NOON - dt.timedelta(hours=1), NOON)
-        assert sum(pulse.taken(NOON, using="default").queues["q"].ended) < 3_000
+        assert sum(throughput.taken(NOON, using="default").queues["q"].ended) < 3_000
 
     def test_yesterday_is_a_part_of_a_night(self) -> None:
         night = NOON.replace(hour=1)
         filled(10, night - dt.timedelta(hours=3), night)
-        assert sum(pulse.taken(night, using="default").queues["q"].ended) == 10
+        assert sum(throughput.taken(night, using="default").queues["q"].ended) == 10
 
     def test_times_that_no_calendar_has_break_nothing(self, root: Visitor) -> None:
         for time in ("9999-12-29", "0001-01-03"):
@@ -343,7 +343,7 @@ class TestLive:
 
     @pytest.mark.django_db(transaction=True)
     def test_what_takes_too_long_is_stopped_and_told(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(bounds.BOUNDS, "statement_timeout", "50ms")
+        monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
         settings = connection.settings_dict
         with psycopg.connect(
             dbname=settings["NAME"], host=settings["HOST"], port=settings["PORT"], user=settings["USER"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_pgqueue.overview import pulse
+from django_pgqueue.monitoring.overview import throughput
 from tests.admin.conftest import ATTEMPTS, MESSAGES, sql
 from tests.admin.cost import AT_MOST, DAYS, SERVED, fill, measured, partitions, rare
 
@@ -147,7 +147,7 @@ def test_the_overview_reads_what_it_counts_and_a_sample(root: Visitor, statistic
     assert not page.notes, "stopped"
     assert not cost.scanned, cost.statements
     # Two numbers of each queue, and each row may be in a page of its own.
-    assert cost.buffers < 2 * len(page.root.one("tbody").all("tr")) * AT_MOST + 3 * 10 * pulse.SAMPLE, cost.buffers
+    assert cost.buffers < 2 * len(page.root.one("tbody").all("tr")) * AT_MOST + 3 * 10 * throughput.SAMPLE, cost.buffers
 
 
 def test_the_errors_read_some_thousand_of_them(root: Visitor, statistics: str) -> None:

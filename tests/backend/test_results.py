@@ -31,8 +31,8 @@ from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.functions import message_cancel, message_create, message_dequeue
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 from tests.backend import tasks
 from tests.backend.conftest import no_queries

@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_pgqueue import checks, exceptions
 from django_pgqueue.conf import Options
-from django_pgqueue.doctor import KINDS
+from django_pgqueue.monitoring.doctor import KINDS
 from django_pgqueue.exceptions import PgQueueError
 from tests.docs import sql_reference
 from tests.docs.commands import all_actions

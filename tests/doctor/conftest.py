@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psycopg
 import pytest
 
-from django_pgqueue.doctor import Finding, Patient
-from django_pgqueue.doctor.examination import Check, looked
+from django_pgqueue.monitoring.doctor import Finding, Patient
+from django_pgqueue.monitoring.doctor.examination import Check, looked
 from tests.features.conftest import consume
 from tests.worker.conftest import conninfo, diary, rows, session
 

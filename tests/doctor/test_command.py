@@ -10,8 +10,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
-from django_pgqueue.doctor import Finding, Kind, Patient, Severity, examination
-from django_pgqueue.doctor.examination import Check
+from django_pgqueue.monitoring.doctor import Finding, Kind, Patient, Severity, examination
+from django_pgqueue.monitoring.doctor.examination import Check
 from tests.admin.conftest import send
 from tests.terminal.conftest import environment  # noqa: F401 -- a fixture
 from tests.terminal.window import Window

@@ -20,27 +20,11 @@ from psycopg import pq
 
 from django_pgqueue import functions
 from django_pgqueue.checks import check_pins
-from django_pgqueue.doctor import (
-    KINDS,
-    Patient,
-    Severity,
-    clocks,
-    disks,
-    examine,
-    history,
-    installation,
-    locks,
-    pooler,
-    schedules,
-    server,
-    service,
-    snapshots,
-    tables,
-)
+from django_pgqueue.monitoring.doctor import (KINDS, Patient, Severity, clocks, disks, examine, history, installation, locks, pooler, schedules, server, workers, snapshots, tables)
 from django_pgqueue.functions import sql_files
 from django_pgqueue.models import Message
+from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.worker.upkeep import bloat
-from django_pgqueue.overview import bounds
 from tests.admin.conftest import claim, complete, fail, send, sign_in, sql
 from tests.doctor.pooler import Pooler
 from tests.waiting import wait_until
@@ -51,7 +35,7 @@ if TYPE_CHECKING:
 
     from pytest_django.fixtures import Settings
 
-    from django_pgqueue.doctor import Finding
+    from django_pgqueue.monitoring.doctor import Finding
     from tests.doctor.conftest import Find
     from tests.features.conftest import Consume
     from tests.worker.conftest import Session
@@ -340,12 +324,12 @@ def test_history_overdue(find: Find, db: None, settings: Settings) -> None:
 def test_dead_worker(find: Find, db: None) -> None:
     sign_in("it's dead", hostname="web7", pid=77)
     sign_in("a listener", tasks=False)
-    assert find("dead-worker", service.dead_workers) == []
+    assert find("dead-worker", workers.dead_workers) == []
     sql("update pgqueue_worker set seen_at = seen_at - interval '5 min'")
-    found = only(find("dead-worker", service.dead_workers))
+    found = only(find("dead-worker", workers.dead_workers))
     assert "Worker it's dead (pid 77 on web7) has said nothing for 5 min" in found.found
     sql(found.command)
-    assert find("dead-worker", service.dead_workers) == []
+    assert find("dead-worker", workers.dead_workers) == []
 
 
 def test_no_worker(find: Find, db: None) -> None:
@@ -357,7 +341,7 @@ def test_no_worker(find: Find, db: None) -> None:
     send(queue="later", delay_ms=3_600_000)
     send(queue="paused")
     functions.queue_pause(connection, "paused", by=None)
-    found = only(find("no-worker", service.queues_without_workers))
+    found = only(find("no-worker", workers.queues_without_workers))
     assert "No worker serves the queue 'a b': 2 are ready, the oldest for " in found.found
     assert found.command == "python manage.py qworker --queues 'a b'"
 
@@ -367,9 +351,9 @@ def test_expired_messages(find: Find, db: None) -> None:
         send(queue=queue)
         claim(queue)
     functions.queue_pause(connection, "paused", by=None)
-    assert find("expired-messages", service.expired_messages) == [], "somebody may be about to take it over"
+    assert find("expired-messages", workers.expired_messages) == [], "somebody may be about to take it over"
     sql("update pgqueue_message set unlock_at = unlock_at - 660000")
-    found = only(find("expired-messages", service.expired_messages))
+    found = only(find("expired-messages", workers.expired_messages))
     assert "1 messages of the queue 'mail' lost their worker, the first 10 min ago" in found.found
 
 
@@ -382,11 +366,11 @@ def test_worker_problem(find: Find, db: None) -> None:
     ):
         sign_in(worker)
         sql("update pgqueue_worker set problem = %s where id = %s", problem, worker)
-    first, second = find("worker-problem", service.worker_problems)
+    first, second = find("worker-problem", workers.worker_problems)
     assert first.found == "Worker b and 1 more cannot do all of its work: schedules: no rights"
     assert (second.values["worker"], second.values["problem"]) == ("d", "claim: x")
     sql("update pgqueue_worker set seen_at = now() - interval '1 hour'")
-    assert find("worker-problem", service.worker_problems) == [], "that is another finding"
+    assert find("worker-problem", workers.worker_problems) == [], "that is another finding"
 
 
 def test_worker_problem_of_a_look_that_fails(find: Find, session: Session, consume: Consume) -> None:
@@ -394,12 +378,12 @@ def test_worker_problem_of_a_look_that_fails(find: Find, session: Session, consu
     session.rows("alter function pgqueue_message_settle rename to pgqueue_message_settle_away")
     try:
         consume()
-        wait_until(lambda: find("worker-problem", service.worker_problems), "it says so")
-        found = only(find("worker-problem", service.worker_problems))
+        wait_until(lambda: find("worker-problem", workers.worker_problems), "it says so")
+        found = only(find("worker-problem", workers.worker_problems))
         assert "dependencies: function pgqueue_message_settle" in found.found
     finally:
         session.rows("alter function pgqueue_message_settle_away rename to pgqueue_message_settle")
-    wait_until(lambda: not find("worker-problem", service.worker_problems), "it is over")
+    wait_until(lambda: not find("worker-problem", workers.worker_problems), "it is over")
 
 
 def test_paused_queue(find: Find, db: None) -> None:
@@ -409,12 +393,12 @@ def test_paused_queue(find: Find, db: None) -> None:
     send(queue="mail", channel="acme")
     send(queue="fresh")
     send(queue="later", delay_ms=3_600_000)
-    assert find("paused-queue", service.paused_queues) == [], "a day is not over"
+    assert find("paused-queue", workers.paused_queues) == [], "a day is not over"
     sql("update pgqueue_queue set paused_at = paused_at - interval '30 hours' where name <> 'fresh'")
-    found = only(find("paused-queue", service.paused_queues))
+    found = only(find("paused-queue", workers.paused_queues))
     assert found.found == "The queue 'mail' was paused 1 d ago by ada, and 2 are ready in it."
     sql(found.command)
-    assert find("paused-queue", service.paused_queues) == []
+    assert find("paused-queue", workers.paused_queues) == []
 
 
 def test_long_held(find: Find, db: None) -> None:
@@ -422,30 +406,30 @@ def test_long_held(find: Find, db: None) -> None:
         send(task="shop.tasks.slow" if number < 2 else None)
     held = claim(limit=3), claim(tasks=False)
     first = held[0][0].id
-    assert find("long-held", service.long_held) == []
+    assert find("long-held", workers.long_held) == []
     sql("update pgqueue_message set locked_at = locked_at - interval '7 hours'")
     sql("update pgqueue_message set locked_at = locked_at - interval '1 hour' where id = %s", first)
-    tasks, raw = find("long-held", service.long_held)
+    tasks, raw = find("long-held", workers.long_held)
     assert "2 jobs of shop.tasks.slow have been running for more than 6 h, " in tasks.found
     assert f"{first} in worker " in tasks.found
     assert raw.found.startswith("1 raw message has been running")
     sql(tasks.command)
     assert sql("select id from pgqueue_message where cancel_requested_at is not null") == [(first,)]
     sql("update pgqueue_message set unlock_at = 0")
-    assert find("long-held", service.long_held) == [], "nobody holds it any more"
+    assert find("long-held", workers.long_held) == [], "nobody holds it any more"
 
 
 def test_overdue_look(find: Find, db: None) -> None:
     first = send()
     sql("select pgqueue_message_create_after(array[%s], '1')", first)
-    assert find("overdue-look", service.overdue_looks) == []
+    assert find("overdue-look", workers.overdue_looks) == []
     sql("update pgqueue_message set check_at = check_at - 600000 where check_at is not null")
-    found = only(find("overdue-look", service.overdue_looks))
+    found = only(find("overdue-look", workers.overdue_looks))
     assert "1 look is due at messages that wait for others, the first for 10 min" in found.found
     sql(found.command)
-    assert find("overdue-look", service.overdue_looks) == []
+    assert find("overdue-look", workers.overdue_looks) == []
     sql("insert into pgqueue_ended (message_id, look_at) values (%s, pgqueue_now() - 300000)", first)
-    assert len(find("overdue-look", service.overdue_looks)) == 1
+    assert len(find("overdue-look", workers.overdue_looks)) == 1
 
 
 # Schedules
@@ -496,7 +480,7 @@ def test_schedule_versions(find: Find, db: None) -> None:
 def test_poison_job(find: Find, db: None) -> None:
     poison, innocent = send(task="shop.tasks.crash"), send(task="shop.tasks.crash")
     for times in range(3):
-        assert find("poison-job", service.poison_jobs) == [], f"{times} losses may be anybody's doing"
+        assert find("poison-job", workers.poison_jobs) == [], f"{times} losses may be anybody's doing"
         sql("update pgqueue_message set alone_at = null, dequeue_at = 0")  # as if it could be taken with others
         held = {message.id: message for message in claim(limit=2)}
         for message in [held[poison], *([held[innocent]] if times == 0 else [])]:
@@ -505,7 +489,7 @@ def test_poison_job(find: Find, db: None) -> None:
             )
         if times == 0:
             sql("delete from pgqueue_message where id = %s", innocent)
-    found = only(find("poison-job", service.poison_jobs))
+    found = only(find("poison-job", workers.poison_jobs))
     assert "while they ran the task shop.tasks.crash: up to 3 times for one job, 1 job in the last day" in found.found
     assert found.values["newest"] == poison
     sql(found.command)
@@ -514,16 +498,16 @@ def test_poison_job(find: Find, db: None) -> None:
 
 def test_unknown_task(find: Find, db: None) -> None:
     send(task="example_project.shop.tasks.send_receipt")
-    assert find("unknown-task", service.unknown_tasks) == []
+    assert find("unknown-task", workers.unknown_tasks) == []
     send(task="example_project.shop.tasks.gone", queue="mail")
     sql("insert into pgqueue_schedule (name, next_at, task, interval_ms) values ('it''s old', 0, 'shop.gone', 1000)")
-    message, schedule = find("unknown-task", service.unknown_tasks)
+    message, schedule = find("unknown-task", workers.unknown_tasks)
     assert "has no 'gone'" in message.found
     assert message.values["messages"] == 1
     assert 'The schedule "it\'s old" enqueues a task that is not there' in schedule.found
     for found in (message, schedule):
         sql(found.command)
-    assert find("unknown-task", service.unknown_tasks) == []
+    assert find("unknown-task", workers.unknown_tasks) == []
 
 
 def test_channel_count(find: Find, db: None) -> None:
@@ -532,14 +516,14 @@ def test_channel_count(find: Find, db: None) -> None:
         send(channel="acme")
     held = claim(limit=2)
     functions.message_complete(connection, [functions.Success(held[0].id, 1, None)], worker=held[0].worker)
-    assert find("channel-count", service.miscounted_channels) == [], "what has ended is noted, and counted later"
+    assert find("channel-count", workers.miscounted_channels) == [], "what has ended is noted, and counted later"
     sql("alter table pgqueue_message disable trigger pgqueue_message_lane_delete")
     sql("delete from pgqueue_message where id = %s", held[1].id)
     sql("alter table pgqueue_message enable trigger pgqueue_message_lane_delete")
-    found = only(find("channel-count", service.miscounted_channels))
+    found = only(find("channel-count", workers.miscounted_channels))
     assert "The channel 'acme' counts 2 running messages, and there are 1." in found.found
     sql(found.command)
-    assert find("channel-count", service.miscounted_channels) == []
+    assert find("channel-count", workers.miscounted_channels) == []
 
 
 # What is installed
@@ -793,11 +777,11 @@ def test_long_lock(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch
 
 
 def test_could_not_look(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(bounds.BOUNDS, "statement_timeout", "100ms")
+    monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "100ms")
     holder = another()
     holder.execute("begin")
     holder.execute("lock table pgqueue_worker in access exclusive mode")
-    found = only(find("could-not-look", service.dead_workers))
+    found = only(find("could-not-look", workers.dead_workers))
     assert "canceling statement due to statement timeout" in found.found
 
 

@@ -20,8 +20,8 @@ from django_pgqueue.exceptions import TaskCancelled
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
-from django_pgqueue.worker.run.outcome import Cancelled, Succeeded
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run.outcome import Cancelled, Succeeded
 from django_pgqueue.worker.run.threads import Slots
 from tests.backend.conftest import no_queries
 from tests.features import tasks

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_pgqueue.worker.terminal import OUTCOMES, Coloured, formatter
+from django_pgqueue.management.terminal.colours import OUTCOMES, Coloured, formatter
 from tests.features import slow
 from tests.worker.processes import ROOT
 

@@ -22,10 +22,10 @@ from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.tasks import cron, every, registry, task
 from django_pgqueue.tasks.schedule import MOST_SLOTS
-from django_pgqueue.worker.upkeep import scheduler as worker_scheduler
 from django_pgqueue.worker.process import Consumer
-from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from django_pgqueue.worker.settings import WorkerSettings
+from django_pgqueue.worker.upkeep import scheduler as worker_scheduler
+from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from tests.features.scheduled.tasks import SCHEDULES, send
 from tests.waiting import SECONDS, wait_until
 from tests.worker.conftest import rows

@@ -14,8 +14,8 @@ from django_pgqueue import functions
 from django_pgqueue.compat import InvalidTask, TaskResultStatus, task_backends
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks import task
-from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 from django_pgqueue.worker.upkeep.retirement import MAX_RETIRING
 from tests.doctor.pooler import Pooler

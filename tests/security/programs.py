@@ -57,7 +57,7 @@ from django.core.management import call_command
 from django.db import ProgrammingError
 from django_pgqueue.metrics import queue
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.overview import taking
+from django_pgqueue.monitoring.overview import taking
 
 for model in django.apps.apps.get_app_config("pgqueue").get_models():
     list(model.objects.all()[:5])

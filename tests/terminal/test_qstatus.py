@@ -18,9 +18,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_pgqueue import control, functions, testing
+from django_pgqueue.monitoring.overview import limits, counts, throughput, long_transactions
+from django_pgqueue.management.terminal import text
 from django_pgqueue.worker.upkeep import bloat
-from django_pgqueue.overview import bounds, counts, pulse, snapshots
-from django_pgqueue.terminal import text
 from tests.admin.conftest import claim, fail, retry, send, sign_in, sql
 from tests.terminal.window import ALTERNATE, BACK, Window
 from tests.worker.conftest import conninfo
@@ -142,7 +142,7 @@ def test_programs_get_json_with_the_same_numbers(clock: Clock) -> None:
 
 def test_counts_end_somewhere_and_that_is_told(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MOST", 3)
-    monkeypatch.setattr(pulse, "SAMPLE", 2)
+    monkeypatch.setattr(throughput, "SAMPLE", 2)
     for _ in range(5):
         send(task=None)
         send()
@@ -182,7 +182,7 @@ def test_names_can_not_steer_a_terminal(clock: Clock) -> None:
 
 @pytest.mark.django_db(transaction=True)  # within a transaction PostgreSQL shows the sessions as they were before
 def test_a_transaction_that_keeps_old_rows_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "OLD", dt.timedelta(seconds=-1))
+    monkeypatch.setattr(long_transactions, "OLD", dt.timedelta(seconds=-1))
     with psycopg.connect(conninfo(), application_name="a long report") as other:
         other.execute("begin isolation level repeatable read")
         [[pid]] = other.execute("select pg_backend_pid() from pg_class limit 1").fetchall()
@@ -192,7 +192,7 @@ def test_a_transaction_that_keeps_old_rows_is_a_warning(monkeypatch: pytest.Monk
 
 @pytest.mark.django_db(transaction=True)
 def test_what_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(bounds.BOUNDS, "statement_timeout", "50ms")
+    monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
     with psycopg.connect(conninfo()) as other:
         other.execute("lock table pgqueue_message in access exclusive mode")
         with pytest.raises(CommandError, match="That would have taken longer than 5 seconds, so it was stopped"):

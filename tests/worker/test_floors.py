@@ -11,8 +11,8 @@ import pytest
 
 from django_pgqueue.functions import Floor, Received
 from django_pgqueue.models import Message
-from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.claim.floors import FULL_SHARE, Floors
+from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo

@@ -16,8 +16,8 @@ from django_pgqueue.consumer.session import Session as WorkerSession
 from django_pgqueue.functions import Error, sql_files
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.claim.held import Holdings
-from django_pgqueue.worker.run.outcome import Ended, Failed, Succeeded
 from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
+from django_pgqueue.worker.run.outcome import Ended, Failed, Succeeded
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import wait_until
 from tests.worker.conftest import conninfo

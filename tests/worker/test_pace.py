@@ -6,8 +6,8 @@ import datetime as dt
 
 import pytest
 
-from django_pgqueue.worker.run.outcome import Ended, Succeeded
 from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MOST_CLAIMED, MOST_HELD, Pace
+from django_pgqueue.worker.run.outcome import Ended, Succeeded
 from tests.worker.test_floors import NOW, received
 
 

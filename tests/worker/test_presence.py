@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS
 from django_pgqueue.worker.claim.registration import FULL_AFTER_SECONDS, ROOM_AFTER_SECONDS, Presence
+from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:

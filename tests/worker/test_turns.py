@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.claim.floors import Floors
-from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.claim.turns import APART_SECONDS, LONGEST_WAIT_MS, MANY, Turns
 from django_pgqueue.worker.health.reporter import Watch
+from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo
 from tests.worker.tasks import nothing

@@ -13,10 +13,10 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.management.commands import qworker
-from django_pgqueue.worker.run.outcome import Ended, Failed, Retry, Succeeded
-from django_pgqueue.worker.record import record
-from django_pgqueue.worker.health.shared_state import TEXT_BYTES, Board
 from django_pgqueue.worker.health.counters import MOST_SERIES, OTHERS, UNKNOWN, Tally
+from django_pgqueue.worker.health.shared_state import TEXT_BYTES, Board
+from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run.outcome import Ended, Failed, Retry, Succeeded
 from tests.docs.test_references import section
 from tests.waiting import wait_until
 from tests.worker.asking import address, becomes, get, health, metrics

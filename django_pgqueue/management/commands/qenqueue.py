@@ -15,7 +15,7 @@ from django_pgqueue.backend.bulk import Call, enqueue_many
 from django_pgqueue.compat import TaskException
 from django_pgqueue.exceptions import InvalidMessage, PgQueueError
 from django_pgqueue.tasks import registry
-from django_pgqueue.terminal import progress
+from django_pgqueue.management.terminal import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

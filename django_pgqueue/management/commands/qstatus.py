@@ -13,17 +13,17 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 
-from django_pgqueue import overview
+from django_pgqueue.monitoring import overview
 from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.management import databases
-from django_pgqueue.overview.bounds import STATEMENT_TIMEOUT
-from django_pgqueue.terminal import status
+from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
+from django_pgqueue.management.terminal import status
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
-    from django_pgqueue.overview import Overview
+    from django_pgqueue.monitoring.overview import Overview
 
 INTERVAL_SECONDS = 2.0
 SHORTEST_SECONDS = 0.1
@@ -68,7 +68,7 @@ class Command(BaseCommand):
 
     def _live(self, database: str, queues: list[str], options: dict[str, Any]) -> bool:
         try:
-            from django_pgqueue.terminal import live  # noqa: PLC0415 -- rich is an extra
+            from django_pgqueue.management.terminal import live  # noqa: PLC0415 -- rich is an extra
         except ImportError:
             self.stderr.write("A live table needs rich: pip install 'django-pgqueue[cli]'. This is plain text:")
             return False

@@ -11,14 +11,14 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from django_pgqueue.worker.upkeep.recycling import EXIT_CODE as RECYCLED
-from django_pgqueue.worker.health.shared_state import Board
-from django_pgqueue.worker.health.server import Sites, serve
 from django_pgqueue.worker.health.reporter import Watch
+from django_pgqueue.worker.health.server import Sites, serve
+from django_pgqueue.worker.health.shared_state import Board
+from django_pgqueue.worker.upkeep.recycling import EXIT_CODE as RECYCLED
 
 if TYPE_CHECKING:
-    from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.health.server import Exposed
+    from django_pgqueue.worker.settings import WorkerSettings
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -11,8 +11,8 @@ from django_pgqueue.worker.health.counters import Tally
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_pgqueue.worker.run.outcome import Ended
     from django_pgqueue.worker.health.shared_state import Place
+    from django_pgqueue.worker.run.outcome import Ended
 
 logger = logging.getLogger("django_pgqueue.worker")
 

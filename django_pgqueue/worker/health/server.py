@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.health.shared_state import Board
+    from django_pgqueue.worker.settings import WorkerSettings
 
     Answer = tuple[int, str, bytes]
 

@@ -11,7 +11,7 @@ from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.tasks.sensitive import HIDDEN
 from django_pgqueue.values.error import bounded, to_log
-from django_pgqueue.worker.run.outcome import (Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded)
+from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue import functions
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
-from django_pgqueue.worker.run.outcome import (Abandoned, Cancelled, Committed, Deferred, Ended, Failed, Retry, Succeeded)
+from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Committed, Deferred, Ended, Failed, Retry, Succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,8 +13,8 @@ import psycopg
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.functions import Error
-from django_pgqueue.worker.run.outcome import Committed, Ended, Failed, Succeeded
 from django_pgqueue.worker.record.record import record
+from django_pgqueue.worker.run.outcome import Committed, Ended, Failed, Succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

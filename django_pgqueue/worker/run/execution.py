@@ -35,9 +35,19 @@ from django_pgqueue.tasks.context import Deferral, PgQueueContext
 from django_pgqueue.values import content, times
 from django_pgqueue.values.error import Unprintable, stand_in, to_log
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
-from django_pgqueue.worker.run.isolation import first_line, is_conflict, sees_one_snapshot
-from django_pgqueue.worker.run.outcome import (Abandoned, Cancelled, Committed, Deferred, Ended, Failed, Outcome, Retry, Succeeded)
 from django_pgqueue.worker.run.failure import Verdict, asked_for, is_a, was_cancelled
+from django_pgqueue.worker.run.isolation import first_line, is_conflict, sees_one_snapshot
+from django_pgqueue.worker.run.outcome import (
+    Abandoned,
+    Cancelled,
+    Committed,
+    Deferred,
+    Ended,
+    Failed,
+    Outcome,
+    Retry,
+    Succeeded,
+)
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -19,13 +19,25 @@ from django_pgqueue.backend import signals
 from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.tasks import registry
-from django_pgqueue.worker.run.marks import Begun
-from django_pgqueue.worker.run.connections import (IDLE_SECONDS, clean_sessions, close_idle_connections, has_connected, leave_connections_clean)
-from django_pgqueue.worker.run.event_loop import Coroutines
-from django_pgqueue.worker.run.sessions import (Sessions, cancel_statement, cut, sessions_of_this_thread, waits_for_statement)
-from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.record.log import log_end, log_trouble
+from django_pgqueue.worker.run.connections import (
+    IDLE_SECONDS,
+    clean_sessions,
+    close_idle_connections,
+    has_connected,
+    leave_connections_clean,
+)
+from django_pgqueue.worker.run.event_loop import Coroutines
+from django_pgqueue.worker.run.execution import Execution
+from django_pgqueue.worker.run.marks import Begun
 from django_pgqueue.worker.run.progress import SharedReports
+from django_pgqueue.worker.run.sessions import (
+    Sessions,
+    cancel_statement,
+    cut,
+    sessions_of_this_thread,
+    waits_for_statement,
+)
 from django_pgqueue.worker.run.watchdog import is_alive
 
 if TYPE_CHECKING:

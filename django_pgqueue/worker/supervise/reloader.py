@@ -28,8 +28,8 @@ from django_pgqueue.worker.supervise.supervisor import STOP_SIGNALS, Supervisor,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.health.server import Exposed
+    from django_pgqueue.worker.settings import WorkerSettings
 
 logger = logging.getLogger("django_pgqueue.worker")
 

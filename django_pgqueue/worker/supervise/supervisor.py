@@ -17,19 +17,19 @@ from django.db import connections
 
 from django_pgqueue.consumer.errors import CONNECTION_ERRORS
 from django_pgqueue.consumer.forks import end_children, guarded
-from django_pgqueue.worker.run.marks import Begun
+from django_pgqueue.worker.health.monitor import Watching
 from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.run.marks import Begun
 from django_pgqueue.worker.upkeep.recycling import EXIT_CODE as RECYCLED
 from django_pgqueue.worker.upkeep.retirement import Retirement, retiring_pids
-from django_pgqueue.worker.health.monitor import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from django_pgqueue.worker.health.reporter import Watch
+    from django_pgqueue.worker.health.server import Exposed
     from django_pgqueue.worker.run.marks import Death
     from django_pgqueue.worker.settings import WorkerSettings
-    from django_pgqueue.worker.health.server import Exposed
-    from django_pgqueue.worker.health.reporter import Watch
 
 logger = logging.getLogger("django_pgqueue.worker")
 

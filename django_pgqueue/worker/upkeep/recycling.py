@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from django_pgqueue.worker.upkeep.retirement import MAX_RETIRING
 
 if TYPE_CHECKING:
-    from django_pgqueue.worker.upkeep.retirement import Retirement
     from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.upkeep.retirement import Retirement
 
 logger = logging.getLogger("django_pgqueue.worker")
 

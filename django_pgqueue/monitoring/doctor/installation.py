@@ -9,13 +9,13 @@ from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from django_pgqueue import functions
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.functions import sql_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.doctor.patient import Patient
+    from django_pgqueue.monitoring.doctor.subject import Patient
 
 COPY = "pgqueue_doctor_copy"
 AS_OWNER = re.compile(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Worker
-from django_pgqueue.overview.moment import Moment
-from django_pgqueue.overview.service import MOST_WORKERS, SILENT_AFTER
+from django_pgqueue.monitoring.overview.clamped import Moment
+from django_pgqueue.monitoring.overview.coverage import MOST_WORKERS, SILENT_AFTER
 
 if TYPE_CHECKING:
     import datetime as dt

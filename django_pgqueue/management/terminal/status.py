@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from django_pgqueue.overview.taking import WINDOW_HOURS
-from django_pgqueue.overview.words import NOTHING, rate, relative, span
-from django_pgqueue.terminal.text import GAP, printable, shortened, table
+from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
+from django_pgqueue.monitoring.overview.formatting import NOTHING, rate, relative, span
+from django_pgqueue.management.terminal.text import GAP, printable, shortened, table
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterator
 
-    from django_pgqueue.overview import Overview, QueueOverview
-    from django_pgqueue.overview.counts import Capped
+    from django_pgqueue.monitoring.overview import Overview, QueueOverview
+    from django_pgqueue.monitoring.overview.counts import Capped
 
 LONGEST_NAME = 40
 SILENT_NAMED = 5

@@ -9,20 +9,20 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.models.tables import QueueState, Schedule
+from django_pgqueue.monitoring.overview import counts, throughput as pulse, long_transactions
+from django_pgqueue.monitoring.overview.clamped import Moment
+from django_pgqueue.monitoring.overview.coverage import Service
+from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.worker.upkeep import bloat
-from django_pgqueue.overview import counts, pulse, snapshots
-from django_pgqueue.overview.moment import Moment
-from django_pgqueue.overview.service import Service
-from django_pgqueue.overview.workers import workers
 
 if TYPE_CHECKING:
     import datetime as dt
 
+    from django_pgqueue.monitoring.overview.counts import Count
+    from django_pgqueue.monitoring.overview.throughput import Pulse
+    from django_pgqueue.monitoring.overview.long_transactions import Pinned
+    from django_pgqueue.monitoring.overview.workers import Workers
     from django_pgqueue.worker.upkeep.bloat import Bloated
-    from django_pgqueue.overview.counts import Count
-    from django_pgqueue.overview.pulse import Pulse
-    from django_pgqueue.overview.snapshots import Pinned
-    from django_pgqueue.overview.workers import Workers
 
 NEXT_SCHEDULES = 5
 WINDOW_HOURS = int(pulse.WINDOW.total_seconds() // 3600)
@@ -90,7 +90,7 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
         is_exact=pulses.is_exact,
         workers=workers(now, using=using),
         schedules=schedules(using=using),
-        pinned=snapshots.pinned(using=using),
+        pinned=long_transactions.pinned(using=using),
         bloated=list(bloat.found(connections[using])),
     )
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
-from django_pgqueue.doctor.patient import quoted
-from django_pgqueue.overview.snapshots import OLD
-from django_pgqueue.overview.words import span
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.subject import quoted
+from django_pgqueue.monitoring.overview.long_transactions import OLD
+from django_pgqueue.monitoring.overview.formatting import span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.doctor.patient import Patient
+    from django_pgqueue.monitoring.doctor.subject import Patient
 
 VERY_OLD = dt.timedelta(hours=1)
 MOST = 5

@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.doctor.patient import Patient
+    from django_pgqueue.monitoring.doctor.subject import Patient
 
 FILLING, NEARLY_FULL = 0.9, 0.95
 PROCESSES = Path("/proc")

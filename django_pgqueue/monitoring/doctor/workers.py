@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_pgqueue import functions
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
-from django_pgqueue.doctor.patient import quoted
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.subject import quoted
 from django_pgqueue.exceptions import UnknownTask
-from django_pgqueue.overview import counts, taking
-from django_pgqueue.overview.service import SILENT_AFTER, Service
-from django_pgqueue.overview.words import span
-from django_pgqueue.overview.workers import workers
+from django_pgqueue.monitoring.overview import counts, overview
+from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER, Service
+from django_pgqueue.monitoring.overview.formatting import span
+from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.tasks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.doctor.patient import Patient
+    from django_pgqueue.monitoring.doctor.subject import Patient
 
 LOOKED_AT = 10_000
 """Messages from either end of the queue whose tasks are looked for."""
@@ -181,7 +181,7 @@ def queues_without_workers(patient: Patient) -> Iterator[Finding]:
     now = patient.value("select pgqueue_clock()")
     lanes = counts.lanes(using=patient.using)
     waiting = counts.waiting_queues(using=patient.using)
-    paused = taking.paused(using=patient.using)
+    paused = overview.paused(using=patient.using)
     names = sorted({*waiting, *(lane.queue for lane in lanes)} - set(paused))[: counts.QUEUES]
     service = Service.at(now, using=patient.using)
     alone = [name for name in names if not service.serves(name)]
@@ -232,7 +232,7 @@ def poison_jobs(patient: Patient) -> Iterator[Finding]:
 def paused_queues(patient: Patient) -> Iterator[Finding]:
     now = patient.value("select pgqueue_clock()")
     paused = {
-        name: paused for name, paused in taking.paused(using=patient.using).items() if now - paused.since > PAUSED_FOR
+        name: paused for name, paused in overview.paused(using=patient.using).items() if now - paused.since > PAUSED_FOR
     }
     lanes = [lane for lane in counts.lanes(using=patient.using) if lane.queue in paused]
     for name, count in counts.of(sorted(paused), now, {}, {}, lanes, using=patient.using).items():

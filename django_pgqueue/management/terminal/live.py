@@ -11,15 +11,15 @@ from rich.live import Live
 from rich.text import Text
 
 from django_pgqueue.consumer.wakeup import Waker
-from django_pgqueue.terminal import status
-from django_pgqueue.terminal.text import GAP
+from django_pgqueue.management.terminal import status
+from django_pgqueue.management.terminal.text import GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import ConsoleOptions, RenderResult
 
-    from django_pgqueue.overview import Overview, QueueOverview
+    from django_pgqueue.monitoring.overview import Overview, QueueOverview
 
 HEAD_AND_REST = 2
 """Lines of the table that are no queue: its head, and how many do not fit."""

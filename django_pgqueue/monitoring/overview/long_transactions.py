@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import NamedTuple
 
-from django_pgqueue.overview import probes
+from django_pgqueue.monitoring.overview import queries
 
 OLD = dt.timedelta(minutes=5)
 NAMED = 5
@@ -35,5 +35,5 @@ class Pinned(NamedTuple):
 
 def pinned(*, using: str) -> list[Pinned]:
     """Those that have been open for a long time, the oldest first."""
-    rows = probes.rows(PINNED, {"old": OLD, "named": NAMED}, using=using)
+    rows = queries.rows(PINNED, {"old": OLD, "named": NAMED}, using=using)
     return [Pinned(who, application, user, dt.timedelta(seconds=float(age))) for who, application, user, age in rows]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_pgqueue.consumer.connection import connect
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.doctor.patient import Patient
+    from django_pgqueue.monitoring.doctor.subject import Patient
 
 TRANSACTION_POOLER = Kind(
     "transaction-pooler",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.overview import probes
+from django_pgqueue.monitoring.overview import queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,20 +89,20 @@ def taken(now: dt.datetime, *, using: str) -> Pulses:
     midnight = now.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     day = since.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked: dict[str, Any] = {"day": day, "end": midnight + 2 * DAY, "since": since}
-    [(first, last)] = probes.rows(ENDS, asked, using=using)
+    [(first, last)] = queries.rows(ENDS, asked, using=using)
     if first is None:
         return Pulses(queues={}, is_exact=True)
     for _ in range(2):  # from a day's rows to a ten-thousandth of them
         first = _closer(first, last, asked, using=using)
     step = max(1, -(-(last - first + 1) // SAMPLE))
-    rows = probes.rows(ROWS, {**asked, "first": first, "last": last, "step": step}, using=using)
+    rows = queries.rows(ROWS, {**asked, "first": first, "last": last, "step": step}, using=using)
     return Pulses(queues=_sorted(rows, step, since), is_exact=step == 1)
 
 
 def _closer(first: int, last: int, asked: dict[str, Any], *, using: str) -> int:
     """An id in front of the window, and nearer to it."""
     step = max(1, (last - first) // BRACKETS)
-    before = probes.rows(BEFORE, {**asked, "first": first, "last": last, "step": step}, using=using)
+    before = queries.rows(BEFORE, {**asked, "first": first, "last": last, "step": step}, using=using)
     return max((row[0] for row in before), default=first)
 
 

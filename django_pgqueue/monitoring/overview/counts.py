@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.models.fields import to_epoch_ms
-from django_pgqueue.overview import probes, words
+from django_pgqueue.monitoring.overview import queries, formatting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -167,7 +167,7 @@ class Capped:
         >>> str(Capped(12)), str(Capped(10_000, True))
         ('12', '10\xa0000+')
         """
-        return f"{words.number(self.value)}{'+' if self.is_capped else ''}"
+        return f"{formatting.number(self.value)}{'+' if self.is_capped else ''}"
 
     def __bool__(self) -> bool:
         return self.value > 0
@@ -207,13 +207,13 @@ class Count:
 
 def waiting_queues(*, using: str) -> list[str]:
     """Those with waiting messages, and one more than are shown where there are more."""
-    rows = probes.rows("select pgqueue_message_queues(%(queues)s)", {"queues": QUEUES + 1}, using=using)
+    rows = queries.rows("select pgqueue_message_queues(%(queues)s)", {"queues": QUEUES + 1}, using=using)
     return [row[0] for row in rows]
 
 
 def lanes(*, using: str) -> list[Lane]:
     """Those that there are or will be, as far as they are looked at, and one more where there are more."""
-    rows = probes.rows(LANES, {"lanes": MOST_LANES + 1}, using=using)
+    rows = queries.rows(LANES, {"lanes": MOST_LANES + 1}, using=using)
     return [Lane(*row) for row in rows[: MOST_LANES + 1]]
 
 
@@ -232,7 +232,7 @@ def of(
     asked: dict[str, Any] = {
         "names": list(found), "now": now_ms, "most": most + 1, "out_of_reach": OUT_OF_REACH_MS,
     }  # fmt: skip
-    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(COUNTS, asked, using=using):
+    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in queries.rows(COUNTS, asked, using=using):
         count = found[name]
         count.ready = Capped.of(ready, most)
         count.scheduled = Capped.of(scheduled, most)
@@ -262,7 +262,7 @@ def _add_lanes(found: dict[str, Count], lanes: Sequence[Lane], now_ms: int, *, u
         "most": most + 1,
         "out_of_reach": OUT_OF_REACH_MS,
     }
-    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in probes.rows(IN_LANES, asked, using=using):
+    for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in queries.rows(IN_LANES, asked, using=using):
         count = found[name]
         count.ready = count.ready.plus(Capped.of(ready, most))
         count.scheduled = count.scheduled.plus(Capped.of(scheduled, most))
@@ -275,7 +275,7 @@ def _add_lanes(found: dict[str, Count], lanes: Sequence[Lane], now_ms: int, *, u
 
 def held(now: dt.datetime, *, using: str) -> dict[str, tuple[Capped, Capped]]:
     """Running and expired messages by queue."""
-    rows = probes.rows(HELD, {"now": to_epoch_ms(now), "most": MOST + 1}, using=using)
+    rows = queries.rows(HELD, {"now": to_epoch_ms(now), "most": MOST + 1}, using=using)
     capped = sum(running + expired for _, running, expired in rows) > MOST
     return {queue: (Capped(running, capped), Capped(expired)) for queue, running, expired in rows}
 
@@ -284,7 +284,7 @@ def failed(now: dt.datetime, *, using: str, within: dt.timedelta = DAY) -> dict[
     """What was given up in the last 24 hours, or ``within`` less than that, by queue: of the newest errors."""
     midnight = now.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked = {"since": now - within, "day": midnight - DAY, "end": midnight + 2 * DAY, "most": MOST + 1}
-    rows = probes.rows(FAILED, asked, using=using)
+    rows = queries.rows(FAILED, asked, using=using)
     looked = sum(row[2] for row in rows)
     capped = looked > MOST and all(row[3] for row in rows)
     return {queue: Capped(failures, capped) for queue, failures, _, _ in rows}

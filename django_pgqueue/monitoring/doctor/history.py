@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.functions.attempt import OLD_DAYS
 from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.doctor.patient import Patient
+    from django_pgqueue.monitoring.doctor.subject import Patient
 
 MOST_COUNTED = 10_000
 MAINTAIN = "select pgqueue_attempt_maintain();"

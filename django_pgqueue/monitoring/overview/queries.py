@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue.overview.bounds import set_for
+from django_pgqueue.monitoring.overview.limits import set_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

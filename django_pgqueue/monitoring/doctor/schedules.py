@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
-from django_pgqueue.overview.service import SILENT_AFTER
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.doctor.patient import Patient
+    from django_pgqueue.monitoring.doctor.subject import Patient
 
 MAX_SCHEDULES = 1_000
 FAILURES = 3

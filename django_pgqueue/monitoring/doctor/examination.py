@@ -7,26 +7,14 @@ from typing import TYPE_CHECKING
 
 from django.db import Error, OperationalError, connections
 
-from django_pgqueue.doctor import (
-    clocks,
-    disks,
-    history,
-    installation,
-    locks,
-    pooler,
-    schedules,
-    server,
-    service,
-    snapshots,
-    tables,
-)
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
-from django_pgqueue.overview.bounds import bounded
+from django_pgqueue.monitoring.doctor import (clocks, disks, history, installation, locks, pooler, schedules, server, workers, snapshots, tables)
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.overview.limits import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_pgqueue.doctor.patient import Patient
+    from django_pgqueue.monitoring.doctor.subject import Patient
 
 COULD_NOT_LOOK = Kind(
     "could-not-look",
@@ -52,18 +40,18 @@ CHECKS = (
     Check("replication slots", snapshots.replication_slots, needs_queue=False),
     Check("standbys", snapshots.standbys, needs_queue=False),
     Check("locks", locks.held),
-    Check("workers", service.dead_workers),
-    Check("queues without workers", service.queues_without_workers),
-    Check("expired messages", service.expired_messages),
-    Check("what workers cannot do", service.worker_problems),
-    Check("paused queues", service.paused_queues),
-    Check("messages that are held for long", service.long_held),
-    Check("messages that wait for others", service.overdue_looks),
+    Check("workers", workers.dead_workers),
+    Check("queues without workers", workers.queues_without_workers),
+    Check("expired messages", workers.expired_messages),
+    Check("what workers cannot do", workers.worker_problems),
+    Check("paused queues", workers.paused_queues),
+    Check("messages that are held for long", workers.long_held),
+    Check("messages that wait for others", workers.overdue_looks),
     Check("schedules that fail", schedules.failing),
     Check("schedules of several versions", schedules.versions),
-    Check("jobs that kill workers", service.poison_jobs),
-    Check("unknown tasks", service.unknown_tasks),
-    Check("channels", service.miscounted_channels),
+    Check("jobs that kill workers", workers.poison_jobs),
+    Check("unknown tasks", workers.unknown_tasks),
+    Check("channels", workers.miscounted_channels),
     Check("partitions", history.partitions),
     Check("default partition", history.default_partition),
     Check("old history", history.overdue),

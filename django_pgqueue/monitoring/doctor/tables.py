@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue.doctor.finding import Finding, Kind, Severity
-from django_pgqueue.worker.upkeep import bloat
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.values.sizes import size
+from django_pgqueue.worker.upkeep import bloat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.doctor.patient import Patient
+    from django_pgqueue.monitoring.doctor.subject import Patient
 
 LARGE_BYTES = 1 << 20
 """What is smaller costs nothing, whatever the planner believes."""
