@@ -23,4 +23,4 @@ def own_modules() -> list[str]:
     from django_pgqueue.backend import lookup  # noqa: PLC0415 -- not before the apps are ready
 
     admin = apps.is_installed("django.contrib.admin") and lookup.pgqueue_backends()
-    return ["django_pgqueue.admin.again"] if admin else []
+    return ["django_pgqueue.admin.attempt.reenqueue_task"] if admin else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connection
 
-from django_pgqueue.admin.paginator import CappedPaginator
+from django_pgqueue.admin.parts.paginator import CappedPaginator
 from tests.admin.conftest import ATTEMPTS, MESSAGES, sql
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import control, functions
-from django_pgqueue.admin import again, again_page
+from django_pgqueue.admin.attempt import reenqueue_page, reenqueue_task
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.models import Attempt, Binding, Message, Schedule
 from django_pgqueue.tasks import every, registry
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.admin.page import Visitor
 
 AGAIN = f"{ATTEMPTS}again/"
-JOB = "django_pgqueue.admin.again.enqueue_again"
+JOB = "django_pgqueue.admin.attempt.reenqueue_task.enqueue_again"
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -106,8 +106,8 @@ def test_a_job_enqueues_them_and_no_others(root: Visitor, history: list[int]) ->
 def test_in_batches_and_in_several_jobs_nothing_is_enqueued_twice(
     root: Visitor, history: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(again, "BATCH", 2)
-    monkeypatch.setattr(again, "BATCHES", 1)
+    monkeypatch.setattr(reenqueue_task, "BATCH", 2)
+    monkeypatch.setattr(reenqueue_task, "BATCHES", 1)
     confirmed(root, FAILED_MAILS)
     results = run()
     assert [result["enqueued_again"] for result in results] == [2, 4, 6, 7]
@@ -119,7 +119,7 @@ def test_a_job_that_fails_on_its_way_has_done_whole_batches(
     root: Visitor, history: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it had enqueued goes with it, and the job can be enqueued again itself."""
-    monkeypatch.setattr(again, "BATCH", 2)
+    monkeypatch.setattr(reenqueue_task, "BATCH", 2)
     Attempt.objects.filter(message_id=history[4]).update(priority=9999)
     confirmed(root, FAILED_MAILS)
     drain(["default"])
@@ -140,7 +140,7 @@ def test_what_ended_after_the_question_is_not_meant(root: Visitor, history: list
 
 
 def test_many_are_counted_up_to_a_limit(root: Visitor, history: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(again_page, "MOST", 5)
+    monkeypatch.setattr(reenqueue_page, "MOST", 5)
     assert ask(root, FAILED_MAILS).root.one(id="content-main").text.startswith("5+ ended messages ")
 
 
@@ -182,7 +182,7 @@ def test_it_needs_both_permissions_a_post_and_a_token(
 
 
 def test_what_the_docstrings_show_is_so() -> None:
-    assert doctest.testmod(again_page).failed == 0
+    assert doctest.testmod(reenqueue_page).failed == 0
 
 
 def test_a_permission_that_was_taken_away_stops_the_job(history: list[int]) -> None:
@@ -256,7 +256,7 @@ class TestFromOutside:
 
     def test_one_that_waited_for_a_week(self, root: Visitor, clock: Clock) -> None:
         confirmed(root, FAILED_MAILS)
-        clock.advance(again.MAX_AGE + dt.timedelta(seconds=1))
+        clock.advance(reenqueue_task.MAX_AGE + dt.timedelta(seconds=1))
         self.refused("more than 7 days ago")
 
     @pytest.mark.parametrize("change", [{"is_active": False}, {"is_staff": False}, None])
@@ -310,7 +310,7 @@ class TestSchedules:
 
     def test_code_cannot_declare_it(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
         rule = every(dt.timedelta(minutes=1), kwargs={"token": ""})
-        monkeypatch.setattr(registry, "scheduled", lambda: [replace(again.enqueue_again, schedule=rule)])
+        monkeypatch.setattr(registry, "scheduled", lambda: [replace(reenqueue_task.enqueue_again, schedule=rule)])
         Scheduler("default").look_if_due(connection)
         assert "can not be declared" in caplog.text
         assert not Schedule.objects.exists()
@@ -342,4 +342,4 @@ def test_what_waits_or_has_ended_stands_for_what_it_was_made_of(root: Visitor, h
 
 
 def test_its_path_is_what_waiting_jobs_are_stored_with() -> None:
-    assert again_page.JOB == JOB == again.enqueue_again.module_path
+    assert reenqueue_page.JOB == JOB == reenqueue_task.enqueue_again.module_path

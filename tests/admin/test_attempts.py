@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import functions
-from django_pgqueue.admin.attempt import HistoryChangeList
+from django_pgqueue.admin.attempt.admin import HistoryChangeList
 from django_pgqueue.models import Attempt, Message
 from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, sql
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.test import Client
 
-from django_pgqueue.admin import errors
-from django_pgqueue.admin.said import ErrorTexts
+from django_pgqueue.admin.dashboards import errors
+from django_pgqueue.admin.parts.content import ErrorTexts
 from tests.admin.conftest import ATTEMPTS, claim, fail, retry, send
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from django.http import QueryDict
 from django.test import RequestFactory
 from django.urls import reverse
 
-from django_pgqueue.admin.readonly import ReadOnlyAdmin
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models import Overview
 from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send
 

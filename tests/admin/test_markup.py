@@ -11,7 +11,7 @@ from django.contrib.staticfiles import finders
 from django.core import checks
 from django.test import modify_settings, override_settings
 
-from django_pgqueue.admin import display
+from django_pgqueue.admin.parts import display
 from tests.admin.conftest import ATTEMPTS, MESSAGES, TASK, WORKERS, claim, fail, retry, send, sign_in
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue.admin import actions
-from django_pgqueue.admin.paginator import CappedPaginator
+from django_pgqueue.admin.parts import actions
+from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.monitoring.overview import limits

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.db import connection
 
-from django_pgqueue.admin.filters import CHOICES
+from django_pgqueue.admin.parts.filters import CHOICES
 from django_pgqueue.models import Message
 from django_pgqueue.models.fields import to_epoch_ms
 from tests.admin.conftest import MESSAGES, TASK, claim, retry, send, sign_in, sql

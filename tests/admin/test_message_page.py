@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import functions
-from django_pgqueue.admin.expressions import PRETTY_LENGTH
+from django_pgqueue.admin.parts.expressions import PRETTY_LENGTH
 from django_pgqueue.models import Attempt
 from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, retry, send, sign_in
 

@@ -13,9 +13,9 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import control, functions
-from django_pgqueue.admin import sparkline
+from django_pgqueue.admin.dashboards import sparkline
 from django_pgqueue.models import QueueState
-from django_pgqueue.monitoring.overview import (limits, counts, throughput, long_transactions, formatting as words)
+from django_pgqueue.monitoring.overview import counts, formatting as words, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
 from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 from tests.admin.page import Page

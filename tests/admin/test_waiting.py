@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import control, functions
-from django_pgqueue.admin import waiting
+from django_pgqueue.admin.message import why_waiting
 from django_pgqueue.models import Message
 from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 
@@ -135,7 +135,7 @@ def test_how_long_it_may_take_follows_from_what_has_ended_lately(root: Visitor, 
 
 
 def test_far_behind_nobody_counts(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "FURTHEST", 3)
+    monkeypatch.setattr(why_waiting, "FURTHEST", 3)
     sent = [send() for _ in range(5)]
     assert why(root, sent[2])[0].startswith("It is ready: position 3 of queue default, ")
     assert why(root, sent[4]) == ["It is ready: position 3+ of queue default."]
@@ -232,4 +232,4 @@ class TestRelated:
 
 
 def test_what_the_docstrings_show_is_so() -> None:
-    assert doctest.testmod(waiting).failed == 0
+    assert doctest.testmod(why_waiting).failed == 0

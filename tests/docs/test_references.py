@@ -13,8 +13,8 @@ from django.db import connection
 
 from django_pgqueue import checks, exceptions
 from django_pgqueue.conf import Options
-from django_pgqueue.monitoring.doctor import KINDS
 from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.monitoring.doctor import KINDS
 from tests.docs import sql_reference
 from tests.docs.commands import all_actions
 from tests.docs.pages import FOLDER, PAGES, ROOT, name_of

@@ -20,9 +20,25 @@ from psycopg import pq
 
 from django_pgqueue import functions
 from django_pgqueue.checks import check_pins
-from django_pgqueue.monitoring.doctor import (KINDS, Patient, Severity, clocks, disks, examine, history, installation, locks, pooler, schedules, server, workers, snapshots, tables)
 from django_pgqueue.functions import sql_files
 from django_pgqueue.models import Message
+from django_pgqueue.monitoring.doctor import (
+    KINDS,
+    Patient,
+    Severity,
+    clocks,
+    disks,
+    examine,
+    history,
+    installation,
+    locks,
+    pooler,
+    schedules,
+    server,
+    snapshots,
+    tables,
+    workers,
+)
 from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.worker.upkeep import bloat
 from tests.admin.conftest import claim, complete, fail, send, sign_in, sql

@@ -18,8 +18,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_pgqueue import control, functions, testing
-from django_pgqueue.monitoring.overview import limits, counts, throughput, long_transactions
 from django_pgqueue.management.terminal import text
+from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
 from tests.admin.conftest import claim, fail, retry, send, sign_in, sql
 from tests.terminal.window import ALTERNATE, BACK, Window

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from django_pgqueue.monitoring.doctor import Finding, Patient, Severity, examination, examine
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import progress
 from django_pgqueue.management.terminal.text import printable
+from django_pgqueue.monitoring.doctor import Finding, Patient, Severity, examination, examine
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser

@@ -14,8 +14,8 @@ from django.utils.dateparse import parse_datetime, parse_duration
 from django_pgqueue.backend.bulk import Call, enqueue_many
 from django_pgqueue.compat import TaskException
 from django_pgqueue.exceptions import InvalidMessage, PgQueueError
-from django_pgqueue.tasks import registry
 from django_pgqueue.management.terminal import progress
+from django_pgqueue.tasks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -13,11 +13,11 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 
-from django_pgqueue.monitoring import overview
 from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.management import databases
-from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 from django_pgqueue.management.terminal import status
+from django_pgqueue.monitoring import overview
+from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.consumer.forks import guarded
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
+from django_pgqueue.management.terminal.colours import formatter
+from django_pgqueue.monitoring.waiting import explain
 from django_pgqueue.tasks import registry
 from django_pgqueue.values import content
-from django_pgqueue.monitoring.waiting import explain
 from django_pgqueue.worker.health.monitor import PortTaken
 from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.supervise.reloader import ReloadedSupervisor, Reloader, is_started_by_reloader
 from django_pgqueue.worker.supervise.supervisor import Supervisor
-from django_pgqueue.management.terminal.colours import formatter
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser

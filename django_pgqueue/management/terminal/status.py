@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
-from django_pgqueue.monitoring.overview.formatting import NOTHING, rate, relative, span
 from django_pgqueue.management.terminal.text import GAP, printable, shortened, table
+from django_pgqueue.monitoring.overview.formatting import NOTHING, rate, relative, span
+from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
 
 if TYPE_CHECKING:
     import datetime as dt

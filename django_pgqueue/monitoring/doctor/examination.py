@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 from django.db import Error, OperationalError, connections
 
-from django_pgqueue.monitoring.doctor import (clocks, disks, history, installation, locks, pooler, schedules, server, workers, snapshots, tables)
+from django_pgqueue.monitoring.doctor import (
+    clocks,
+    disks,
+    history,
+    installation,
+    locks,
+    pooler,
+    schedules,
+    server,
+    snapshots,
+    tables,
+    workers,
+)
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.overview.limits import bounded
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.functions.attempt import OLD_DAYS
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from django_pgqueue import functions
-from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.functions import sql_files
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_pgqueue import functions
+from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import quoted
-from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.monitoring.overview import counts, overview
 from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER, Service
 from django_pgqueue.monitoring.overview.formatting import span

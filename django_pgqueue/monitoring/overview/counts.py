@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.models.fields import to_epoch_ms
-from django_pgqueue.monitoring.overview import queries, formatting
+from django_pgqueue.monitoring.overview import formatting, queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,7 +9,7 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.models.tables import QueueState, Schedule
-from django_pgqueue.monitoring.overview import counts, throughput as pulse, long_transactions
+from django_pgqueue.monitoring.overview import counts, long_transactions, throughput as pulse
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import Service
 from django_pgqueue.monitoring.overview.workers import workers
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from django_pgqueue.monitoring.overview.counts import Count
-    from django_pgqueue.monitoring.overview.throughput import Pulse
     from django_pgqueue.monitoring.overview.long_transactions import Pinned
+    from django_pgqueue.monitoring.overview.throughput import Pulse
     from django_pgqueue.monitoring.overview.workers import Workers
     from django_pgqueue.worker.upkeep.bloat import Bloated
 

@@ -1,0 +1,1 @@
+"""The history: what has ended, and how."""

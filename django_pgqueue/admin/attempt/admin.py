@@ -1,0 +1,376 @@
+"""The history: attempts that have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db import DatabaseError, connections, transaction
+from django.db.models import Q
+from django.urls import path, reverse
+from django.utils.html import format_html, format_html_join
+
+from django_pgqueue import functions
+from django_pgqueue.admin.attempt import reenqueue_page
+from django_pgqueue.admin.dashboards import errors as errors_page
+from django_pgqueue.admin.parts import actions, audit_log, database, display, filters
+from django_pgqueue.admin.parts.change_list import CappedChangeList
+from django_pgqueue.admin.parts.content import ErrorTexts, Said
+from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.expressions import Short, duration
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_content, reason
+from django_pgqueue.models.tables import Attempt
+from django_pgqueue.monitoring.overview.clamped import Moment
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+    from django.utils.safestring import SafeString
+
+Status = Attempt.Status
+TONES = {
+    Status.SUCCEEDED: "green",
+    Status.DEFERRED: "blue",
+    Status.RETRIED: "amber",
+    Status.FAILED: "red",
+    Status.CANCELLED: "grey",
+    Status.LOST: "red",
+}
+SAID = ("content", "headers", "result")
+TIMES = {"created": "created_at", "started": "started_at", "finished": "finished_at"}
+# What any page about an attempt fetches as it is; see message.BRIEF.
+BRIEF = (
+    "id",
+    "message_id",
+    "dequeue_at",
+    "attempt",
+    "max_attempts",
+    "priority",
+    "final",
+    "status",
+    "queue",
+    "channel",
+    "task",
+    "worker",
+    "error_class",
+)
+
+
+class HistoryChangeList(CappedChangeList):
+    """Looks through all of the history only as far as an index leads there.
+
+    Statuses, tasks and the like have no index: history is appended all day long, and each index would be paid for by
+    every job.  Without a range of time such filters look through the newest rows, and say so.
+    """
+
+    WINDOW = 200_000
+    INDEXED = ("message_id", "finished_at__range__", "id", "pk")
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
+        found = super().get_queryset(request, exclude_parameters)
+        newest = self.root_queryset.order_by("-pk").values_list("pk", flat=True).first() if self._scans() else None
+        if newest is None:
+            return found
+        oldest = self._oldest_looked_at(newest)
+        if oldest is not None:
+            self.notes.append(
+                f"Looked through the newest {display.number(self.WINDOW)} attempts, back to {oldest:%Y-%m-%d %H:%M}. "
+                "Choose a range of “finished at” to look elsewhere."
+            )
+        return found.filter(pk__gt=newest - self.WINDOW)
+
+    def _scans(self) -> bool:
+        if self.query:
+            return not is_id(self.query.strip())
+        used = [name for name, values in self.get_filters_params().items() if any(values)]
+        return bool(used) and not any(name.startswith(self.INDEXED) for name in used)
+
+    def _oldest_looked_at(self, newest: int) -> dt.datetime | None:
+        """When the last attempt in front of the window ended; None when the window is all there is."""
+        before = self.root_queryset.order_by("-pk").filter(pk__lte=newest - self.WINDOW)
+        return before.values_list(Moment("finished_at"), flat=True).first()
+
+
+@admin.display(description="message")
+def message_link(attempt: Attempt) -> SafeString:
+    address = url("message_change", attempt.message_id)
+    return format_html('<a href="{}">{}</a>', address, str(attempt.message_id))
+
+
+@admin.display(description="task")
+def task(attempt: Attempt) -> SafeString | str:
+    return display.task(attempt.task)
+
+
+@admin.display(description="queue")
+def queue(attempt: Attempt) -> SafeString | str:
+    return display.shortened(attempt.queue, 40)
+
+
+@admin.display(description="channel")
+def channel(attempt: Attempt) -> SafeString | str:
+    return display.shortened(attempt.channel, 40)
+
+
+@admin.display(description="status")
+def status(attempt: Attempt) -> SafeString:
+    return display.label(attempt.status, TONES.get(Status(attempt.status), "grey"))
+
+
+@admin.display(description="attempt")
+def number(attempt: Attempt) -> str:
+    return display.attempt(attempt.attempt, attempt.max_attempts)
+
+
+@admin.display(description="due at")
+def dequeue_at(attempt: Attempt) -> SafeString | str:
+    return display.moment(attempt.dequeue_at)
+
+
+@admin.display(description="created at")
+def created_at(attempt: Attempt) -> SafeString | str:
+    return display.moment(getattr(attempt, "created", None))
+
+
+@admin.display(description="started at")
+def started_at(attempt: Attempt) -> SafeString | str:
+    return display.moment(getattr(attempt, "started", None))
+
+
+@admin.display(description="finished at")
+def finished_at(attempt: Attempt) -> SafeString | str:
+    return display.moment(getattr(attempt, "finished", None))
+
+
+@admin.display(description="took")
+def took(attempt: Attempt) -> str:
+    return display.span(getattr(attempt, "took", None))
+
+
+@admin.display(description="waited")
+def waited(attempt: Attempt) -> str:
+    """From when it could have been started, which is not before it was there, until it was."""
+    started = getattr(attempt, "started", None)
+    return display.span(
+        None if started is None else started - max(attempt.dequeue_at, getattr(attempt, "created", started))
+    )
+
+
+@admin.display(description="worker")
+def worker(attempt: Attempt) -> SafeString | str:
+    return display.shortened(attempt.worker, 24)
+
+
+class ErrorColumns:
+    """What went wrong, as far as one person may read it."""
+
+    def __init__(self, texts: ErrorTexts) -> None:
+        self.texts = texts
+
+    @admin.display(description="error")
+    def error(self, attempt: Attempt) -> SafeString | str:
+        message = self.texts.line(attempt.task, getattr(attempt, "error", None), 80)
+        if attempt.error_class is None:
+            return display.sentence(message)
+        name = display.shortened(attempt.error_class.rpartition(".")[2], 60)
+        return display.sentence(format_html('<span title="{}">{}: {}</span>', attempt.error_class, name, message))
+
+    @admin.display(description="error")
+    def whole_error(self, attempt: Attempt) -> SafeString | str:
+        if attempt.error_class is None and attempt.error_message is None:
+            return display.NOTHING
+        if self.texts.hides(attempt.task):
+            return format_html("{}: {}", attempt.error_class or "error", display.hidden())
+        return display.block(f"{attempt.error_class or 'error'}: {attempt.error_message or ''}")
+
+    @admin.display(description="traceback")
+    def traceback(self, attempt: Attempt) -> SafeString | str:
+        return self.texts.block(attempt.task, attempt.traceback)
+
+
+@admin.display(description="content")
+def content(attempt: Attempt) -> SafeString | str:
+    return said(attempt).block("content")
+
+
+@admin.display(description="headers")
+def headers(attempt: Attempt) -> SafeString | str:
+    return said(attempt).block("headers")
+
+
+@admin.display(description="result")
+def result(attempt: Attempt) -> SafeString | str:
+    return said(attempt).block("result")
+
+
+@admin.display(description="unique key")
+def unique_key(attempt: Attempt) -> SafeString | str:
+    return said(attempt).short(attempt.unique_key)
+
+
+def said(attempt: Attempt) -> Said:
+    known: Said = attempt.__dict__["said"]
+    return known
+
+
+def listed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
+    """With what a line about an attempt needs, and without what can be large."""
+    return attempts.only(*BRIEF).annotate(
+        error=Short("error_message"), took=duration(), **{name: Moment(column) for name, column in TIMES.items()}
+    )
+
+
+@admin.register(Attempt)
+class AttemptAdmin(ReadOnlyAdmin):
+    change_list_template = "admin/pgqueue/attempt/change_list.html"
+    list_filter = (
+        ("finished_at", filters.MomentRangeFilter),
+        "status",
+        "final",
+        ("started_at", filters.DurationFilter),
+        ("dequeue_at", filters.WaitFilter),
+        filters.ErrorFilter,
+        filters.QueueFilter,
+        filters.TaskFilter,
+        filters.ChannelFilter,
+    )
+    linked_by = ("message_id",)
+    search_fields = ("id", "message_id", "task")
+    search_help_text = "The id of a message or of an attempt, or a part of a task's name."
+    actions = ("enqueue_again",)
+    change_form_template = "admin/pgqueue/message/change_form.html"
+
+    def get_urls(self) -> list[Any]:
+        def shown(view: Any) -> Any:
+            return self.admin_site.admin_view(lambda request: view(self, request))
+
+        own = [
+            path("errors/", shown(errors_page.view), name="pgqueue_attempt_errors"),
+            path("again/", shown(reenqueue_page.view), name="pgqueue_attempt_again"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
+        error = ErrorColumns(ErrorTexts.of(request)).error
+        return (
+            "id", message_link, status, task, queue, number, finished_at, took,
+            error, waited, started_at, worker, channel,
+        )  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """A job that enqueues a list again sees it as it was when somebody asked for that."""
+        found = super().get_queryset(request)
+        until = request.__dict__.get("pgqueue_until")
+        return found if until is None else found.filter(pk__lte=until)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        query = request.GET.urlencode()
+        again = reverse("admin:pgqueue_attempt_again") if self.has_run_permission(request) else ""
+        links = {
+            "errors_url": reverse("admin:pgqueue_attempt_errors") + database.same(request),
+            "again_url": f"{again}?{query}" if again and query else again,
+        }
+        return super().changelist_view(request, {**links, **(extra_context or {})})
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
+        return HistoryChangeList
+
+    def get_fieldsets(self, request: HttpRequest, obj: Attempt | None = None) -> Any:  # noqa: ARG002
+        errors = ErrorColumns(ErrorTexts.of(request))
+        return [
+            (None, {"fields": [message_link, status, "final", task, queue, channel, "priority", number, worker]}),
+            ("Times", {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
+            ("Outcome", {"fields": [errors.whole_error, errors.traceback, result]}),
+            ("What it said", {"fields": [content, headers, unique_key]}),
+        ]
+
+    def rows(self, request: HttpRequest) -> QuerySet[Attempt]:
+        return listed(self.get_queryset(request))
+
+    def one(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = (
+            self.get_queryset(request)
+            .only(*BRIEF, "unique_key", "error_message", "traceback")
+            .annotate(took=duration(), **{name: Moment(column) for name, column in TIMES.items()})
+        )
+        return found
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        attempt = super().get_object(request, object_id, from_field)
+        if attempt is not None:
+            attempt.__dict__["said"] = Said(attempt, attempt.task, SAID, sees=may_see_content(request))
+        return attempt
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        ended = context["original"].final and self.has_run_permission(request)
+        context |= {
+            "buttons": [{"action": "enqueue_again", "words": "Enqueue again"}] if ended else [],
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "list_url": self.list_url(),
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def matching(self, term: str) -> Q:
+        return super().matching(term) | Q(message_id=int(term)) if is_id(term) else super().matching(term)
+
+    @admin.action(description="Enqueue again", permissions=["run"])
+    def enqueue_again(self, request: HttpRequest, queryset: QuerySet[Attempt]) -> HttpResponse | None:
+        """Makes new messages of ended ones.  Attempts that were not the last of their message are passed over."""
+        selected = actions.chosen(self, request, queryset)
+        there = self.get_queryset(request).exclude(task=reenqueue_page.JOB)
+        ended = there.filter(pk__in=selected.ids, final=True, content__isnull=False)
+        ids = sorted(ended.values_list("pk", flat=True))
+        try:
+            with transaction.atomic(using=alias()):
+                made = [
+                    new
+                    for batch in actions.batches(ids)
+                    for new in functions.attempt_enqueue(connections[alias()], batch)
+                ]
+        except DatabaseError as error:
+            # Of PostgreSQL's words only those that do not quote the row.
+            self.message_user(request, f"Nothing was enqueued again: {reason(error)}", messages.ERROR)
+            return self.back(request)
+        if made:
+            self.message_user(request, said_of_new(made), messages.SUCCESS)
+            audit_log.written(request, Attempt, ids, "Enqueued again.")
+        self._tell_passed(request, sorted({*selected.ids, *selected.gone} - set(ids)))
+        if len(selected.ids) >= actions.MOST:
+            self.message_user(
+                request, f"Only the first {display.number(actions.MOST)} were looked at.", messages.WARNING
+            )
+        return self.back(request)
+
+    def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
+        jobs = self.get_queryset(request).filter(pk__in=passed, task=reenqueue_page.JOB)
+        own = sorted(jobs.values_list("pk", flat=True))  # no query where none was passed over
+        others = sorted(set(passed) - set(own))
+        if own:
+            self.message_user(
+                request,
+                f"Nothing was done to {display.number(len(own))}, which enqueue others again: ask for that on the page "
+                f"“Enqueue all again” ({actions.listed(own)}).",
+                messages.WARNING,
+            )
+        if others:
+            self.message_user(
+                request,
+                f"Nothing was done to {display.number(len(others))}, which were not the last attempt of their message: "
+                f"the queue still has it, or a later attempt says how it ended ({actions.listed(others)}).",
+                messages.WARNING,
+            )
+
+
+def said_of_new(made: list[int]) -> SafeString:
+    """How many, with links to the first of them."""
+    links = format_html_join(
+        ", ",
+        '<a href="{}">{}</a>',
+        ((url("message_change", pk), str(pk)) for pk in made[: actions.NAMED]),
+    )
+    return format_html(
+        "{} enqueued again: {}{}", actions.count(made), links, ", …" if len(made) > actions.NAMED else ""
+    )

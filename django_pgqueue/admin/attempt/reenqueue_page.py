@@ -1,0 +1,99 @@
+"""Asks whether all that a list of the history finds shall be enqueued again, and hands that to a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+
+from django_pgqueue.admin.parts import audit_log, database, display
+from django_pgqueue.admin.parts.database import url
+from django_pgqueue.admin.parts.paginator import CappedPaginator
+from django_pgqueue.admin.parts.read_only import is_id
+from django_pgqueue.backend import lookup
+from django_pgqueue.models.tables import Message
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+
+    from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+
+MOST = CappedPaginator.CAP
+JOB = "django_pgqueue.admin.attempt.reenqueue_task.enqueue_again"
+"""The task, which is imported when it is needed: it takes a backend to declare one."""
+
+
+def view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    if request.method not in {"GET", "HEAD", "POST"}:
+        return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+    if not (admin.has_view_permission(request) and admin.has_run_permission(request)):
+        raise PermissionDenied
+    return admin.answered(request, lambda: _answer(admin, request))
+
+
+def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    back = f"{admin.list_url().partition('?')[0]}?{request.GET.urlencode()}"
+    if not any(backend.settings.database == database.alias() for backend in lookup.pgqueue_backends().values()):
+        admin.message_user(
+            request, "No backend in TASKS keeps its jobs here, so there is none to do it.", messages.ERROR
+        )
+        return HttpResponseRedirect(back)
+    from django_pgqueue.admin.attempt import reenqueue_task  # noqa: PLC0415 -- declares a task, which needs a backend
+
+    try:
+        listed: Any = admin.get_changelist_instance(request)
+    except IncorrectLookupParameters:
+        return HttpResponseRedirect(admin.list_url())
+    said = request.POST.get("newest", "")
+    newest = int(said) if is_id(said) else _newest(admin, request)
+    if request.method == "POST" and "confirmed" in request.POST:
+        result = reenqueue_task.ask(request.GET.urlencode(), newest=newest, user=request.user)
+        audit_log.written(request, Message, [result.id], f"Enqueue again: all of ?{request.GET.urlencode()}")
+        said_of_it = f"Job {result.id} enqueues them again, as soon as a worker takes it."
+        admin.message_user(request, said_of_it, messages.SUCCESS)
+        # Who may not see messages stays with the history.
+        may_look = request.user.has_perm("pgqueue.view_message") or request.user.has_perm("pgqueue.change_message")
+        return HttpResponseRedirect(url("message_change", result.id) if may_look else back)
+    count = _count(reenqueue_task.ended(listed.queryset, newest=newest))
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": "Enqueue all again?",
+        "opts": admin.opts,
+        "media": admin.media,
+        "count": count,
+        "label": f"{display.number(MOST)}+" if count > MOST else display.number(count),
+        "plural": "" if count == 1 else "s",
+        "criteria": [
+            f"{worded(name)} {value}" for name, value in request.GET.items() if value and name != database.PARAMETER
+        ],
+        "notes": [note for note in listed.notes if note.startswith("Looked through")],
+        "batch": display.number(reenqueue_task.BATCH),
+        "newest": newest,
+        "back": back,
+    }
+    return TemplateResponse(request, "admin/pgqueue/attempt/again.html", context)
+
+
+def worded(parameter: str) -> str:
+    """
+    >>> worded("status__exact"), worded("finished_at__range__gte_0"), worded("queue")
+    ('status', 'finished at from', 'queue')
+    """
+    name, _, how = parameter.partition("__")
+    limit = {"range__gte": " from", "range__lte": " until"}.get(how.rstrip("_01"), "")
+    return f"{'search' if name == 'q' else name.replace('_', ' ')}{limit}"
+
+
+def _newest(admin: ReadOnlyAdmin, request: HttpRequest) -> int:
+    newest: int | None = admin.get_queryset(request).order_by("-pk").values_list("pk", flat=True).first()
+    return newest or 0
+
+
+def _count(found: QuerySet[Any]) -> int:
+    """Up to one more than is counted."""
+    return len(found.values_list("pk", flat=True)[: MOST + 1])

@@ -1,0 +1,201 @@
+"""Enqueues all ended messages that a list of the history finds again: in a job, a batch at a time.
+
+Imported when somebody asks for it, and by the worker that runs the job: a task needs a backend to be declared.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from django.contrib import admin
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AnonymousUser
+from django.contrib.messages.storage.cookie import CookieStorage
+from django.core import signing
+from django.core.exceptions import PermissionDenied
+from django.db import connections, transaction
+from django.http import HttpRequest, QueryDict
+
+from django_pgqueue import functions
+from django_pgqueue.admin.attempt import reenqueue_page
+from django_pgqueue.admin.parts import database
+from django_pgqueue.backend import lookup
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
+from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.models.tables import Attempt, Message
+from django_pgqueue.monitoring.overview.limits import set_for
+from django_pgqueue.tasks.task import task
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
+    from django_pgqueue.compat import AnyTaskResult
+
+BATCH = 2_000
+BATCHES = 5
+"""Of one job.  Each batch more makes its transaction longer; what is left is for the next job."""
+TIMEOUT = "60s"
+"""Nobody waits for it in front of a page."""
+SALT = "django_pgqueue.admin.attempt.reenqueue_task"
+MAX_AGE = dt.timedelta(days=7)
+NEXT_STEP = "Ask for it on the page “Enqueue all again” of the admin's history."
+
+ENQUEUED_AGAIN = """
+select a.headers ->> 'enqueued_again_from'
+from pgqueue_attempt a
+where a.finished_at >= (select min(o.finished_at) from pgqueue_attempt o where o.id = any (%(attempts)s))
+  and a.headers ? 'enqueued_again_from' and a.headers ->> 'enqueued_again_from' = any (%(messages)s)
+union
+select m.headers ->> 'enqueued_again_from'
+from pgqueue_message m
+where m.headers ? 'enqueued_again_from' and m.headers ->> 'enqueued_again_from' = any (%(messages)s)
+"""
+
+
+def backend_of(name: str) -> PgQueueBackend | None:
+    """The backend whose workers look into a database: the default one, or else the first."""
+    found = {
+        alias: backend for alias, backend in lookup.pgqueue_backends().items() if backend.settings.database == name
+    }
+    return found.get(DEFAULT_TASK_BACKEND_ALIAS) or next(iter(found.values()), None)
+
+
+def _queue(backend: PgQueueBackend) -> str:
+    return "default" if not backend.queues or "default" in backend.queues else min(backend.queues)
+
+
+def _first() -> PgQueueBackend:
+    backends = lookup.pgqueue_backends()
+    return backends.get(DEFAULT_TASK_BACKEND_ALIAS) or next(iter(backends.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What somebody asked for on the page, and how far the jobs before this one have come."""
+
+    query: str
+    """That of the list's URL."""
+    newest: int
+    """What ended after this attempt was not meant."""
+    user: str
+    last: int = 0
+    made: int = 0
+
+
+def ended(attempts: QuerySet[Any], *, newest: int) -> QuerySet[Any]:
+    """The attempts of a list that can be enqueued again: not what came after it was looked at, and not these jobs."""
+    own = attempts.exclude(task=reenqueue_page.JOB)
+    return own.filter(pk__lte=newest, final=True, content__isnull=False).order_by("pk")
+
+
+def ask(query: str, *, newest: int, user: Any) -> AnyTaskResult:
+    """Enqueues the job.  ``query``: that of the list's URL."""
+    return _enqueue(Asked(query=query, newest=newest, user=str(user.pk)))
+
+
+def _enqueue(asked: Asked) -> AnyTaskResult:
+    """A job that says what was asked for under a signature, which is good for its own message and no other.
+
+    So a copy of it does nothing, whoever enqueues one and by whatever way, and neither does a job that nobody signed.
+    """
+    backend = backend_of(database.alias())
+    assert backend is not None  # noqa: S101 -- the page offers it only then
+    job = enqueue_again.using(backend=backend.alias, queue_name=_queue(backend))
+    with transaction.atomic(using=database.alias()):
+        result = job.enqueue(token="")
+        until = to_epoch_ms(functions.now(connections[database.alias()]) + MAX_AGE)
+        said = {**asdict(asked), "message": int(result.id), "database": database.alias(), "until": until}
+        token = signing.dumps(said, salt=SALT, compress=True)
+        mine = Message.objects.using(database.alias()).filter(pk=int(result.id))
+        mine.update(content={"args": [], "kwargs": {"token": token}})
+    return result
+
+
+@task(
+    backend=_first().alias,
+    queue_name=_queue(_first()),
+    atomic=True,
+    takes_context=True,
+    no_retry_on=(PermissionDenied,),
+)
+def enqueue_again(context: Any, *, token: str) -> dict[str, Any]:
+    """One transaction: some batches and the job that goes on with what is left.  So nothing is enqueued twice."""
+    asked = _verified(token, context)
+    request = _request(asked)
+    with database.about(request, timeout=TIMEOUT):
+        _check(request)
+        pairs = _next(_list(request), asked)
+        left = left_out([pk for pk, _ in pairs], [message_id for _, message_id in pairs])
+        ids = [pk for pk, message_id in pairs if message_id not in left]
+        for batch in (ids[start : start + BATCH] for start in range(0, len(ids), BATCH)):
+            functions.attempt_enqueue(connections[database.alias()], batch)
+        made = asked.made + len(ids)
+        if len(pairs) < BATCH * BATCHES:
+            return {"enqueued_again": made}
+        rest = _enqueue(replace(asked, last=pairs[-1][0], made=made))
+        return {"enqueued_again": made, "goes_on_in": rest.id}
+
+
+def _verified(token: object, context: Any) -> Asked:
+    try:
+        said = signing.loads(str(token), salt=SALT)
+    except signing.BadSignature as error:
+        message = (
+            "Nobody who may do so has asked for this: the job has no token that this site has signed. Has the worker "
+            f"the same SECRET_KEY as the site? {NEXT_STEP}"
+        )
+        raise PermissionDenied(message) from error
+    name = lookup.pgqueue_backends()[context.task_result.backend].settings.database
+    if (said.pop("message"), said.pop("database")) != (context.message.id, name):
+        message = f"This job is a copy: what was asked for once is done once. {NEXT_STEP}"
+        raise PermissionDenied(message)
+    if said.pop("until") < to_epoch_ms(functions.now(connections[name])):
+        message = f"This was asked for more than {MAX_AGE.days} days ago, and is not done any more. {NEXT_STEP}"
+        raise PermissionDenied(message)
+    return Asked(**said)
+
+
+def _next(listed: QuerySet[Any], asked: Asked) -> list[tuple[int, int]]:
+    left = ended(listed, newest=asked.newest).filter(pk__gt=asked.last)
+    return list(left.values_list("pk", "message_id")[: BATCH * BATCHES])
+
+
+def left_out(attempts: list[int], messages: list[int]) -> set[int]:
+    """The messages among these that were enqueued again already: what became of them stands for itself.
+
+    Else each time would double what the time before has made.
+    """
+    asked: dict[str, Any] = {"attempts": attempts, "messages": [str(pk) for pk in messages]}
+    # No index has the headers: the days since the first of these are read, and those of no other are.
+    with set_for(database.alias(), {"enable_seqscan": "on"}), connections[database.alias()].cursor() as cursor:
+        cursor.execute(ENQUEUED_AGAIN, asked)
+        return {int(pk) for (pk,) in cursor.fetchall()}
+
+
+def _request(asked: Asked) -> HttpRequest:
+    """What the browser of that person would send, as far as the list looks at it."""
+    request = HttpRequest()
+    request.method = "GET"
+    request.GET = cast("Any", QueryDict(asked.query))
+    user = get_user_model()._default_manager.filter(pk=asked.user, is_active=True).first()  # noqa: SLF001 -- as django.contrib.auth
+    request.user = user or AnonymousUser()
+    request.__dict__["pgqueue_until"] = asked.newest
+    request.__dict__["_messages"] = CookieStorage(request)
+    return request
+
+
+def _check(request: HttpRequest) -> None:
+    """The permission may have been taken away meanwhile."""
+    model_admin: Any = admin.site.get_model_admin(Attempt)
+    may_run = admin.site.has_permission(request) and model_admin.has_run_permission(request)
+    if not (may_run and model_admin.has_view_permission(request)):
+        message = f"{request.user} may not enqueue messages again (any more)."
+        raise PermissionDenied(message)
+
+
+def _list(request: HttpRequest) -> QuerySet[Any]:
+    listed: QuerySet[Any] = admin.site.get_model_admin(Attempt).get_changelist_instance(request).queryset
+    return listed

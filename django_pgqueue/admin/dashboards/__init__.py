@@ -1,0 +1,1 @@
+"""The overview, the reports and the errors."""

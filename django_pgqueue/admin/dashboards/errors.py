@@ -1,0 +1,183 @@
+"""The errors of the history, those of the same class and place together."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+
+from django_pgqueue.admin.dashboards import sparkline
+from django_pgqueue.admin.parts import database, display, queries
+from django_pgqueue.admin.parts.content import ErrorTexts
+from django_pgqueue.admin.parts.database import now, url
+from django_pgqueue.admin.parts.expressions import SHORT_LENGTH
+from django_pgqueue.tasks.sensitive import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.http import HttpRequest, HttpResponse
+    from django.utils.safestring import SafeString
+
+    from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+
+MOST = 5_000
+"""So many of the newest errors are looked at."""
+GROUPS = 50
+BARS = 24
+TRACEBACK_END = 4_000
+PERIODS = {
+    "1h": ("the last hour", dt.timedelta(hours=1)),
+    "24h": ("the last 24 hours", dt.timedelta(hours=24)),
+    "7d": ("the last 7 days", dt.timedelta(days=7)),
+    "30d": ("the last 30 days", dt.timedelta(days=30)),
+}
+USUAL = "24h"
+DAY = dt.timedelta(days=1)
+
+# The place is the last line of code in the traceback.  Only days whose partitions hold nothing to be passed over.
+NEWEST = r"""
+select e.id, e.error_class, e.task, e.queue, e.status, e.finished_at, e.message,
+       substring(e.trace from '.*File "([^"]+", line \d+, in [^\n]+)')
+from (
+    select a.id, a.error_class, a.task, a.queue, a.status, a.finished_at, left(a.error_message, %(short)s) as message,
+           right(a.traceback, %(end)s) as trace
+    from pgqueue_attempt a
+    where a.status in ('failed', 'retried', 'lost') and a.finished_at >= %(day)s and a.finished_at < %(until)s
+    order by a.id desc limit %(most)s
+) as e
+where e.finished_at >= %(since)s and (%(queue)s::text is null or e.queue = %(queue)s)
+"""
+
+
+@dataclass(slots=True)
+class Group:
+    """Errors of one class in one place."""
+
+    error_class: str
+    place: str
+    newest_id: int
+    message: str
+    last: dt.datetime
+    first: dt.datetime
+    count: int = 0
+    given_up: int = 0
+    tasks: set[str] = field(default_factory=set)
+    over_time: list[int] = field(default_factory=lambda: [0] * BARS)
+
+
+def view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    if request.method not in {"GET", "HEAD"}:
+        return HttpResponseNotAllowed(["GET", "HEAD"])
+    if not admin.has_view_permission(request):
+        raise PermissionDenied
+    return admin.answered(request, lambda: _page(admin, request))
+
+
+def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    period = request.GET.get("period", USUAL)
+    words, span = PERIODS.get(period, PERIODS[USUAL])
+    queue = request.GET.get("queue") or None
+    moment = now(request)
+    groups, capped = found(moment, span, queue, texts=ErrorTexts.of(request))
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": "Errors",
+        "opts": admin.opts,
+        "media": admin.media,
+        "databases": database.choices(request.path),
+        "list_url": admin.list_url(),
+        "words": words,
+        "queue": queue,
+        "periods": [
+            {
+                "words": name,
+                "url": url("attempt_errors", period=key, **({"queue": queue} if queue else {})),
+                "selected": (words, span) == (name, length),
+            }
+            for key, (name, length) in PERIODS.items()
+        ],
+        "groups": [_shown(group, span, words) for group in groups[:GROUPS]],
+        "more": max(0, len(groups) - GROUPS),
+        "errors": sum(group.count for group in groups),
+        "capped_at": display.number(MOST) if capped else "",
+    }
+    return TemplateResponse(request, "admin/pgqueue/errors.html", context)
+
+
+def found(
+    moment: dt.datetime, span: dt.timedelta, queue: str | None = None, *, texts: ErrorTexts
+) -> tuple[list[Group], bool]:
+    """The groups, the largest first, and whether older errors of that time were left out."""
+    since = moment - span
+    midnight = since.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    asked: dict[str, Any] = {
+        "since": since,
+        "day": midnight,
+        "until": moment + DAY,
+        "queue": queue,
+        "most": MOST + 1,
+        "short": SHORT_LENGTH,
+        "end": TRACEBACK_END,
+    }
+    rows = queries.rows(NEWEST, asked)
+    groups = _grouped(rows[:MOST], since, span, texts)
+    return sorted(groups, key=lambda group: (-group.count, -group.newest_id)), len(rows) > MOST
+
+
+def _grouped(rows: Iterable[tuple[Any, ...]], since: dt.datetime, span: dt.timedelta, texts: ErrorTexts) -> list[Group]:
+    """Of rows from the newest to the oldest.  The place is found in the traceback, which ends with the message."""
+    groups: dict[tuple[str, str], Group] = {}
+    for pk, error_class, task, _, status, finished_at, message, place in rows:
+        if texts.hides(task):
+            message, place = HIDDEN if message else None, None  # noqa: PLW2901
+        key = (error_class or "an error without a class", _tidy(place) or task or "raw messages")
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = Group(*key, pk, message or "", finished_at, finished_at)
+        group.count += 1
+        group.given_up += status == "failed"
+        group.first = min(group.first, finished_at)
+        if task:
+            group.tasks.add(task)
+        group.over_time[min(BARS - 1, max(0, int((finished_at - since) / span * BARS)))] += 1
+    return list(groups.values())
+
+
+def _tidy(place: str | None) -> str | None:
+    r"""
+    >>> _tidy('/srv/site/shop/tasks.py", line 12, in send')
+    'shop/tasks.py, line 12, in send'
+    """
+    if place is None:
+        return None
+    path, _, where = place.partition('"')
+    return "/".join(path.replace("\\", "/").rsplit("/", 2)[-2:]) + where
+
+
+def _shown(group: Group, span: dt.timedelta, words: str) -> dict[str, SafeString | str | int | list[str]]:
+    key = f"e{hashlib.sha256(f'{group.error_class} {group.place}'.encode()).hexdigest()[:12]}"
+    return {
+        "name": group.error_class.rpartition(".")[2],
+        "error_class": group.error_class,
+        "place": group.place,
+        "message": display.shortened(group.message, 160),
+        "count": display.number(group.count),
+        "given_up": display.number(group.given_up),
+        "tasks": sorted(group.tasks - {group.place})[:5],
+        "first": display.moment(group.first),
+        "last": display.moment(group.last),
+        "picture": sparkline.bars(
+            group.over_time,
+            key=key,
+            title=f"{group.error_class} over {words}",
+            description=f"At most {max(group.over_time)} in {display.span(span / BARS)}.",
+        ),
+        "newest_url": url("attempt_change", group.newest_id),
+        "list_url": url("attempt_changelist", error_class=group.error_class),
+    }

@@ -1,0 +1,195 @@
+"""Insights: the pipeline's report as charts and tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.core.paginator import Paginator
+from django.db.models import Max
+
+from django_pgqueue.admin.dashboards.charts import Chart, Series, count, duration, rounded_up_ms
+from django_pgqueue.admin.dashboards.report_series import MOST_ROWS, STATUSES, Figures, Total, sums
+from django_pgqueue.admin.parts import display, filters
+from django_pgqueue.admin.parts.change_list import CappedChangeList
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+from django_pgqueue.models.tables import ReportHour
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+TONES = dict(zip(STATUSES, ("green", "blue", "amber", "red", "violet", "grey"), strict=True))
+USUAL = dt.timedelta(days=7)
+
+
+class InsightsChangeList(CappedChangeList):
+    """The filters of a list, and charts where its rows would be."""
+
+    figures: Figures
+    charts: list[Chart]
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
+        found = super().get_queryset(request, exclude_parameters)
+        if any(name.startswith("hour__range") for name in self.params):
+            return found
+        newest = found.aggregate(newest=Max("hour"))["newest"]
+        if newest is None:
+            return found
+        self.notes.append("These are the last seven days of the report. Choose a range of “hour” to look elsewhere.")
+        return found.filter(hour__gt=newest - USUAL)
+
+    def get_results(self, request: HttpRequest) -> None:  # noqa: ARG002 -- Django's signature
+        self.paginator = Paginator([], self.list_per_page)  # type: ignore[assignment]
+        self.result_list, self.result_count, self.full_result_count = [], 0, None
+        self.show_full_result_count = self.show_admin_actions = self.can_show_all = self.multi_page = False
+        figures = self.figures = Figures(self.queryset, self.params.get("queue"))
+        if figures.capped:
+            self.notes.append(f"Only the newest {display.number(MOST_ROWS)} rows of the report are added up here.")
+        self.charts = charts(figures)
+
+    @property
+    def numbers(self) -> list[tuple[str, str]]:
+        """The most important figures of the time that is shown."""
+        whole = sums(total for _, total in self.figures.by_name("queue"))
+        found = [
+            ("enqueued", count(whole.counts["enqueued"])),
+            ("finished attempts", count(whole.attempts)),
+            ("failed", percentage(whole.counts["failed"], whole.counts["messages"])),
+            ("attempts a message", f"{ratio(whole.counts['message_attempts'], whole.counts['messages']):.2f}"),
+            ("waited (p95)", span(whole.wait_ms(0.95))),
+            ("ran (p95)", span(whole.run_ms(0.95))),
+        ]
+        if whole.has_target:
+            found.append(("started too late", percentage(whole.counts["sla_misses"], whole.attempts)))
+        return found
+
+    @property
+    def queues(self) -> list[list[str]]:
+        return [line(name or "", total) for name, total in self.figures.queues()]
+
+    @property
+    def slowest(self) -> list[list[str]]:
+        return [line(name or "raw messages", total) for name, total in self.figures.slowest()]
+
+    @property
+    def errors(self) -> list[tuple[str, str, str]]:
+        return [
+            (row["error_class"], row["task"] or "raw messages", display.number(row["total"]))
+            for row in self.figures.errors()
+        ]
+
+
+def line(name: str, total: Total) -> list[str]:
+    """Of a table: what it is, and what it comes to."""
+    return [
+        name,
+        count(total.attempts),
+        percentage(total.counts["failed"], total.counts["messages"]),
+        span(total.wait_ms(0.5)),
+        span(total.wait_ms(0.95)),
+        span(total.run_ms(0.5)),
+        span(total.run_ms(0.95)),
+        duration(total.counts["run_ms"]),
+        display.number(int(total.counts["sla_misses"])) if total.has_target else display.NOTHING,
+    ]
+
+
+def charts(figures: Figures) -> list[Chart]:
+    totals, levels = figures.by_step(), figures.levels()
+    common: dict[str, Any] = {"steps": list(totals), "daily": figures.daily}
+    each = list(totals.values())
+
+    def levelled(name: str) -> list[float]:
+        return [level[name] for level in levels.values()]
+
+    found = [
+        Chart(
+            title="Throughput",
+            unit=count,
+            bars=[
+                Series(name=name, tone=TONES[name], values=[total.counts[name] for total in each]) for name in STATUSES
+            ],
+            lines=[Series(name="enqueued", tone="ink", values=[total.counts["enqueued"] for total in each])],
+            note="Attempts that ended, by how they ended, and messages that were enqueued.",
+            **common,
+        ),
+        Chart(
+            title="Waiting time",
+            unit=duration,
+            round_up=rounded_up_ms,
+            lines=[
+                Series(name=f"p{share * 100:g}", tone=tone, values=[total.wait_ms(share) for total in each])
+                for share, tone in ((0.5, "green"), (0.95, "amber"), (0.99, "red"))
+            ],
+            note="From when an attempt was due until it started.",
+            **common,
+        ),
+        Chart(
+            title="Run time",
+            unit=duration,
+            round_up=rounded_up_ms,
+            lines=[
+                Series(name=f"p{share * 100:g}", tone=tone, values=[total.run_ms(share) for total in each])
+                for share, tone in ((0.5, "green"), (0.95, "amber"), (0.99, "red"))
+            ],
+            note="From the start of an attempt to its end.",
+            **common,
+        ),
+        Chart(
+            title="Backlog",
+            unit=count,
+            bars=[Series(name="most at a time", tone="blue", values=levelled("depth_max"))],
+            lines=[Series(name="at the end", tone="ink", values=levelled("depth"))],
+            note="Messages that were due and waited, of all tasks of the queue.",
+            **common,
+        ),
+        Chart(
+            title="Running",
+            unit=count,
+            bars=[Series(name="on average", tone="green", values=levelled("running"))],
+            lines=[Series(name="slots that were seen at work", tone="ink", values=levelled("slots"))],
+            note="Attempts at a time, of all tasks of the queue: what lies between is room.",
+            **common,
+        ),
+    ]
+    if any(total.has_target for total in each):
+        misses = Series(name="started too late", tone="red", values=[total.counts["sla_misses"] for total in each])
+        note = "Attempts that started later than the target of their queue."
+        found.append(Chart(title="Missed targets", unit=count, bars=[misses], note=note, **common))
+    return [chart for chart in found if not chart.is_empty]
+
+
+def span(ms: float | None) -> str:
+    return display.NOTHING if ms is None else duration(ms)
+
+
+def percentage(part: float, whole: float) -> str:
+    return f"{ratio(part, whole):.1%}"
+
+
+def ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+@admin.register(ReportHour)
+class InsightsAdmin(ReadOnlyAdmin):
+    """Whoever may view insights sees names of queues, tasks, channels and errors, and no content."""
+
+    ordering = ("-hour", "-id")
+    list_display = ("hour", "queue", "task")
+    list_display_links = None
+    actions = None
+    list_filter = (
+        ("hour", filters.MomentRangeFilter),
+        filters.QueueFilter,
+        filters.TaskFilter,
+        filters.ChannelFilter,
+    )
+
+    class Media:
+        css = {"all": ("pgqueue/admin.css", "pgqueue/insights.css")}  # noqa: RUF012 -- Django's way to say it
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
+        return InsightsChangeList

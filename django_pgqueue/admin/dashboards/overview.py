@@ -1,0 +1,219 @@
+"""The overview: what waits, what runs, what failed, who works and how fast."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db import OperationalError
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import path
+from psycopg.errors import QueryCanceled
+
+from django_pgqueue import control
+from django_pgqueue.admin.dashboards import sparkline
+from django_pgqueue.admin.parts import audit_log, database, display, sidebar
+from django_pgqueue.admin.parts.database import alias, now, url
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see
+from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.models.tables import Overview, QueueState
+from django_pgqueue.monitoring import overview
+from django_pgqueue.monitoring.overview import formatting
+from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
+from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
+    from django.utils.safestring import SafeString
+
+    from django_pgqueue.monitoring.overview import QueueOverview
+    from django_pgqueue.monitoring.overview.throughput import Pulse
+    from django_pgqueue.monitoring.overview.workers import Workers
+
+SILENT_NAMED = 5
+HOURS = f"the last {WINDOW_HOURS} hours"
+
+
+def seen(request: HttpRequest) -> dict[str, Any]:
+    """All that the page shows, at one moment."""
+    found = overview.taken(alias(), at=now(request))
+    return {
+        "at": found.at,
+        "queues": [row(one, is_exact=found.is_exact) for one in found.queues],
+        "more_queues": found.more_queues,
+        "exact": found.is_exact,
+        "hours": HOURS,
+        "workers": workers(found.workers),
+        "schedules": schedules(found) if may_see(request.user, "schedule") else [],
+        "pinned": found.pinned,
+        "bloated": found.bloated,
+        "capped": any(one.is_capped for one in found.queues),
+        "links": may_see(request.user, "message"),
+        "history": may_see(request.user, "attempt"),
+        "may_pause": bool(request.user.has_perm("pgqueue.change_queuestate")),
+        "act_url": url("overview_act"),
+    }
+
+
+def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
+    name = one.name
+    return {
+        "name": name,
+        "shown": display.shortened(name, 40),
+        "key": f"q{hashlib.sha256(name.encode()).hexdigest()[:12]}",
+        "count": one.count,
+        "oldest": display.span(one.count.oldest),
+        "paused": one.paused and {"since": display.moment(one.paused.since), "by": one.paused.by or "somebody"},
+        "no_worker": one.has_no_worker,
+        "ready_url": url("message_changelist", status="ready", queue=name),
+        "scheduled_url": url("message_changelist", status="scheduled", queue=name),
+        "running_url": url("message_changelist", status="running", queue=name),
+        "failed_url": url("attempt_changelist", status__exact="failed", queue=name),
+        **(pictures(name, one.pulse, is_exact=is_exact) if one.pulse else {}),
+    }
+
+
+def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString | str]:
+    about = "" if is_exact else "about "
+    key = f"s{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    altogether = f"{about}{display.number(round(sum(own.ended)))} in {HOURS}"
+    waits = [wait for wait in own.waited_ms if wait is not None]
+    longest = display.span(dt.timedelta(milliseconds=max(waits, default=0)))
+    latest = display.span(own.latest_wait)
+    return {
+        "throughput": sparkline.bars(
+            own.ended,
+            key=f"{key}t",
+            title=f"Attempts that ended, {name}",
+            description=f"{altogether}; at most {about}{display.number(round(max(own.ended)))} in 5 minutes.",
+        ),
+        "rate": f"{'' if is_exact else '≈ '}{formatting.rate(own.a_minute)} a minute",
+        "waits": sparkline.line(
+            own.waited_ms,
+            key=f"{key}w",
+            title=f"Time that they had waited, {name}",
+            description=f"Medians of 5 minutes over {HOURS}: {latest} at last, {longest} at most.",
+        ),
+        "latest_wait": latest,
+    }
+
+
+def workers(found: Workers) -> dict[str, Any]:
+    return {
+        "awake": found.awake,
+        "asleep": found.asleep,
+        "slots": found.slots,
+        "listeners": found.listeners,
+        "silent": len(found.silent),
+        "lost": [
+            {"id": one.id, "for": display.span(one.silence), "url": url("worker_change", one.id)}
+            for one in found.silent[:SILENT_NAMED]
+        ],
+    }
+
+
+def schedules(found: overview.Overview) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": schedule.name,
+            "task": schedule.task,
+            "at": display.moment(schedule.next_at),
+            "far": display.relative(schedule.next_at, found.at),
+            "url": url("schedule_change", schedule.name),
+        }
+        for schedule in found.schedules
+    ]
+
+
+@admin.register(Overview)
+class OverviewAdmin(ReadOnlyAdmin):
+    """One page, and the part of it that is asked for again and again."""
+
+    ordering = ("name",)
+    sortable_by = ()
+
+    def get_urls(self) -> list[Any]:
+        def view(function: Any) -> Any:
+            return self.admin_site.admin_view(function)
+
+        return [
+            path("", view(self.changelist_view), name="pgqueue_overview_changelist"),
+            path("live/", view(self.live_view), name="pgqueue_overview_live"),
+            path("act/", view(self.act_view), name="pgqueue_overview_act"),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """What can not be had in time is told, and asked for again by the page."""
+        if request.method not in {"GET", "HEAD"}:
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        self._check(request, "GET")
+        with database.about(request):
+            context = {
+                **self.admin_site.each_context(request),
+                "title": "Overview",
+                "opts": self.opts,
+                "media": self.media,
+                "databases": database.choices(request.path),
+                "live_url": url("overview_live"),
+                **(extra_context or {}),
+            }
+            sidebar.lead_to_the_same_database(context)
+        try:
+            with database.about(request):
+                context |= seen(request)
+                return TemplateResponse(request, "admin/pgqueue/overview/page.html", context).render()
+        except OperationalError as error:
+            context["problem"] = told(error)
+        return TemplateResponse(request, "admin/pgqueue/overview/page.html", context)
+
+    def live_view(self, request: HttpRequest) -> HttpResponse:
+        if request.method != "GET":
+            return HttpResponseNotAllowed(["GET"])
+        self._check(request, "GET")
+        begun = time.monotonic()
+        try:
+            with database.about(request):
+                html = render_to_string("admin/pgqueue/overview/live.html", seen(request), request)
+        except OperationalError as error:
+            return JsonResponse({"problem": told(error)}, status=503)
+        return JsonResponse({"html": html, "took_ms": round((time.monotonic() - begun) * 1000)})
+
+    def act_view(self, request: HttpRequest) -> HttpResponse:
+        """Pauses or resumes a queue."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        self._check(request, "POST")
+        return self.answered(request, lambda: self._act(request))
+
+    def _act(self, request: HttpRequest) -> HttpResponse:
+        name, action = request.POST.get("queue", ""), request.POST.get("action")
+        try:
+            if action == "pause":
+                control.pause(name, by=request.user.get_username(), database=alias())
+                self._done(request, name, "Paused")
+            elif action == "resume" and control.resume(name, database=alias()):
+                self._done(request, name, "Resumed")
+        except InvalidMessage as error:
+            self.message_user(request, str(error), messages.ERROR)
+        return HttpResponseRedirect(self.list_url())
+
+    def _done(self, request: HttpRequest, name: str, what: str) -> None:
+        audit_log.written(request, QueueState, [name], f"{what}.")
+        self.message_user(request, f"{what}: {name}.", messages.SUCCESS)
+
+    def _check(self, request: HttpRequest, method: str) -> None:
+        may_act = method == "GET" or request.user.has_perm("pgqueue.change_queuestate")
+        if not self.has_view_permission(request) or not may_act:
+            raise PermissionDenied
+
+
+def told(error: OperationalError) -> str:
+    if not isinstance(error.__cause__, QueryCanceled):
+        raise error
+    return f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped."

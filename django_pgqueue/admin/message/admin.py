@@ -1,0 +1,278 @@
+"""The messages that wait or run."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db import connections
+from django.http import HttpResponseRedirect
+from django.template.response import TemplateResponse
+
+from django_pgqueue import functions
+from django_pgqueue.admin.message import change_page
+from django_pgqueue.admin.message.change_page import Detail, MessageForm
+from django_pgqueue.admin.message.related import parent
+from django_pgqueue.admin.parts import actions, filters
+from django_pgqueue.admin.parts.columns import Columns
+from django_pgqueue.admin.parts.content import ErrorTexts
+from django_pgqueue.admin.parts.database import alias, now, once, url
+from django_pgqueue.admin.parts.expressions import Short
+from django_pgqueue.admin.parts.paginator import LinePaginator
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see, may_see_content
+from django_pgqueue.admin.parts.status import Status, order, status_of
+from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.models.tables import Message
+from django_pgqueue.monitoring.overview.clamped import Moment
+from django_pgqueue.monitoring.overview.coverage import Service
+
+if TYPE_CHECKING:
+    from django.db.models import Model, QuerySet
+    from django.http import HttpRequest, HttpResponse
+
+    from django_pgqueue.admin.parts.actions import Chosen
+
+# What any page about a message fetches as it is. JSON and times are not among it: rows written by hand may have some
+# that Python can not hold, so PostgreSQL makes texts and moments of them.
+BRIEF = (
+    "id", "dequeue_at", "unlock_at", "alone_at", "attempt", "max_attempts", "lost", "priority", "queue", "channel",
+    "task", "worker",
+)  # fmt: skip
+LISTED = 20
+DELAYS = {
+    "1 minute": dt.timedelta(minutes=1),
+    "10 minutes": dt.timedelta(minutes=10),
+    "1 hour": dt.timedelta(hours=1),
+    "1 day": dt.timedelta(days=1),
+    "1 week": dt.timedelta(weeks=1),
+}
+
+
+class PostponeForm(forms.Form):
+    delay = forms.ChoiceField(
+        label="Not before", choices=[(delay, f"{delay} from now") for delay in DELAYS], initial="1 hour"
+    )
+
+
+@admin.register(Message)
+class MessageAdmin(ReadOnlyAdmin):
+    form = MessageForm
+    change_form_template = "admin/pgqueue/message/change_form.html"
+    list_filter = (
+        filters.StatusFilter,
+        filters.MessageQueueFilter,
+        filters.TaskFilter,
+        filters.ChannelFilter,
+        ("dequeue_at", filters.DequeueRangeFilter),
+        ("created_at", filters.MomentRangeFilter),
+    )
+    search_fields = ("id", "task")
+    search_help_text = "The id of a message, or a part of a task's name."
+    actions = ("run_now", "postpone", "cancel")
+
+    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
+        moment = now(request)
+        shown = Columns(moment, Service.at(moment, using=alias()), ErrorTexts.of(request))
+        return (
+            "id",
+            shown.status,
+            shown.task,
+            shown.queue,
+            shown.dequeue_at,
+            "priority",
+            shown.attempts,
+            shown.error,
+            shown.worker,
+            shown.channel,
+            shown.created_at,
+        )
+
+    def get_ordering(self, request: HttpRequest) -> tuple[Any, ...]:
+        status = request.GET.get("status")
+        return order(Status(status)) if status is not None and status in Status else self.ordering
+
+    def get_paginator(self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any) -> Any:
+        status = request.GET.get("status")
+        if status in {Status.SCHEDULED, Status.READY} and "o" not in request.GET and queryset.model is Message:
+            return LinePaginator(queryset, per_page, rows=self.rows(request), ready=status == Status.READY)
+        return super().get_paginator(request, queryset, per_page, *args)
+
+    def rows(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = (
+            self.get_queryset(request).only(*BRIEF).annotate(error=Short("last_error"), created=Moment("created_at"))
+        )
+        return found
+
+    @admin.action(description="Run now", permissions=["run"])
+    def run_now(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
+        outcome = actions.run_now(actions.chosen(self, request, queryset), now(request), using=alias())
+        outcome.tell(self, request, "made ready to run now")
+        return self.back(request)
+
+    @admin.action(description="Postpone…", permissions=["change"])
+    def postpone(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
+        form = PostponeForm(request.POST if "confirmed" in request.POST else None)
+        if not form.is_valid():
+            return self._ask(request, queryset, action="postpone", title="Postpone", form=form)
+        delay = form.cleaned_data["delay"]
+        outcome = actions.postpone(self._confirmed(request, queryset), DELAYS[delay], now(request), using=alias())
+        outcome.tell(self, request, f"postponed until {delay} from now")
+        return self.back(request)
+
+    @admin.action(description="Cancel…", permissions=["cancel"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
+        if "confirmed" not in request.POST:
+            return self._ask(request, queryset, action="cancel", title="Cancel")
+        outcome = actions.cancel(self._confirmed(request, queryset), now(request), using=alias())
+        outcome.tell(self, request, "cancelled")
+        return self.back(request)
+
+    def _ask(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Message],
+        *,
+        action: str,
+        title: str,
+        form: forms.Form | None = None,
+    ) -> HttpResponse:
+        ids = actions.chosen(self, request, queryset).ids
+        moment = now(request)
+        shown = Columns(moment, Service.at(moment, using=alias()), ErrorTexts.of(request))
+        first = {message.pk: message for message in self.rows(request).filter(pk__in=ids[:LISTED])}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{title} {actions.count(ids)}?",
+            "action": action,
+            "verb": title,
+            "them": "it" if len(ids) == 1 else "them",
+            "form": form,
+            "media": self.media,
+            "opts": self.opts,
+            "messages_listed": [
+                {"id": pk, "task": shown.task(first[pk]), "queue": first[pk].queue, "status": shown.status(first[pk])}
+                for pk in ids[:LISTED]
+                if pk in first
+            ],
+            "more": max(0, len(ids) - LISTED),
+            "across": request.POST.get("select_across") == "1",
+            "newest": max(ids, default=0),
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
+            "back": self.page_of(request) or request.get_full_path(),
+            "page": request.POST.get("page", ""),
+        }
+        return TemplateResponse(request, "admin/pgqueue/message/ask.html", context)
+
+    def _confirmed(self, request: HttpRequest, queryset: QuerySet[Message]) -> Chosen:
+        """The selected messages without those that came while somebody read the question."""
+        newest = request.POST.get("newest", "")
+        return actions.chosen(self, request, queryset.filter(pk__lte=int(newest)) if is_id(newest) else queryset)
+
+    # The page of one
+
+    def get_fieldsets(self, request: HttpRequest, obj: Message | None = None) -> Any:
+        return self.shown(request).fieldsets(**self._how(request, obj))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Message | None = None) -> Any:
+        return self.shown(request).readonly(**self._how(request, obj))
+
+    def _how(self, request: HttpRequest, message: Message | None) -> dict[str, bool]:
+        waits = message is not None and status_of(message.dequeue_at, message.unlock_at, now(request)) != Status.RUNNING
+        return {"editable": self.has_change_permission(request, message), "waits": waits}
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """One that runs, or whose worker went away, is not changed any more."""
+        waits = not isinstance(obj, Message) or obj.unlock_at is None
+        return waits and admin.ModelAdmin.has_change_permission(self, request)
+
+    def one(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = (
+            self.get_queryset(request)
+            .only(*BRIEF, "unique_key", "last_error", "after_ids")
+            .annotate(
+                created=Moment("created_at"),
+                locked=Moment("locked_at"),
+                cancel_requested=Moment("cancel_requested_at"),
+                again_from=parent("enqueued_again_from"),
+                schedule_name=parent("schedule"),
+            )
+        )
+        return found
+
+    def shown(self, request: HttpRequest) -> Detail:
+        def look() -> Detail:
+            moment = now(request)
+            return Detail(
+                moment,
+                Service.at(moment, using=alias()),
+                ErrorTexts.of(request),
+                sees_content=may_see_content(request),
+                sees_history=may_see(request.user, "attempt"),
+            )
+
+        detail: Detail = once(request, "shown", look)
+        return detail
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        allowed = {
+            action
+            for action, may in (
+                ("run_now", self.has_run_permission(request)),
+                ("postpone", admin.ModelAdmin.has_change_permission(self, request)),
+                ("cancel", self.has_cancel_permission(request)),
+            )
+            if may
+        }
+        context |= {
+            "buttons": change_page.buttons(context["original"], now(request), allowed),
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "list_url": self.list_url(),
+            "show_save_and_continue": False,
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:
+        """Somebody saves what a worker has taken meanwhile: that is nobody's fault."""
+        message = self.get_object(request, object_id)
+        if message is None or message.unlock_at is None or not admin.ModelAdmin.has_change_permission(self, request):
+            return None
+        self.message_user(request, TAKEN, messages.WARNING)
+        return HttpResponseRedirect(url("message_change", message.pk))
+
+    def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:  # noqa: ARG002
+        connection, changed = connections[alias()], set(form.changed_data)
+        done = True
+        if "priority" in changed:
+            done = functions.message_prioritise(connection, obj.pk, obj.priority)
+        if "dequeue_at" in changed and done:
+            done = functions.message_move(connection, obj.pk, dequeue_at=to_epoch_ms(obj.dequeue_at))
+        obj.__dict__["taken"] = not done
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        return None if obj.__dict__.get("taken") else super().log_change(request, obj, message)
+
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        if obj.__dict__.get("taken"):
+            self.message_user(request, TAKEN, messages.WARNING)
+        else:
+            self.message_user(request, f"Message {obj.pk} was changed.", messages.SUCCESS)
+        return HttpResponseRedirect(url("message_change", obj.pk))
+
+    def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
+        """A message that has left the queue is not gone: its attempts are in the history."""
+        if is_id(object_id) and may_see(request.user, "attempt"):
+            self.message_user(
+                request,
+                f"Message {object_id} is not in the queue (any more). The history knows this of it:",
+                messages.INFO,
+            )
+            return HttpResponseRedirect(url("attempt_changelist", message_id=int(object_id)))
+        answer: HttpResponse = super()._get_obj_does_not_exist_redirect(request, opts, object_id)  # type: ignore[misc]
+        return answer
+
+
+TAKEN = "Nothing was changed: a worker has taken the message meanwhile, or it has ended."

@@ -1,0 +1,211 @@
+"""How the page of one message shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.widgets import AdminTextInputWidget
+from django.db.models import F
+from django.template.loader import render_to_string
+from django.utils.html import format_html, format_html_join
+
+from django_pgqueue.admin.attempt import admin as attempt
+from django_pgqueue.admin.message import why_waiting
+from django_pgqueue.admin.message.related import Related
+from django_pgqueue.admin.parts import display
+from django_pgqueue.admin.parts.columns import Columns
+from django_pgqueue.admin.parts.content import Said
+from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.expressions import Short
+from django_pgqueue.admin.parts.status import Status, status_of
+from django_pgqueue.models.fields import EpochFormField
+from django_pgqueue.models.tables import Attempt, Message
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from django.utils.safestring import SafeString
+
+    from django_pgqueue.admin.parts.content import ErrorTexts
+    from django_pgqueue.monitoring.overview.coverage import Service
+
+ATTEMPTS_SHOWN = 50
+TRACEBACK_LENGTH = 20_000
+SAID = ("content", "headers", "state", "progress")
+
+
+class MessageForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What can be changed of a message that waits."""
+
+    dequeue_at = EpochFormField(
+        label="Dequeue at",
+        widget=AdminTextInputWidget(attrs={"size": 24}),
+        help_text="Not before this time, such as 2026-11-20 13:50:00. A time that has passed: at once, and before "
+        "those of later times.",
+    )
+    priority = forms.IntegerField(min_value=-100, max_value=100, help_text="From -100 to 100. The higher goes first.")
+
+    class Meta:
+        model = Message
+        fields = ("dequeue_at", "priority")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the page knows beside the message's row."""
+
+    reasons: list[SafeString | str] = field(default_factory=list)
+    related: Related
+    attempts: list[dict[str, Any]] | None
+    """None: the history is not for the eyes of this person."""
+
+
+class Detail(Columns):
+    """The fields of the page, at one moment and for one person."""
+
+    def __init__(
+        self, now: dt.datetime, service: Service, errors: ErrorTexts, *, sees_content: bool, sees_history: bool
+    ) -> None:
+        super().__init__(now, service, errors)
+        self.sees_content = sees_content
+        self.sees_history = sees_history
+
+    def found(self, message: Message) -> Found:
+        """Asked for once: a page may be made of the form that somebody sent."""
+        known: Found | None = message.__dict__.get("found")
+        if known is None:
+            known = message.__dict__["found"] = Found(
+                reasons=list(why_waiting.reasons(message, self.now, self.service)),
+                related=Related.of(message, self.now, history=self.sees_history),
+                attempts=finished_attempts(message, self.errors) if self.sees_history else None,
+            )
+        return known
+
+    def fieldsets(self, *, editable: bool, waits: bool) -> list[tuple[str | None, dict[str, Any]]]:
+        whys = [self.why] if waits else []
+        when = ["dequeue_at", "priority"] if editable else [self.dequeue_at, "priority"]
+        return [
+            (None, {"fields": [self.status, *whys, self.task, "queue", "channel", *when, self.created_at]}),
+            ("Attempts", {"fields": [self.attempts, self.lock, self.progress, self.last_error, self.finished]}),
+            ("Related", {"fields": [self.related, self.unique_key]}),
+            ("What it says", {"fields": [self.content, self.headers, self.state]}),
+        ]
+
+    def readonly(self, *, editable: bool, waits: bool) -> list[Any]:
+        return [
+            name
+            for _, options in self.fieldsets(editable=editable, waits=waits)
+            for name in options["fields"]
+            if not (editable and name in {"dequeue_at", "priority"})
+        ]
+
+    @admin.display(description="why not yet")
+    def why(self, message: Message) -> SafeString | str:
+        listed = format_html_join("", "<li>{}</li>", ((reason,) for reason in self.found(message).reasons))
+        return format_html('<ul class="pgqueue-reasons">{}</ul>', listed)
+
+    @admin.display(description="lock")
+    def lock(self, message: Message) -> SafeString | str:
+        if message.unlock_at is None:
+            return display.NOTHING
+        asked = getattr(message, "cancel_requested", None)
+        return format_html(
+            "held by {} since {}, until {}{}",
+            message.worker,
+            display.moment(getattr(message, "locked", None)),
+            display.moment(message.unlock_at),
+            format_html("; asked to stop at {}", display.moment(asked)) if asked else "",
+        )
+
+    @admin.display(description="last error")
+    def last_error(self, message: Message) -> SafeString | str:
+        return self.errors.block(message.task, message.last_error)
+
+    @admin.display(description="finished attempts")
+    def finished(self, message: Message) -> SafeString | str:
+        attempts = self.found(message).attempts
+        if attempts is None:
+            return display.quiet("You have no permission to see the history.")
+        if not attempts:
+            return "none"
+        context = {
+            "attempts": attempts[:ATTEMPTS_SHOWN],
+            "more": len(attempts) > ATTEMPTS_SHOWN,
+            "url": url("attempt_changelist", message_id=message.pk),
+        }
+        return render_to_string("admin/pgqueue/message/attempts.html", context)
+
+    @admin.display(description="other messages")
+    def related(self, message: Message) -> SafeString | str:
+        lines = [("", f"{what} ", links) for what, links in self.found(message).related.lines()]
+        if not lines:
+            return "none"
+        return format_html('<ul class="pgqueue-runs">{}</ul>', format_html_join("", "<li>{}{}{}</li>", lines))
+
+    @admin.display(description="progress")
+    def progress(self, message: Message) -> SafeString | str:
+        return self._said(message).block("progress")
+
+    @admin.display(description="content")
+    def content(self, message: Message) -> SafeString | str:
+        return self._said(message).block("content")
+
+    @admin.display(description="headers")
+    def headers(self, message: Message) -> SafeString | str:
+        return self._said(message).block("headers")
+
+    @admin.display(description="state")
+    def state(self, message: Message) -> SafeString | str:
+        return self._said(message).block("state")
+
+    @admin.display(description="unique key")
+    def unique_key(self, message: Message) -> SafeString | str:
+        return self._said(message).short(message.unique_key)
+
+    def _said(self, message: Message) -> Said:
+        known: Said | None = message.__dict__.get("said")
+        if known is None:
+            known = message.__dict__["said"] = Said(message, message.task, SAID, sees=self.sees_content)
+        return known
+
+
+def finished_attempts(message: Message, errors: ErrorTexts) -> list[dict[str, Any]]:
+    """The newest finished attempts of a message, and one more where there are more than are shown."""
+    # By a sum, which no index has: else all of the history may be walked through in the order of the ids.
+    newest = Attempt.objects.using(alias()).filter(message_id=message.pk).order_by((F("id") + 0).desc())
+    rows = attempt.listed(newest).annotate(trace=Short("traceback", length=TRACEBACK_LENGTH))
+    return [
+        {
+            "url": url("attempt_change", row.pk),
+            "number": row.attempt,
+            "tone": attempt.TONES.get(Attempt.Status(row.status), "grey"),
+            "status": attempt.status(row),
+            "finished": attempt.finished_at(row),
+            "took": attempt.took(row),
+            "waited": attempt.waited(row),
+            "worker": attempt.worker(row),
+            "error": attempt.ErrorColumns(errors).error(row),
+            "traceback": None if errors.hides(row.task) else getattr(row, "trace", None),
+        }
+        for row in rows[: ATTEMPTS_SHOWN + 1]
+    ]
+
+
+def buttons(message: Message, now: dt.datetime, allowed: set[str]) -> list[dict[str, str]]:
+    """What can be done to a message as it is, by somebody who may do so."""
+    status = status_of(message.dequeue_at, message.unlock_at, now)
+    offered = {
+        Status.SCHEDULED: ("run_now", "postpone", "cancel"),
+        Status.READY: ("postpone", "cancel"),
+        Status.RUNNING: ("cancel",),
+        Status.EXPIRED: ("cancel",),
+    }[status]
+    words = {
+        "run_now": "Run now",
+        "postpone": "Postpone…",
+        "cancel": "Ask to stop…" if status is Status.RUNNING else "Cancel…",
+    }
+    return [{"action": action, "words": words[action]} for action in offered if action in allowed]

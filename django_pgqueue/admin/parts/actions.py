@@ -1,0 +1,174 @@
+"""What the actions of the message list do, and how they tell of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db import connections
+
+from django_pgqueue import functions
+from django_pgqueue.admin.parts import audit_log
+from django_pgqueue.admin.parts.display import number
+from django_pgqueue.admin.parts.paginator import CappedPaginator
+from django_pgqueue.admin.parts.read_only import is_id
+from django_pgqueue.admin.parts.status import Status, status_of
+from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.models.tables import Message
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterable
+
+    from django.contrib.admin import ModelAdmin
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+MOST = CappedPaginator.CAP
+"""An action takes as many rows as a list shows.  What is more must be asked for again."""
+BATCH = 1_000
+NAMED = 10
+"""So many ids are named in an answer."""
+
+GONE = "left the queue already"
+REASONS = {
+    Status.SCHEDULED: "changed meanwhile",
+    Status.READY: "ready already",
+    Status.RUNNING: "running",
+    Status.EXPIRED: "waiting to be taken over, because the worker went away",
+}
+
+
+class Chosen(NamedTuple):
+    """The rows that an action was asked for: those that are there, and those that are not any more."""
+
+    ids: list[int]
+    gone: list[int]
+
+
+def chosen(model_admin: ModelAdmin[Any], request: HttpRequest, queryset: QuerySet[Any]) -> Chosen:
+    """What was selected by hand, or else all that the list finds, up to as much as it shows.
+
+    What was selected by hand may have changed and not fit the list's filters any more: it is still what was meant.
+    """
+    if request.POST.get("select_across") == "1":
+        return Chosen(list(queryset.values_list("pk", flat=True)[:MOST]), [])
+    selected = [int(pk) for pk in request.POST.getlist(ACTION_CHECKBOX_NAME) if is_id(pk)][:MOST]
+    there = model_admin.get_queryset(request).filter(pk__in=selected).values_list("pk", flat=True)
+    ids = list(there)
+    return Chosen(ids, sorted(set(selected) - set(ids)))
+
+
+class Outcome:
+    """Ids that something was done to, and for the others why not."""
+
+    def __init__(self, chosen: Chosen) -> None:
+        self.done: list[int] = []
+        self.asked: list[int] = []
+        """Running ones that were asked to stop."""
+        self.passed: dict[str, list[int]] = defaultdict(list)
+        if chosen.gone:
+            self.passed[GONE] += chosen.gone
+
+    def tell(self, model_admin: ModelAdmin[Any], request: HttpRequest, said: str) -> None:
+        """Says it to the person who asked for it, and to Django's admin log."""
+        for ids, what in ((self.done, said), (self.asked, "asked to stop")):
+            if ids:
+                model_admin.message_user(request, f"{count(ids)} {what}.", messages.SUCCESS)
+                audit_log.written(request, model_admin.model, ids, f"{what[0].upper()}{what[1:]}.")
+        if self.passed:
+            reasons = "; ".join(f"{number(len(ids))} {reason} ({listed(ids)})" for reason, ids in self.passed.items())
+            model_admin.message_user(request, f"Nothing was done to: {reasons}.", messages.WARNING)
+        if len(self.done) + len(self.asked) + sum(map(len, self.passed.values())) >= MOST:
+            model_admin.message_user(request, f"Only the first {number(MOST)} were looked at.", messages.WARNING)
+
+
+def run_now(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
+    """Makes scheduled messages ready.  Those that are ready stay where they are: in front of what came later."""
+    return _each(
+        chosen,
+        now,
+        using=using,
+        refuse=lambda status, _: None if status is Status.SCHEDULED else REASONS[status],
+        change=lambda batch: functions.message_reschedule(connections[using], batch),
+    )
+
+
+def postpone(chosen: Chosen, delay: dt.timedelta, now: dt.datetime, *, using: str) -> Outcome:
+    """Lets messages wait until ``delay`` from now, unless they wait for longer anyway."""
+    until_ms = to_epoch_ms(now + delay)
+
+    def refuse(status: Status, dequeue_ms: int) -> str | None:
+        if status in {Status.RUNNING, Status.EXPIRED}:
+            return REASONS[status]
+        return "scheduled for later than that" if dequeue_ms >= until_ms else None
+
+    delay_ms = until_ms - to_epoch_ms(now)
+    return _each(
+        chosen,
+        now,
+        using=using,
+        refuse=refuse,
+        change=lambda batch: functions.message_reschedule(connections[using], batch, delay_ms=delay_ms),
+    )
+
+
+def cancel(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
+    """Withdraws messages that wait, and asks those that run to stop."""
+    outcome = _each(
+        chosen,
+        now,
+        using=using,
+        refuse=lambda status, _: REASONS[status] if status is Status.RUNNING else None,
+        change=lambda batch: functions.message_cancel(connections[using], batch),
+    )
+    for batch in batches(outcome.passed.pop(REASONS[Status.RUNNING], [])):
+        asked = functions.message_request_cancel(connections[using], batch)
+        outcome.asked += sorted(asked)
+        for pk in sorted(set(batch) - asked):
+            outcome.passed["ended, or given back, at this moment"].append(pk)
+    return outcome
+
+
+def _each(
+    chosen: Chosen,
+    now: dt.datetime,
+    *,
+    using: str,
+    refuse: Callable[[Status, int], str | None],
+    change: Callable[[list[int]], set[int]],
+) -> Outcome:
+    """In batches: sees how the messages stand, changes those that may be, and finds a reason for each of the others."""
+    outcome = Outcome(chosen)
+    for batch in batches(chosen.ids):
+        standing = _standing(batch, now, using=using)
+        refused = {pk: GONE if pk not in standing else refuse(*standing[pk]) for pk in batch}
+        done = change([pk for pk, reason in refused.items() if reason is None])
+        outcome.done += done
+        # Between the look and the change a worker may have taken a message.
+        taken = _standing([pk for pk in batch if refused[pk] is None and pk not in done], now, using=using)
+        for pk in batch:
+            if pk not in done:
+                reason = refused[pk] or (REASONS[taken[pk][0]] if pk in taken else GONE)
+                outcome.passed[reason].append(pk)
+    return outcome
+
+
+def _standing(ids: list[int], now: dt.datetime, *, using: str) -> dict[int, tuple[Status, int]]:
+    rows = Message.objects.using(using).filter(pk__in=ids).values_list("pk", "dequeue_at", "unlock_at") if ids else ()
+    return {pk: (status_of(dequeue_at, unlock_at, now), to_epoch_ms(dequeue_at)) for pk, dequeue_at, unlock_at in rows}
+
+
+def batches(ids: list[int]) -> Iterable[list[int]]:
+    return (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
+
+
+def count(ids: list[int], noun: str = "message") -> str:
+    return f"{number(len(ids))} {noun}{'' if len(ids) == 1 else 's'}"
+
+
+def listed(ids: list[int]) -> str:
+    shown = ", ".join(map(str, sorted(ids)[:NAMED]))
+    return f"{shown}, …" if len(ids) > NAMED else shown

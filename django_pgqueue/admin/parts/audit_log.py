@@ -1,0 +1,40 @@
+"""Django's admin log: who has done what, to which message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
+
+from django_pgqueue.admin.parts.database import alias
+from django_pgqueue.backend.lookup import default_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.db.models import Model
+    from django.http import HttpRequest
+
+BATCH = 1_000
+
+
+def written(request: HttpRequest, model: type[Model], keys: Iterable[object], said: str) -> None:
+    """An entry for each row: "History" on the page of each shows what was done to it."""
+    where = "" if alias() == default_database() else f" (In the database {alias()}.)"
+    kind = ContentType.objects.get_for_model(model)
+    user: Any = request.user
+    LogEntry.objects.bulk_create(
+        [
+            LogEntry(
+                user_id=user.pk,
+                content_type_id=kind.pk,
+                object_id=str(key),
+                object_repr=f"{model._meta.verbose_name} {key}"[:200],  # noqa: SLF001 -- Django's own way
+                action_flag=CHANGE,
+                change_message=f"{said}{where}",
+            )
+            for key in keys
+        ],
+        batch_size=BATCH,
+    )

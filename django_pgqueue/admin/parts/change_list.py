@@ -1,0 +1,96 @@
+"""Django's change list, for tables that are too large to be counted or read in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import django
+from django.contrib import messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
+from django.core.paginator import InvalidPage
+
+from django_pgqueue.admin.parts import database
+from django_pgqueue.admin.parts.display import number
+from django_pgqueue.admin.parts.paginator import CappedPaginator
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+
+MAX_NAMED = 3
+MAX_NAME_SHOWN = 60
+
+
+class CappedChangeList(ChangeList):
+    """Shows a page that the paginator has fetched, and says what is not shown."""
+
+    # What Django's own pagination.html looks like, which ours must match.
+    pages_are_a_list = django.VERSION >= (6, 0)
+    notes: list[str]
+    paginator: CappedPaginator
+    model_admin: Any
+    has_order_of_its_own: bool
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = str(self.opts.verbose_name_plural).capitalize()  # Django's own asks to select one to change
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
+        self.notes = []
+        self.has_order_of_its_own = self.model_admin.get_ordering(request) != self.model_admin.ordering
+        return super().get_queryset(request, exclude_parameters)
+
+    def get_filters_params(self, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Which database it is about is no filter."""
+        found: dict[str, Any] = super().get_filters_params(params)
+        found.pop(database.PARAMETER, None)
+        return found
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        """Refuses every parameter that no filter has taken.
+
+        Django looks up whatever the address names, in any column and at any depth of JSON: whoever may see the list
+        could guess the content of its rows letter by letter.
+        """
+        found = super().get_filters(request)
+        left = set(found[2]) - self.model_admin.parameters
+        if left:
+            shown = ", ".join(f"“{name[:MAX_NAME_SHOWN]}”" for name in sorted(left)[:MAX_NAMED])
+            message = f"This list cannot be narrowed by {shown}: it has no such filter. Here is the whole list."
+            self.model_admin.message_user(request, message, messages.ERROR)
+            raise IncorrectLookupParameters(message)
+        return found
+
+    def get_ordering_field(self, field_name: Any) -> Any:
+        """Django takes ``?o=`` for columns that cannot be sorted by, too."""
+        return super().get_ordering_field(field_name) if field_name in (self.sortable_by or ()) else None
+
+    def url_for_result(self, result: Any) -> str:
+        name = f"{self.opts.model_name}_change"
+        return database.url(name, getattr(result, self.pk_attname))
+
+    def get_ordering_field_columns(self) -> dict[int, Literal["asc", "desc"]]:
+        """Django marks the admin's ``ordering``, also where ``get_ordering`` answers another one."""
+        unmarked = self.has_order_of_its_own and ORDER_VAR not in self.params
+        return {} if unmarked else super().get_ordering_field_columns()
+
+    def get_results(self, request: HttpRequest) -> None:
+        paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
+        assert isinstance(paginator, CappedPaginator)  # noqa: S101 -- the admin of this list says so
+        self.paginator = paginator
+        try:
+            self.result_list = paginator.page(self.page_num).object_list
+        except InvalidPage as error:
+            raise IncorrectLookupParameters(error) from error
+        self.result_count = paginator.count
+        self.full_result_count = None
+        self.show_full_result_count = False
+        self.show_admin_actions = True
+        self.can_show_all = False
+        self.multi_page = paginator.num_pages > 1
+        if paginator.is_capped:
+            self.notes.append(
+                f"Only the first {number(paginator.CAP)} are counted and can be reached. Narrow the list to see others."
+            )

@@ -1,0 +1,78 @@
+"""How a message looks in a list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.contrib import admin
+from django.utils.html import format_html
+
+from django_pgqueue.admin.message.why_waiting import no_worker
+from django_pgqueue.admin.parts import display
+from django_pgqueue.admin.parts.status import Status, status_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from django.utils.safestring import SafeString
+
+    from django_pgqueue.admin.parts.content import ErrorTexts
+    from django_pgqueue.models.tables import Message
+    from django_pgqueue.monitoring.overview.coverage import Service
+
+TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber", Status.EXPIRED: "red"}
+
+
+class Columns:
+    """How the list shows a message, at one moment, with the workers of that moment, and to one person."""
+
+    def __init__(self, now: dt.datetime, service: Service, errors: ErrorTexts) -> None:
+        self.now = now
+        self.service = service
+        self.errors = errors
+
+    @admin.display(description="task")
+    def task(self, message: Message) -> SafeString | str:
+        return display.task(message.task)
+
+    @admin.display(description="queue")
+    def queue(self, message: Message) -> SafeString | str:
+        name = display.shortened(message.queue, 40)
+        if not self.service.lacks(message):
+            return name
+        return format_html(
+            '{} <span class="pgqueue-label pgqueue-red" title="{}">no worker</span>', name, no_worker(message)
+        )
+
+    @admin.display(description="channel")
+    def channel(self, message: Message) -> SafeString | str:
+        return display.shortened(message.channel, 40)
+
+    @admin.display(description="status")
+    def status(self, message: Message) -> SafeString:
+        status = status_of(message.dequeue_at, message.unlock_at, self.now)
+        label = display.label(status, TONES[status])
+        return label if message.alone_at is None else format_html("{} {}", label, display.label("quarantined", "red"))
+
+    @admin.display(description="dequeue at")
+    def dequeue_at(self, message: Message) -> SafeString | str:
+        due = message.dequeue_at if message.alone_at is None else message.alone_at
+        far = display.relative(due, self.now)
+        return format_html("{}{}", display.moment(due), display.line(far) if far else "")
+
+    @admin.display(description="attempt")
+    def attempts(self, message: Message) -> str:
+        shown = display.attempt(message.attempt, message.max_attempts)
+        return f"{shown}, {message.lost} lost" if message.lost else shown
+
+    @admin.display(description="worker")
+    def worker(self, message: Message) -> SafeString | str:
+        return display.shortened(message.worker, 24)
+
+    @admin.display(description="last error")
+    def error(self, message: Message) -> SafeString | str:
+        return display.sentence(self.errors.line(message.task, getattr(message, "error", None), 80))
+
+    @admin.display(description="created at")
+    def created_at(self, message: Message) -> SafeString | str:
+        return display.moment(getattr(message, "created", None))

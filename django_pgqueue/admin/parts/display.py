@@ -1,0 +1,129 @@
+"""How a value looks on a page."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from django.utils import timezone
+from django.utils.html import format_html
+
+from django_pgqueue.admin.parts.expressions import PRETTY_LENGTH, SHORT_LENGTH
+from django_pgqueue.models.fields import EARLIEST_MS, LATEST_MS, to_epoch_ms
+from django_pgqueue.monitoring.overview.formatting import NOTHING, number, relative, span
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from django.utils.safestring import SafeString
+
+__all__ = [
+    "NOTHING",
+    "attempt",
+    "block",
+    "hidden",
+    "json",
+    "label",
+    "line",
+    "moment",
+    "number",
+    "quiet",
+    "relative",
+    "sentence",
+    "shortened",
+    "span",
+    "task",
+]
+
+# In a text of JSON the end of a line is never written as one, so this is between the values.
+EMPTY = re.compile(r"([\[{])\n *([\]}])")
+
+
+def label(word: str, tone: str) -> SafeString:
+    return format_html('<span class="pgqueue-label pgqueue-{}">{}</span>', tone, word)
+
+
+def quiet(words: str) -> SafeString:
+    return format_html('<span class="pgqueue-quiet">{}</span>', words)
+
+
+def hidden() -> SafeString:
+    return quiet("You have no permission to see this.")
+
+
+def line(words: str) -> SafeString:
+    """A second, quieter line of a cell."""
+    return format_html(' <span class="pgqueue-quiet pgqueue-line">{}</span>', words)
+
+
+def task(name: str | None) -> SafeString | str:
+    """The name of a task's function before that of its module, which is mostly the same for all of them."""
+    if name is None:
+        return quiet("raw message")
+    module, _, function = name.rpartition(".")
+    if not module:
+        return shortened(name, 60)
+    return format_html(
+        '<span title="{}">{} <span class="pgqueue-quiet pgqueue-line">{}</span></span>',
+        name[:SHORT_LENGTH],
+        shortened(function, 60),
+        shortened(module, 60),
+    )
+
+
+def attempt(number: int, most: int | None) -> str:
+    """Its number, and how many there may be where an error is not the end of the message at once."""
+    return str(number) if most is None else f"{number} of {most}"
+
+
+def moment(value: dt.datetime | None) -> SafeString | str:
+    """A time to the second, in the current time zone; one outside of the calendar as the number that it is."""
+    if value is None:
+        return NOTHING
+    if not EARLIEST_MS <= to_epoch_ms(value) <= LATEST_MS:
+        return format_html(
+            '<span title="milliseconds since 1970, outside of the calendar">{} ms</span>', to_epoch_ms(value)
+        )
+    local = timezone.localtime(value) if timezone.is_aware(value) else value
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        local.isoformat(),
+        local.isoformat(sep=" ", timespec="milliseconds"),
+        local.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds"),
+    )
+
+
+def shortened(text: str | None, length: int = SHORT_LENGTH) -> SafeString | str:
+    """One line of a text, with the beginning of the rest to be hovered over."""
+    if not text:
+        return NOTHING
+    line = " ".join(text.split())
+    if len(line) <= length and line == text:
+        return text
+    short = line if len(line) <= length else line[: length - 1].rstrip() + "…"
+    return format_html('<span title="{}">{}</span>', text[:SHORT_LENGTH], short)
+
+
+def sentence(text: SafeString | str) -> SafeString | str:
+    """Words that need room to be read."""
+    return text if text == NOTHING else format_html('<span class="pgqueue-wide">{}</span>', text)
+
+
+def json(pretty: str | None) -> SafeString | str:
+    """JSON as PostgreSQL sets it, but for what is empty, which needs no line of its own."""
+    # Not in one that will be cut off: the rest of it would make up for what this takes away.
+    return block(pretty if pretty is None or len(pretty) > PRETTY_LENGTH else EMPTY.sub(r"\1\2", pretty))
+
+
+def block(text: str | None) -> SafeString | str:
+    """A text as it stands, cut off where nobody reads any more."""
+    if text is None:
+        return NOTHING
+    if len(text) <= PRETTY_LENGTH:
+        return format_html('<pre class="pgqueue-block" tabindex="0">{}</pre>', text)
+    return format_html(
+        '<div><pre class="pgqueue-block" tabindex="0">{}…</pre>'
+        '<p class="pgqueue-quiet">These are the first {} characters.</p></div>',
+        text[:PRETTY_LENGTH],
+        number(PRETTY_LENGTH),
+    )

@@ -1,0 +1,344 @@
+"""What the lists can be narrowed by.  No filter reads a whole table to make its choices."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.db.models import Count, Q
+from django.http import QueryDict
+
+from django_pgqueue import functions
+from django_pgqueue.admin.parts import database, expressions
+from django_pgqueue.admin.parts.display import number
+from django_pgqueue.admin.parts.read_only import may_see_content
+from django_pgqueue.admin.parts.status import Status, waiting_or_held, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.contrib.admin import ModelAdmin
+    from django.contrib.admin.views.main import ChangeList
+    from django.db.models import Field, Model, QuerySet
+    from django.http import HttpRequest
+
+try:
+    from rangefilter.filters import DateTimeRangeFilter, NumericRangeFilter
+except ModuleNotFoundError as error:
+    _message = (
+        "The admin of django_pgqueue needs the package django-admin-rangefilter: pip install django-admin-rangefilter. "
+        "It needs no entry in INSTALLED_APPS."
+    )
+    raise ImproperlyConfigured(_message) from error
+
+LOOKED_THROUGH = 10_000
+"""So many of the newest rows are asked for names to choose from."""
+CHOICES = 20
+LARGEST_SECONDS = 10**9
+
+
+class StatusFilter(admin.SimpleListFilter):
+    title = "status"
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:  # noqa: ARG002
+        return [(status.value, status.value) for status in Status]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        status = self.value()
+        if status is None:
+            return queryset
+        if status not in Status:
+            return queryset.none()
+        return queryset.filter(where(Status(status), database.now(request)))
+
+
+class Names(NamedTuple):
+    """The names that a column has, as far as they were looked for."""
+
+    found: list[str]
+    complete: bool
+
+
+class NameFilter(admin.SimpleListFilter):
+    """Chooses rows by a name that one of their columns has.
+
+    The choices are those of the newest rows.  Where there can be others, a field takes the name that is not among them.
+    """
+
+    template = "admin/pgqueue/name_filter.html"
+    parameter_name: str
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: ModelAdmin[Any]
+    ) -> None:
+        self.names = self.find(request, model_admin)
+        super().__init__(request, params, model, model_admin)
+
+    def find(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Names:
+        return newest_names(request, model_admin)[self.parameter_name]
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:  # noqa: ARG002
+        return [(name, name) for name in self.names.found]
+
+    def has_output(self) -> bool:
+        return bool(self.names.found) or not self.names.complete or self.value() is not None
+
+    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+        known = [str(value) for value, _ in self.lookup_choices]
+        for choice in super().choices(changelist):
+            yield dict(choice)
+        if self.value() is not None and self.value() not in known:
+            yield {"selected": True, "query_string": changelist.get_query_string(), "display": self.value()}
+        if not self.names.complete:
+            yield {
+                "parameter": self.parameter_name,
+                "others": others(changelist, [self.parameter_name]),
+                "note": f"These are in the newest {number(LOOKED_THROUGH)} rows. Another:",
+            }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+        return queryset if self.value() is None else queryset.filter(self.condition(str(self.value())))
+
+    def condition(self, value: str) -> Q:
+        return Q(**{self.parameter_name: value})
+
+
+class QueueFilter(NameFilter):
+    title = "queue"
+    parameter_name = "queue"
+
+
+class ChannelFilter(NameFilter):
+    title = "channel"
+    parameter_name = "channel"
+
+
+class TaskFilter(NameFilter):
+    title = "task"
+    parameter_name = "task"
+    RAW = "(raw)"  # not the dotted path of any task
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [*super().lookups(request, model_admin), (self.RAW, "raw messages")]
+
+    def condition(self, value: str) -> Q:
+        return Q(task__isnull=True) if value == self.RAW else super().condition(value)
+
+
+class ErrorFilter(NameFilter):
+    """By the class of the error, or by any part of it or of its message.
+
+    Who may not see content looks for the class alone: the messages of some tasks are hidden, and could be guessed.
+    """
+
+    title = "error"
+    parameter_name = "error_class"
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        of_message = Q(error_message__icontains=value) if may_see_content(request) else Q()
+        return queryset.filter(Q(error_class__icontains=value) | of_message)
+
+
+class MessageQueueFilter(QueueFilter):
+    def find(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Names:
+        """All queues with waiting messages, which are one probe each; the others are among the newest."""
+        newest = super().find(request, model_admin)
+        waiting = functions.message_queues(connections[database.alias()])
+        return limited({*waiting, *newest.found}, complete=newest.complete)
+
+    def condition(self, value: str) -> Q:
+        return waiting_or_held(super().condition(value))
+
+
+def newest_names(request: HttpRequest, model_admin: ModelAdmin[Any]) -> dict[str, Names]:
+    """The names in the newest rows, for all columns that are filtered by one: one query a request."""
+    columns = [
+        kind.parameter_name
+        for kind in model_admin.get_list_filter(request)
+        if isinstance(kind, type) and issubclass(kind, NameFilter)
+    ]
+
+    def look() -> dict[str, Names]:
+        newest = model_admin.get_queryset(request).order_by("-pk")[:LOOKED_THROUGH]
+        found = newest.aggregate(
+            looked_through=Count("pk"), **{f"{column}_names": expressions.Names(column) for column in columns}
+        )
+        complete = found["looked_through"] < LOOKED_THROUGH
+        return {column: limited(set(found[f"{column}_names"] or ()), complete=complete) for column in columns}
+
+    names: dict[str, Names] = database.once(request, f"{model_admin.opts.label} names", look)
+    return names
+
+
+def limited(names: set[str | None], *, complete: bool) -> Names:
+    present = sorted(name for name in names if name is not None)
+    return Names(present[:CHOICES], complete and len(present) <= CHOICES)
+
+
+def others(changelist: ChangeList, own: list[str]) -> list[tuple[str, str]]:
+    """The parameters of the other filters, for a form that keeps them."""
+    kept = QueryDict(changelist.get_query_string(remove=own).removeprefix("?"))
+    return [(name, value) for name, values in kept.lists() for value in values]
+
+
+class DateInput(forms.DateInput):
+    input_type = "date"
+
+
+class TimeInput(forms.TimeInput):
+    input_type = "time"
+
+
+class MomentWidget(forms.SplitDateTimeWidget):
+    def __init__(self, words: str) -> None:
+        forms.MultiWidget.__init__(
+            self,
+            (
+                DateInput({"aria-label": f"{words} date"}, format="%Y-%m-%d"),
+                TimeInput({"aria-label": f"{words} time", "step": 1}, format="%H:%M:%S"),
+            ),
+        )
+
+
+class MomentField(forms.SplitDateTimeField):
+    """A date, and a time that may be left out.  Answers naive datetimes: the filter knows the time zone."""
+
+    def __init__(self, words: str, *, time: dt.time) -> None:
+        self.time = time
+        super().__init__(label=words, widget=MomentWidget(words), required=False)
+
+    def compress(self, data_list: Any) -> dt.datetime | None:
+        date, time = data_list or (None, None)
+        if date is None and time is None:
+            return None
+        if date is None:
+            raise forms.ValidationError("Enter a date as well.", code="invalid_date")
+        return dt.datetime.combine(date, self.time if time is None else time)
+
+
+class MomentRangeFilter(DateTimeRangeFilter):  # type: ignore[misc]
+    """django-admin-rangefilter's filter of times, where a date alone means all of the day.
+
+    Its own template has its styles and scripts inline, which a content security policy forbids; ours is a plain form
+    with the browser's date and time fields, and needs nothing in INSTALLED_APPS.
+    """
+
+    template = "admin/pgqueue/range_filter.html"
+
+    def _get_form_class(self) -> type[forms.BaseForm]:
+        fields = {
+            self.lookup_kwarg_gte: MomentField("From", time=dt.time.min),
+            self.lookup_kwarg_lte: MomentField("Until", time=dt.time.max),
+        }
+        return type("MomentRangeForm", (forms.BaseForm,), {"base_fields": fields})
+
+    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
+        yield range_form(changelist, self.expected_parameters())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not self.used_parameters:
+            return queryset
+        if not self.form.is_valid():
+            return nothing(request, queryset, self)
+        limits = self._make_query_filter(request, self.form.cleaned_data)
+        return queryset.filter(self.condition(limits)) if limits else queryset
+
+    def condition(self, limits: dict[str, Any]) -> Q:
+        return Q(**limits)
+
+
+class DequeueRangeFilter(MomentRangeFilter):
+    def condition(self, limits: dict[str, Any]) -> Q:
+        return waiting_or_held(super().condition(limits))
+
+
+class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
+    """A range of seconds between the start and the end of an attempt, with the usual ones a click away."""
+
+    template = "admin/pgqueue/range_filter.html"
+    NAME = "duration"
+    PRESETS = (
+        ("under 100 ms", None, "0.1"),
+        ("under 1 s", None, "1"),
+        ("1 s to 10 s", "1", "10"),
+        ("over 10 s", "10", None),
+        ("over 1 min", "60", None),
+    )
+
+    def __init__(  # noqa: PLR0917 -- Django's own
+        self,
+        field: Field[Any, Any],
+        request: HttpRequest,
+        params: dict[str, Any],
+        model: type[Model],
+        model_admin: ModelAdmin[Any],
+        field_path: str,  # noqa: ARG002 -- it is none of the fields but the distance of two
+    ) -> None:
+        super().__init__(field, request, params, model, model_admin, self.NAME)
+        self.title = self.NAME
+
+    def _get_form_class(self) -> type[forms.BaseForm]:
+        fields = {
+            self.lookup_kwarg_gte: self._seconds("From seconds"),
+            self.lookup_kwarg_lte: self._seconds("Until seconds"),
+        }
+        return type("DurationForm", (forms.BaseForm,), {"base_fields": fields})
+
+    def _seconds(self, words: str) -> forms.FloatField:
+        widget = forms.NumberInput({"aria-label": words, "step": "any", "min": 0})
+        return forms.FloatField(label=words, widget=widget, required=False, min_value=0, max_value=LARGEST_SECONDS)
+
+    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
+        own = self.expected_parameters()
+        yield range_form(changelist, own)
+        for display, least, most in self.PRESETS:
+            limits = {self.lookup_kwarg_gte: least, self.lookup_kwarg_lte: most}
+            used = {name: self.used_parameters.get(name) or None for name in limits}
+            yield {
+                "display": display,
+                "selected": used == limits,
+                "query_string": changelist.get_query_string(limits, remove=own),
+            }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not self.used_parameters:
+            return queryset
+        if not self.form.is_valid():
+            return nothing(request, queryset, self)
+        return self.narrowed(queryset, self._make_query_filter(request, self.form.cleaned_data))
+
+    def narrowed(self, queryset: QuerySet[Any], limits: dict[str, float]) -> QuerySet[Any]:
+        spans = {name: dt.timedelta(seconds=seconds) for name, seconds in limits.items()}
+        measured: QuerySet[Any] = queryset.alias(duration=expressions.duration()).filter(**spans)
+        return measured
+
+
+class WaitFilter(DurationFilter):
+    """A range of seconds between when an attempt could have begun and when it did."""
+
+    NAME = "wait"
+
+    def narrowed(self, queryset: QuerySet[Any], limits: dict[str, float]) -> QuerySet[Any]:
+        measured: QuerySet[Any] = queryset.alias(wait=expressions.Waited()).filter(
+            **{name: seconds * 1000 for name, seconds in limits.items()}
+        )
+        return measured
+
+
+def nothing(request: HttpRequest, queryset: QuerySet[Any], asked: MomentRangeFilter | DurationFilter) -> QuerySet[Any]:
+    """The answer to a form that says nothing sensible: all rows would be the answer to something else."""
+    for errors in asked.form.errors.values():
+        messages.error(request, f"By {asked.title}: {' '.join(errors)}")
+    return queryset.none()
+
+
+def range_form(changelist: ChangeList, own: list[str]) -> dict[str, Any]:
+    return {"others": others(changelist, own), "clear": changelist.get_query_string(remove=own)}

@@ -1,0 +1,241 @@
+"""What the queue's pages have in common: they show, and change nothing by themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import psycopg
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.db import DataError, OperationalError
+from django.db.models import Q
+from django.http import HttpResponseRedirect
+from django.template.response import SimpleTemplateResponse
+from psycopg.errors import QueryCanceled
+
+from django_pgqueue.admin.parts import database, sidebar
+from django_pgqueue.admin.parts.change_list import CappedChangeList
+from django_pgqueue.admin.parts.database import alias
+from django_pgqueue.admin.parts.paginator import CappedPaginator
+from django_pgqueue.backend.lookup import default_database
+from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.db.models import Model, QuerySet
+    from django.http import HttpRequest, HttpResponse
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Rows are made and ended by the SQL functions, so nothing is added, edited or deleted here.
+
+    To view, to change, to run, to cancel and to see content are permissions of their own.
+    """
+
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    list_max_show_all = 0
+    ordering: ClassVar[tuple[Any, ...]] = ("-id",)
+    sortable_by: ClassVar[tuple[str, ...]] = ("id",)
+    linked_by: ClassVar[tuple[str, ...]] = ()
+    """Columns by which links of other pages narrow the list, beside its filters and the primary key."""
+
+    class Media:
+        css = {"all": ("pgqueue/admin.css",)}  # noqa: RUF012 -- Django's way to say it
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        def answer() -> HttpResponse:
+            choices = {"databases": database.choices(request.path)}
+            return super(ReadOnlyAdmin, self).changelist_view(request, {**choices, **(extra_context or {})})
+
+        whole = request.method == "GET" and not request.GET
+        return self.answered(request, answer, instead=None if whole else request.path)
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        def answer() -> HttpResponse:
+            context = {**self._elsewhere(), **(extra_context or {})}
+            if request.method == "POST" and object_id is not None:
+                refused = self.refused(request, unquote(object_id))
+                if refused is not None:
+                    return refused
+            return super(ReadOnlyAdmin, self).changeform_view(request, object_id, form_url, context)
+
+        return self.answered(request, answer)
+
+    def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:  # noqa: ARG002
+        """The answer to somebody who saves what can not be saved any more."""
+        return None
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
+        return self._about(request, object_id, extra_context, super().history_view)
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
+        return self._about(request, object_id, extra_context, super().delete_view)
+
+    def _about(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None, view: Callable[..., Any]
+    ) -> Any:
+        """A page about one row, which leads back to it in the same database."""
+
+        def answer() -> HttpResponse:
+            page = {"page_url": database.url(f"{self.opts.model_name}_change", unquote(object_id))}
+            found: HttpResponse = view(request, object_id, {**self._elsewhere(), **page, **(extra_context or {})})
+            return found
+
+        return self.answered(request, answer)
+
+    def _elsewhere(self) -> dict[str, Any]:
+        """What the templates need to lead to the same database; its name, if it is not that of the default backend."""
+        return {"elsewhere": alias() if alias() != default_database() else None, "list_url": self.list_url()}
+
+    def response_delete(self, request: HttpRequest, obj_display: str, obj_id: int) -> HttpResponse:
+        answer: HttpResponse = super().response_delete(request, obj_display, obj_id)
+        is_list = alias() != default_database() and self.has_view_or_change_permission(request)
+        return HttpResponseRedirect(self.list_url()) if is_list else answer
+
+    def answered(
+        self, request: HttpRequest, answer: Callable[[], HttpResponse], *, instead: str | None = ""
+    ) -> HttpResponse:
+        """The answer, from the database that the URL names and within the bounds of time.
+
+        It is rendered within them too, because templates ask for more.  ``instead``: where to go when it took too long.
+        """
+        try:
+            with database.about(request):
+                response = answer()
+                if isinstance(response, SimpleTemplateResponse):
+                    sidebar.lead_to_the_same_database(response.context_data or {})
+                    response.render()
+                return response
+        except (OperationalError, DataError) as error:
+            with database.about(request):
+                here = self.list_url() if instead == "" else instead
+            return self._stopped(request, error, here)
+
+    def list_url(self) -> str:
+        return database.url(f"{self.opts.model_name}_changelist")
+
+    def _stopped(self, request: HttpRequest, error: Exception, instead: str | None) -> HttpResponse:
+        """Says what PostgreSQL would not do, on a page that it will do; raises what is another kind of error."""
+        if isinstance(error.__cause__, QueryCanceled):
+            said = (
+                f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped and "
+                "nothing was changed. Here is the whole list: narrow it by fewer or other filters."
+            )
+        elif isinstance(error.__cause__, psycopg.DataError):
+            said = f"PostgreSQL cannot look for that: {reason(error)} Here is the whole list."
+        else:
+            raise error
+        if instead is None:
+            raise error
+        self.message_user(request, said, messages.ERROR)
+        return HttpResponseRedirect(instead)
+
+    def page_of(self, request: HttpRequest) -> str | None:
+        """The page whose button was pressed."""
+        pk = request.POST.get("page", "")
+        return database.url(f"{self.opts.model_name}_change", pk) if is_id(pk) else None
+
+    def back(self, request: HttpRequest) -> HttpResponse | None:
+        """To where an action was asked for; None: the list."""
+        page = self.page_of(request)
+        return HttpResponseRedirect(page) if page else None
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).using(alias())
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:  # noqa: ARG002
+        try:
+            return self.one(request).get(pk=self.opts.pk.to_python(object_id))
+        except (self.model.DoesNotExist, ValidationError):
+            return None
+
+    def one(self, request: HttpRequest) -> QuerySet[Any]:
+        """The queryset of the row of a page of its own."""
+        return self.rows(request)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
+        return CappedChangeList
+
+    @property
+    def parameters(self) -> set[str]:
+        """What an address may say beside the parameters of the list's own filters."""
+        return {"pk", str(self.opts.pk.name), *self.linked_by}
+
+    def get_paginator(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Any],
+        per_page: int,
+        orphans: int = 0,  # noqa: ARG002
+        allow_empty_first_page: bool = True,  # noqa: ARG002, FBT
+    ) -> Paginator[Any]:
+        if queryset.model is not self.model:  # the entries of Django's admin log
+            return Paginator(queryset, per_page)
+        return CappedPaginator(queryset, per_page, rows=self.rows(request))
+
+    def rows(self, request: HttpRequest) -> QuerySet[Any]:
+        """The queryset of the rows of a page: what they need and nothing else."""
+        return self.get_queryset(request)
+
+    def get_search_results(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        queryset: QuerySet[Any],
+        search_term: str,
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip() if self.search_fields else ""
+        return (queryset.filter(self.matching(term)) if term else queryset), False
+
+    def matching(self, term: str) -> Q:
+        """The rows that somebody who searches for ``term`` means: an id, or a part of a task's name."""
+        return Q(pk=int(term)) if is_id(term) else Q(task__icontains=term)
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("pgqueue.run_message"))
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("pgqueue.cancel_message"))
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+        """Pages on which something can be changed, or actions that count as a change, say so themselves."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+        return False
+
+
+def may_see(user: Any, model: str) -> bool:
+    return any(user.has_perm(f"pgqueue.{may}_{model}") for may in ("view", "change"))
+
+
+def may_see_content(request: HttpRequest) -> bool:
+    """Content, headers, state, progress and results: what jobs are about, and not how they are."""
+    return bool(request.user.has_perm("pgqueue.see_content"))
+
+
+def reason(error: Exception) -> str:
+    """What PostgreSQL could not do, without its details: they may quote a whole row."""
+    diagnosis = getattr(error.__cause__, "diag", None)
+    return getattr(diagnosis, "message_primary", None) or str(error).partition("\n")[0]
+
+
+LONGEST_ID = 19
+
+
+def is_id(text: str) -> bool:
+    """Whether a text can be the id of a row."""
+    return text.isascii() and text.isdigit() and len(text) <= LONGEST_ID

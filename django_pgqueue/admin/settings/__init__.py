@@ -1,0 +1,1 @@
+"""What may be changed: schedules, channels, exchanges, bindings and queues."""

@@ -1,0 +1,210 @@
+"""Channels: their limits, what runs and what waits."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminTextInputWidget
+from django.core.exceptions import ValidationError
+from django.db.models import Func, IntegerField, Q
+from django.utils.html import format_html
+
+from django_pgqueue import control
+from django_pgqueue.admin.parts import actions, audit_log, display
+from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+from django_pgqueue.models.fields import EpochField
+from django_pgqueue.models.tables import Channel
+from django_pgqueue.values import content
+
+if TYPE_CHECKING:
+    from django.db.models import Model, QuerySet
+    from django.http import HttpRequest
+    from django.utils.safestring import SafeString
+
+MOST_COUNTED = 1000
+
+
+class Ended(Func):
+    """Attempts that are over and still counted as running."""
+
+    template = """(
+        select coalesce(sum(e.ended), 0)::integer
+        from (select a.ended from pgqueue_arrival a where a.channel = %(expressions)s limit 1000) e)"""
+    output_field = IntegerField()
+
+
+class Waiting(Func):
+    """Counted up to MOST_COUNTED, and one more."""
+
+    template = """(
+        select count(*)
+        from (select from pgqueue_message m where m.channel = %(expressions)s and m.unlock_at is null limit 1001) w)"""
+    output_field = IntegerField()
+
+
+class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
+    name = forms.CharField(widget=AdminTextInputWidget, max_length=content.MAX_NAME_BYTES, label="Channel")
+    max_concurrency = forms.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=control.LARGEST_LIMIT,
+        widget=AdminIntegerFieldWidget,
+        help_text="So many may run at a time, in all queues together. Empty: any number. 0: none.",
+    )
+    max_size = forms.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=control.LARGEST_LIMIT,
+        widget=AdminIntegerFieldWidget,
+        help_text="So many may wait; beyond that enqueues are refused. Empty: any number.",
+    )
+    release_interval_ms = forms.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=control.LARGEST_LIMIT,
+        label="Release interval",
+        widget=AdminIntegerFieldWidget,
+        help_text="Milliseconds between two messages that begin. Empty: none.",
+    )
+
+    class Meta:
+        model = Channel
+        fields = ("name", "max_concurrency", "max_size", "release_interval_ms")
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if not content.is_name(name):
+            message = f"This cannot be the name of a channel: {content.NAMES_ARE}."
+            raise ValidationError(message)
+        return name
+
+    def validate_unique(self) -> None:
+        """One that is there gets these limits."""
+
+
+@admin.display(description="running")
+def running(channel: Channel) -> SafeString | str:
+    counted = channel.running - getattr(channel, "ended", 0)
+    if channel.max_concurrency is None:
+        return display.number(counted)
+    words = f"{display.number(counted)} of {display.number(channel.max_concurrency)}"
+    return display.label(words, "amber") if counted >= channel.max_concurrency else words
+
+
+@admin.display(description="waiting")
+def waiting(channel: Channel) -> SafeString:
+    number = getattr(channel, "waiting", 0)
+    words = display.number(number) if number <= MOST_COUNTED else f"{display.number(MOST_COUNTED)}+"
+    if channel.max_size is not None:
+        words = f"{words} of {display.number(channel.max_size)}"
+    return format_html('<a href="{}">{}</a>', url("message_changelist", channel=channel.pk), words)
+
+
+@admin.display(description="release interval")
+def interval(channel: Channel) -> str:
+    milliseconds = channel.release_interval_ms
+    return display.NOTHING if milliseconds is None else f"{display.number(milliseconds)} ms"
+
+
+@admin.display(description="next release")
+def next_release(channel: Channel) -> SafeString | str:
+    """When the next message may begin: after the interval, or when another one has ended."""
+    if (
+        channel.max_concurrency is not None
+        and channel.running - getattr(channel, "ended", 0) >= channel.max_concurrency
+    ):
+        return display.quiet("when one has ended" if channel.max_concurrency else "not before the limit is raised")
+    at, now = channel.release_at, getattr(channel, "now", None)
+    if at is None or (now is not None and at <= now):
+        return display.quiet("at once") if channel.released_at is None else display.NOTHING
+    return display.moment(at)
+
+
+@admin.display(description="state")
+def state(channel: Channel) -> SafeString | str:
+    if channel.released_at is not None:
+        return display.label("released", "amber")
+    return display.NOTHING if channel.set_at is not None else display.quiet("no limits set")
+
+
+@admin.display(description="limits set at")
+def set_at(channel: Channel) -> SafeString | str:
+    return display.moment(channel.set_at)
+
+
+@admin.display(description="released at")
+def released_at(channel: Channel) -> SafeString | str:
+    return display.moment(channel.released_at)
+
+
+NOW = (running, waiting, next_release, state, set_at, released_at)
+
+
+class Now(Func):
+    template = "pgqueue_now()"
+    arity = 0
+    output_field = EpochField()
+
+
+@admin.register(Channel)
+class ChannelAdmin(ReadOnlyAdmin):
+    """A channel is here when it has messages, or limits."""
+
+    form = ChannelForm
+    ordering = ("name",)
+    sortable_by = ()
+    list_display = ("name", running, waiting, interval, next_release, state)
+    search_fields = ("name",)
+    search_help_text = "A part of the name."
+    actions = ("release",)
+
+    def rows(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = self.get_queryset(request).annotate(
+            ended=Ended("name"), waiting=Waiting("name"), now=Now()
+        )
+        return found
+
+    def matching(self, term: str) -> Q:
+        return Q(name__icontains=term)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return admin.ModelAdmin.has_add_permission(self, request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+        return admin.ModelAdmin.has_change_permission(self, request)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Channel | None = None) -> Any:
+        limits = ["max_concurrency", "max_size", "release_interval_ms"]
+        if obj is None:
+            return [(None, {"fields": ["name", *limits]})]
+        shown = limits if self.has_change_permission(request, obj) else ["max_concurrency", "max_size", interval]
+        return [(None, {"fields": ["name"]}), ("Limits", {"fields": shown}), ("Now", {"fields": list(NOW)})]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Channel | None = None) -> Any:
+        return super().get_readonly_fields(request, obj) if obj is None else ("name", *NOW)
+
+    def save_model(self, request: HttpRequest, obj: Channel, form: Any, change: bool) -> None:  # noqa: ARG002
+        milliseconds = obj.release_interval_ms
+        control.set_channel(
+            obj.name,
+            max_concurrency=obj.max_concurrency,
+            max_size=obj.max_size,
+            release_interval=None if milliseconds is None else dt.timedelta(milliseconds=milliseconds),
+            database=alias(),
+        )
+
+    @admin.action(description="Release: take no new messages, work off those that wait", permissions=["change"])
+    def release(self, request: HttpRequest, queryset: QuerySet[Channel]) -> None:
+        names = [channel.name for channel in queryset.only("name")[: actions.MOST]]
+        gone = [name for name in names if control.release_channel(name, database=alias())]
+        audit_log.written(request, Channel, names, "Released.")
+        left = [name for name in names if name not in gone]
+        if gone:
+            self.message_user(request, f"Released, and gone: {', '.join(gone)}.", messages.SUCCESS)
+        if left:
+            said = f"Released: {', '.join(left)}. Each is gone when its messages have ended."
+            self.message_user(request, said, messages.SUCCESS)

@@ -1,0 +1,162 @@
+"""What messages are published to, and a box that shows where a routing key leads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.widgets import AdminTextInputWidget
+from django.core.exceptions import ValidationError
+from django.db import connections
+from django.db.models import Func, IntegerField, Q
+from django.utils.html import format_html
+
+from django_pgqueue import functions
+from django_pgqueue.admin.parts import display
+from django_pgqueue.admin.parts.database import PARAMETER, alias, url
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+from django_pgqueue.backend.lookup import default_database
+from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.models.tables import Binding, Exchange
+from django_pgqueue.routing.patterns import MOST_BYTES, checked_key, checked_name
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+    from django.utils.safestring import SafeString
+
+ROUTING_KEY = "routing_key"
+MOST_SHOWN = 100
+
+
+class Bindings(Func):
+    template = "(select count(*) from pgqueue_binding b where b.exchange = %(expressions)s)"
+    output_field = IntegerField()
+
+
+class ExchangeForm(forms.ModelForm):  # type: ignore[type-arg]
+    name = forms.CharField(widget=AdminTextInputWidget, help_text="Such as “orders”.")
+
+    class Meta:
+        model = Exchange
+        fields = ("name",)
+
+    def clean_name(self) -> str:
+        try:
+            name = checked_name(self.cleaned_data["name"])
+        except InvalidMessage as error:
+            raise ValidationError(str(error)) from error
+        if Exchange.objects.using(alias()).filter(pk=name).exists():
+            message = f"There is an exchange {name!r} already."
+            raise ValidationError(message)
+        return name
+
+
+class RouteForm(forms.Form):
+    routing_key = forms.CharField(
+        required=False,
+        strip=False,
+        max_length=MOST_BYTES,
+        label="Routing key",
+        widget=AdminTextInputWidget(attrs={"placeholder": "order.created"}),
+    )
+
+    def clean_routing_key(self) -> str:
+        try:
+            return checked_key(self.cleaned_data["routing_key"])
+        except InvalidMessage as error:
+            raise ValidationError(str(error)) from error
+
+
+@admin.display(description="bindings")
+def bindings(exchange: Exchange) -> SafeString | str:
+    number = getattr(exchange, "bound", 0)
+    address = url("binding_changelist", exchange=exchange.pk)
+    return format_html('<a href="{}">{}</a>', address, display.number(number)) if number else "0"
+
+
+@admin.display(description="declared")
+def origin(row: Exchange | Binding) -> str:
+    return "in code" if row.declared else "by hand"
+
+
+@admin.register(Exchange)
+class ExchangeAdmin(ReadOnlyAdmin):
+    form = ExchangeForm
+    ordering = ("name",)
+    sortable_by = ()
+    list_display = ("name", bindings, origin)
+    search_fields = ("name",)
+    change_form_template = "admin/pgqueue/exchange/change_form.html"
+
+    def rows(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = self.get_queryset(request).annotate(bound=Bindings("name"))
+        return found
+
+    def matching(self, term: str) -> Q:
+        return Q(name__icontains=term)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Exchange | None = None) -> Any:  # noqa: ARG002
+        return [(None, {"fields": ["name"] if obj is None else ["name", bindings, origin]})]
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        """The box is a form of its own, which asks and changes nothing."""
+        box = None if object_id is None else self._box(request, unquote(object_id))
+        return super().changeform_view(request, object_id, form_url, {"box": box, **(extra_context or {})})
+
+    def _box(self, request: HttpRequest, exchange: str) -> dict[str, Any]:
+        form = RouteForm(request.GET if ROUTING_KEY in request.GET else None)
+        return {
+            "form": form,
+            "asked": form.is_valid(),
+            # Asked when the page is rendered: by then it is certain that somebody who may see it asks, and where.
+            "routes": lambda: self._routes(exchange, form.cleaned_data[ROUTING_KEY])[:MOST_SHOWN],
+            "database": lambda: alias() if alias() != default_database() else "",
+            "parameter": PARAMETER,
+        }
+
+    def _routes(self, exchange: str, routing_key: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "queue": route.queue,
+                "task": display.task(route.task),
+                "patterns": route.patterns,
+                "priority": route.priority,
+                "max_attempts": route.max_attempts or "1",
+            }
+            for route in functions.exchange_route(connections[alias()], exchange, routing_key)
+        ]
+
+    # Who may do what
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return admin.ModelAdmin.has_add_permission(self, request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """One by one, with its bindings."""
+        return obj is not None and all(request.user.has_perm(f"pgqueue.delete_{it}") for it in ("exchange", "binding"))
+
+    def save_model(self, request: HttpRequest, obj: Exchange, form: Any, change: bool) -> None:  # noqa: ARG002
+        functions.exchange_declare(connections[alias()], obj.name)
+
+    def delete_model(self, request: HttpRequest, obj: Exchange) -> None:  # noqa: ARG002
+        functions.exchange_delete(connections[alias()], obj.name)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Its bindings go with it."""
+        found: tuple[Any, ...] = super().get_deleted_objects(objs, request)
+        shown, counts, needed, protected = found
+        of_it = Binding.objects.using(alias()).filter(exchange__in=[one.pk for one in objs]).order_by("pattern")
+        number = of_it.count()
+        if number:
+            counts = {**counts, Binding._meta.verbose_name_plural: number}  # noqa: SLF001 -- Django's own way
+            shown = [*shown, [f"Binding: {binding}" for binding in of_it[:MOST_SHOWN]]]
+        return shown, counts, needed, protected

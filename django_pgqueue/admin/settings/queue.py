@@ -1,0 +1,110 @@
+"""Queues that somebody has paused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminTextInputWidget
+from django.core.exceptions import ValidationError
+from django.db.models import Q
+
+from django_pgqueue import control
+from django_pgqueue.admin.parts import actions, audit_log, display
+from django_pgqueue.admin.parts.database import alias
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+from django_pgqueue.models.tables import QueueState
+from django_pgqueue.monitoring.overview.clamped import Moment
+from django_pgqueue.values import content
+
+if TYPE_CHECKING:
+    from django.db.models import Model, QuerySet
+    from django.http import HttpRequest
+    from django.utils.safestring import SafeString
+
+
+class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
+    name = forms.CharField(
+        label="Queue",
+        max_length=content.MAX_NAME_BYTES,
+        widget=AdminTextInputWidget,
+        help_text="It is paused from now on: what runs goes on, what comes waits.",
+    )
+
+    class Meta:
+        model = QueueState
+        fields = ("name",)
+
+    def clean_name(self) -> str:
+        return content.name_of("queue", self.cleaned_data["name"], ValidationError)
+
+    def validate_unique(self) -> None:
+        """One that was resumed can be paused again."""
+
+
+@admin.display(description="state")
+def state(queue: QueueState) -> SafeString:
+    paused = getattr(queue, "paused", None)
+    return display.label("not paused", "green") if paused is None else display.label("paused", "amber")
+
+
+@admin.display(description="paused at")
+def paused_at(queue: QueueState) -> SafeString | str:
+    return display.moment(getattr(queue, "paused", None))
+
+
+@admin.display(description="paused by")
+def paused_by(queue: QueueState) -> SafeString | str:
+    return display.shortened(queue.paused_by, 60)
+
+
+@admin.register(QueueState)
+class QueueAdmin(ReadOnlyAdmin):
+    """A queue is here when somebody has paused it once; "add" pauses one."""
+
+    form = PauseForm
+    ordering = ("name",)
+    sortable_by = ()
+    list_display = ("name", state, paused_at, paused_by)
+    search_fields = ("name",)
+    actions = ("pause", "resume")
+
+    def rows(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = self.get_queryset(request).only("name", "paused_by").annotate(paused=Moment("paused_at"))
+        return found
+
+    def matching(self, term: str) -> Q:
+        return Q(name__icontains=term)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return admin.ModelAdmin.has_add_permission(self, request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """For the actions; a row of its own has nothing to edit."""
+        return obj is None and admin.ModelAdmin.has_change_permission(self, request)
+
+    def get_fieldsets(self, request: HttpRequest, obj: QueueState | None = None) -> Any:  # noqa: ARG002
+        return [(None, {"fields": ["name"] if obj is None else ["name", state, paused_at, paused_by]})]
+
+    def save_model(self, request: HttpRequest, obj: QueueState, form: Any, change: bool) -> None:  # noqa: ARG002
+        control.pause(obj.name, by=request.user.get_username(), database=alias())
+
+    @admin.action(description="Pause", permissions=["change"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[QueueState]) -> None:
+        names = [queue.name for queue in queryset.only("name")[: actions.MOST]]
+        for name in names:
+            control.pause(name, by=request.user.get_username(), database=alias())
+        audit_log.written(request, QueueState, names, "Paused.")
+        self.message_user(request, f"Paused: {', '.join(names)}.", messages.SUCCESS)
+
+    @admin.action(description="Resume", permissions=["change"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[QueueState]) -> None:
+        names = [
+            queue.name
+            for queue in queryset.only("name")[: actions.MOST]
+            if control.resume(queue.name, database=alias())
+        ]
+        audit_log.written(request, QueueState, names, "Resumed.")
+        said = f"Resumed: {', '.join(names)}." if names else "None of them was paused."
+        self.message_user(request, said, messages.SUCCESS if names else messages.WARNING)

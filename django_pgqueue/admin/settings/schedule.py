@@ -1,0 +1,305 @@
+"""What is enqueued again and again: declared in code, or made here."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.db.models import BigIntegerField, Func, Q
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+
+from django_pgqueue import control
+from django_pgqueue.admin.parts import actions, audit_log, display
+from django_pgqueue.admin.parts.content import Said, sensitivity
+from django_pgqueue.admin.parts.database import alias, now, once, url
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see_content
+from django_pgqueue.admin.settings.schedule_form import ScheduleForm
+from django_pgqueue.backend.schedules import declarations
+from django_pgqueue.exceptions import DuplicateMessage, InvalidSchedule
+from django_pgqueue.models.fields import EpochField
+from django_pgqueue.models.tables import Schedule
+from django_pgqueue.monitoring.overview.clamped import Moment
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.schedule import ON_TIME, Rule, zone
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterable
+
+    from django.db.models import Model, QuerySet
+    from django.http import HttpRequest
+    from django.utils.safestring import SafeString
+
+NEXT_RUNS = 5
+BRIEF = (
+    "name",
+    "next_at",
+    "interval_ms",
+    "max_attempts",
+    "priority",
+    "declared",
+    "task",
+    "queue",
+    "cron",
+    "timezone",
+    "catch_up",
+)
+
+
+class LastSlot(Func):
+    template = (
+        "(select l.slot_at from pgqueue_schedule_slot l where l.name = %(expressions)s order by l.slot_at desc limit 1)"
+    )
+    output_field = EpochField()
+
+
+class LastMessage(Func):
+    template = (
+        "(select l.message_id from pgqueue_schedule_slot l where l.name = %(expressions)s "
+        "order by l.slot_at desc limit 1)"
+    )
+    output_field = BigIntegerField()
+
+
+class PausedFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "paused"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:  # noqa: ARG002
+        return [("no", "not paused"), ("yes", "paused")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+        return queryset if self.value() is None else queryset.filter(paused_at__isnull=self.value() != "yes")
+
+
+class DeclaredFilter(admin.SimpleListFilter):
+    title = "declared"
+    parameter_name = "declared"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:  # noqa: ARG002
+        return [("code", "in code"), ("hand", "by hand")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+        return queryset if self.value() is None else queryset.filter(declared=self.value() == "code")
+
+
+class Columns:
+    """How a schedule looks at one moment, to a site whose code declares the schedules of these names."""
+
+    def __init__(self, now: dt.datetime, declared: set[str], *, sees_content: bool) -> None:
+        self.now = now
+        self.declared = declared
+        self.sees_content = sees_content
+
+    @admin.display(description="task")
+    def task(self, schedule: Schedule) -> SafeString | str:
+        return display.task(schedule.task)
+
+    @admin.display(description="runs")
+    def rule(self, schedule: Schedule) -> SafeString | str:
+        try:
+            words = rule_of(schedule).words
+        except InvalidSchedule as error:
+            return format_html('<span title="{}">{}</span>', error, display.label("can not be understood", "red"))
+        return format_html("{}{}", words, display.line(schedule.cron) if schedule.cron else "")
+
+    @admin.display(description="state")
+    def state(self, schedule: Schedule) -> SafeString:
+        if (paused := getattr(schedule, "paused", None)) is not None:
+            return format_html("{}{}", display.label("paused", "grey"), self._ago(paused))
+        if schedule.declared and schedule.name not in self.declared:
+            return display.label("not in the code any more", "amber")
+        if schedule.next_at < self.now - ON_TIME:
+            return format_html("{}{}", display.label("late", "red"), display.line("no worker has fired it"))
+        return display.label("active", "green")
+
+    @admin.display(description="next run")
+    def next_at(self, schedule: Schedule) -> SafeString | str:
+        if getattr(schedule, "paused", None) is not None:
+            return display.NOTHING
+        return format_html("{}{}", display.moment(schedule.next_at), self._ago(schedule.next_at))
+
+    @admin.display(description="last run")
+    def last(self, schedule: Schedule) -> SafeString | str:
+        slot, message_id = getattr(schedule, "last_slot", None), getattr(schedule, "last_message", None)
+        if slot is None:
+            return display.NOTHING
+        if message_id is None:
+            return display.moment(slot)
+        address = url("message_change", message_id)
+        return format_html('<a href="{}" title="message {}">{}</a>', address, str(message_id), display.moment(slot))
+
+    @admin.display(description="declared")
+    def origin(self, schedule: Schedule) -> str:
+        return "in code" if schedule.declared else "by hand"
+
+    @admin.display(description="content")
+    def content(self, schedule: Schedule) -> SafeString | str:
+        return Said(schedule, schedule.task, ("content",), sees=self.sees_content).block("content")
+
+    @admin.display(description="missed runs")
+    def missed(self, schedule: Schedule) -> str:
+        return str(dict(Schedule.CatchUp.choices).get(schedule.catch_up, schedule.catch_up))
+
+    @admin.display(description="next runs")
+    def next_runs(self, schedule: Schedule) -> SafeString | str:
+        try:
+            rule = rule_of(schedule)
+        except InvalidSchedule as error:
+            return str(error)
+        slots = list(islice(rule.after(self.now), NEXT_RUNS))
+        there = zone(rule.timezone)
+        shown = ((display.moment(slot), self._in(there, rule.timezone, slot)) for slot in slots)
+        return format_html('<ul class="pgqueue-runs">{}</ul>', format_html_join("", "<li>{}{}</li>", shown))
+
+    def _in(self, there: dt.tzinfo, name: str, slot: dt.datetime) -> SafeString | str:
+        """The time where the schedule is at home."""
+        if name == timezone.get_current_timezone_name():
+            return ""
+        return display.line(f"{slot.astimezone(there):%H:%M:%S} in {name}")
+
+    def _ago(self, moment: dt.datetime) -> SafeString | str:
+        far = display.relative(moment, self.now)
+        return display.line(far) if far else ""
+
+
+def rule_of(schedule: Schedule) -> Rule:
+    return Rule(cron=schedule.cron, interval_ms=schedule.interval_ms, timezone=schedule.timezone)
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(ReadOnlyAdmin):
+    """What the code declares is changed in the code; what was made by hand is changed here."""
+
+    form = ScheduleForm
+    ordering = ("name",)
+    sortable_by = ()
+    list_filter = (PausedFilter, DeclaredFilter)
+    search_fields = ("name", "task")
+    search_help_text = "A part of the name, or of the task's name."
+    actions = ("pause", "resume", "run_now")
+
+    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
+        shown = self.shown(request)
+        return ("name", shown.state, shown.task, shown.rule, shown.next_at, shown.last, shown.origin, "queue")
+
+    def shown(self, request: HttpRequest) -> Columns:
+        def look() -> Columns:
+            registry.autodiscover()
+            return Columns(now(request), set(declarations(alias())), sees_content=may_see_content(request))
+
+        columns: Columns = once(request, "schedules", look)
+        return columns
+
+    def rows(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = (
+            self.get_queryset(request)
+            .only(*BRIEF)
+            .annotate(paused=Moment("paused_at"), last_slot=LastSlot("name"), last_message=LastMessage("name"))
+        )
+        return found
+
+    def one(self, request: HttpRequest) -> QuerySet[Any]:
+        return self.rows(request)
+
+    def matching(self, term: str) -> Q:
+        return Q(name__icontains=term) | Q(task__icontains=term)
+
+    # Who may do what
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return admin.ModelAdmin.has_add_permission(self, request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """What the code declares is changed there.  The form of the others shows their content, as far as one may."""
+        may = admin.ModelAdmin.has_change_permission(self, request)
+        if may and isinstance(obj, Schedule):
+            hides = sensitivity(obj.task)
+            # What names no task of this code was written by hand, and can be put right by hand.
+            return not obj.declared and may_see_content(request) and (hides.unknown or not hides)
+        return may
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """One by one; what the code declares would come back within a minute."""
+        if not isinstance(obj, Schedule) or (obj.declared and obj.name in self.shown(request).declared):
+            return False
+        return admin.ModelAdmin.has_delete_permission(self, request)
+
+    # The page of one
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        shown = self.shown(request)
+        return [] if obj is None else ["name", shown.state, shown.next_at, shown.next_runs, shown.last]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        shown = self.shown(request)
+        runs = ("Runs", {"fields": [shown.state, shown.next_at, shown.next_runs, shown.last]})
+        if obj is not None and not self.has_change_permission(request, obj):
+            what = ["name", shown.origin, shown.task, shown.content, "queue", "priority", "max_attempts"]
+            return [(None, {"fields": what}), ("When", {"fields": [shown.rule, "timezone", shown.missed]}), runs]
+        return [
+            (None, {"fields": ["name", "task", "args", "kwargs"]}),
+            ("When", {"fields": ["cron", "interval", "timezone", "catch_up"]}),
+            ("How", {"fields": ["queue", "priority", "max_attempts"]}),
+            *([runs] if obj is not None else []),
+        ]
+
+    def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
+        """A worker may fire it at this moment: what is not in the form is left alone."""
+        if form.rule_has_changed:
+            obj.next_at = form.rule.first_after(now(request))
+        fields = [*form.COLUMNS, *(["next_at"] if form.rule_has_changed else [])]
+        obj.save(using=alias(), **({"update_fields": fields} if change else {"force_insert": True}))
+
+    # Actions
+
+    @admin.action(description="Pause", permissions=["change"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
+        self._each(request, queryset, control.pause_schedule, "paused", "paused already")
+
+    @admin.action(description="Resume", permissions=["change"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
+        self._each(request, queryset, control.resume_schedule, "resumed with the next run", "not paused")
+
+    @admin.action(description="Run now", permissions=["run"])
+    def run_now(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
+        """Beside the slots, which stay as they are."""
+        made: list[int] = []
+        for name in self._chosen(queryset):
+            try:
+                made.append(control.run_schedule(name, database=alias()))
+            except (InvalidSchedule, DuplicateMessage) as error:
+                self.message_user(request, f"Schedule {name}: {error}", messages.ERROR)
+            else:
+                audit_log.written(request, Schedule, [name], f"Run now: message {made[-1]}.")
+        links = format_html_join(", ", '<a href="{}">{}</a>', ((url("message_change", pk), str(pk)) for pk in made))
+        if made:
+            self.message_user(request, format_html("Enqueued {}: {}.", actions.count(made), links), messages.SUCCESS)
+
+    def _each(
+        self, request: HttpRequest, queryset: QuerySet[Schedule], act: Callable[..., bool], said: str, otherwise: str
+    ) -> None:
+        done: list[str] = []
+        passed: list[str] = []
+        for name in self._chosen(queryset):
+            try:
+                (done if act(name, database=alias()) else passed).append(name)
+            except InvalidSchedule as error:
+                self.message_user(request, f"Schedule {name}: {error}", messages.ERROR)
+        if done:
+            audit_log.written(request, Schedule, done, f"{said[0].upper()}{said[1:]}.")
+            self.message_user(request, f"{counted(done)} {said}.", messages.SUCCESS)
+        if passed:
+            self.message_user(request, f"Nothing was done to {counted(passed)}: {otherwise}.", messages.WARNING)
+
+    def _chosen(self, queryset: QuerySet[Schedule]) -> Iterable[str]:
+        return list(queryset.order_by("name").values_list("name", flat=True)[: actions.MOST])
+
+
+def counted(names: list[str]) -> str:
+    shown = ", ".join(names[: actions.NAMED])
+    return (
+        f"{len(names)} schedule{'' if len(names) == 1 else 's'} ({shown}{', …' if len(names) > actions.NAMED else ''})"
+    )

@@ -1,0 +1,168 @@
+"""The form of a schedule that is made by hand: what a worker could not use is an error here."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, cast
+
+from django import forms
+from django.conf import settings
+from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
+from django.core.exceptions import ValidationError
+
+from django_pgqueue.admin.parts.database import alias
+from django_pgqueue.backend.pgqueue import PgQueueBackend
+from django_pgqueue.backend.schedules import check_public
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.exceptions import InvalidContent, InvalidSchedule, UnknownTask
+from django_pgqueue.models.tables import Schedule
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.retry import is_max_attempts
+from django_pgqueue.tasks.schedule import MILLISECOND, Rule, check_call, zone
+from django_pgqueue.values import content
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTask
+
+
+class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
+    COLUMNS = (
+        "task", "content", "cron", "interval_ms", "timezone", "catch_up", "queue", "priority", "max_attempts",
+    )  # fmt: skip
+
+    name = forms.CharField(max_length=content.MAX_NAME_BYTES, widget=AdminTextInputWidget)
+    task = forms.CharField(
+        widget=AdminTextInputWidget, help_text="Dotted path of a task, such as shop.tasks.send_receipt."
+    )
+    args = forms.JSONField(
+        required=False,
+        initial=list,
+        label="Positional arguments",
+        widget=AdminTextareaWidget(attrs={"rows": 3}),
+        help_text="A JSON array.",
+    )
+    kwargs = forms.JSONField(
+        required=False,
+        initial=dict,
+        label="Keyword arguments",
+        widget=AdminTextareaWidget(attrs={"rows": 3}),
+        help_text="A JSON object.",
+    )
+    cron = forms.CharField(
+        required=False,
+        empty_value=None,
+        widget=AdminTextInputWidget,
+        help_text="Minute hour day month weekday, such as “30 2 * * mon-fri”. Or else an interval:",
+    )
+    interval = forms.DurationField(
+        required=False, widget=AdminTextInputWidget, help_text="Such as “00:05:00” for every five minutes."
+    )
+    timezone = forms.CharField(
+        initial=lambda: settings.TIME_ZONE, widget=AdminTextInputWidget, help_text="Such as Europe/Berlin."
+    )
+    catch_up = forms.ChoiceField(choices=Schedule.CatchUp.choices, initial="one", label="Missed runs")
+    queue = forms.CharField(initial="default", widget=AdminTextInputWidget)
+    priority = forms.IntegerField(initial=0, min_value=-100, max_value=100)
+    max_attempts = forms.IntegerField(
+        required=False, help_text="How often it may be tried when it raises. Empty: once."
+    )
+
+    class Meta:
+        model = Schedule
+        fields = ("name", "task", "cron", "timezone", "catch_up", "queue", "priority", "max_attempts")
+
+    rule: Rule
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk and "args" in self.fields:
+            call = self.instance.content if isinstance(self.instance.content, dict) else {}
+            self.initial.update(args=call.get("args", []), kwargs=call.get("kwargs", {}))
+            if self.instance.interval_ms is not None:
+                self.initial["interval"] = dt.timedelta(milliseconds=self.instance.interval_ms)
+        self.is_new = not self.instance.pk
+        self.before = self._rule_columns()
+
+    @property
+    def rule_has_changed(self) -> bool:
+        return self.is_new or self.before != self._rule_columns()
+
+    def clean_name(self) -> str:
+        name = content.name_of("schedule", self.cleaned_data["name"], ValidationError)
+        if Schedule.objects.using(alias()).filter(pk=name).exists():
+            message = f"There is a schedule {name!r} already."
+            raise ValidationError(message)
+        return name
+
+    def clean_max_attempts(self) -> int | None:
+        given: int | None = self.cleaned_data["max_attempts"]
+        if not is_max_attempts(given):
+            message = "This is a whole number from 1 on, or empty."
+            raise ValidationError(message)
+        return given
+
+    def clean_timezone(self) -> str:
+        name: str = self.cleaned_data["timezone"]
+        try:
+            zone(name)
+        except InvalidSchedule as error:
+            raise ValidationError(str(error)) from error
+        return name
+
+    def clean_task(self) -> str:
+        path: str = self.cleaned_data["task"]
+        registry.autodiscover()
+        try:
+            check_public(path)
+            backend = registry.find(path).get_backend()
+        except (InvalidSchedule, UnknownTask) as error:
+            raise ValidationError(str(error)) from error
+        if not isinstance(backend, PgQueueBackend) or backend.settings.database != alias():
+            message = f"{path} has a backend that does not keep its jobs here."
+            raise ValidationError(message)
+        return path
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        self._clean_rule(given)
+        if not {"task", "args", "kwargs", "queue", "priority"} - set(given):
+            self._clean_call(registry.find(given["task"]), given)
+        return given
+
+    def _clean_rule(self, given: dict[str, Any]) -> None:
+        if {"cron", "interval", "timezone"} - set(given):
+            return
+        cron, interval = given["cron"], given["interval"]
+        if (cron is None) == (interval is None):
+            self.add_error("cron", "Either a cron expression or an interval, and not both.")
+            return
+        try:
+            interval_ms = None if interval is None else interval // MILLISECOND
+            self.rule = Rule(cron=cron, interval_ms=interval_ms, timezone=given["timezone"])
+        except InvalidSchedule as error:
+            self.add_error("interval" if cron is None else "cron", str(error))
+            return
+        self.instance.interval_ms = interval_ms
+
+    def _clean_call(self, task: AnyTask, given: dict[str, Any]) -> None:
+        args = [] if given["args"] is None else given["args"]
+        kwargs = {} if given["kwargs"] is None else given["kwargs"]
+        for name, value, kind, what in (("args", args, list, "array"), ("kwargs", kwargs, dict, "object")):
+            if not isinstance(value, kind):
+                self.add_error(name, f"This is not a JSON {what}.")
+        if {"args", "kwargs"} & set(self.errors):
+            return
+        max_bytes = cast("PgQueueBackend", task.get_backend()).settings.max_content_bytes
+        try:
+            check_call(task.func, args, kwargs, takes_context=task.takes_context)
+            content.encode({"args": args, "kwargs": kwargs}, max_bytes=max_bytes)
+        except (InvalidSchedule, InvalidContent) as error:
+            self.add_error("args", str(error))
+        try:
+            task.using(queue_name=given["queue"], priority=given["priority"])
+        except InvalidTask as error:
+            self.add_error("queue", str(error))
+        self.instance.content = {"args": args, "kwargs": kwargs}
+
+    def _rule_columns(self) -> tuple[Any, ...]:
+        return self.instance.cron, self.instance.interval_ms, self.instance.timezone
