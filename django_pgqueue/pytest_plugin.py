@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from django_pgqueue.testing import Clock
-    from django_pgqueue.testing.inlining import Inline
+    from django_pgqueue.testing.inline import Inline
 
 WITHOUT_DATABASE = (
     "The fixtures of django_pgqueue need the database fixtures of pytest-django: python -m pip install pytest-django."

@@ -39,7 +39,7 @@ class InlineBackend(PgQueueBackend):
     def enqueue(  # type: ignore[override]
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyTaskResult:
-        from django_pgqueue.testing.inlining import run  # noqa: PLC0415 -- imports models: not before the apps are ready
+        from django_pgqueue.testing.inline import run  # noqa: PLC0415 -- imports models: not before the apps are ready
 
         result: AnyTaskResult = super().enqueue(task, args, kwargs)
         run(self.alias)

@@ -25,7 +25,7 @@ OF_POSTGRESQL = {"test_sql_fuzzer.py"}
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
     """As pytest-django's.  The tests move the clock of the queue, in sessions of their own too."""
-    from django_pgqueue.testing.clocks import make_movable
+    from django_pgqueue.testing.clock import make_movable
 
     with django_db_blocker.unblock():
         make_movable("default")

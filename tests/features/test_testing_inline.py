@@ -102,7 +102,7 @@ class TestInline:
 
         def enqueue() -> None:
             with inline():
-                monkeypatch.setattr("django_pgqueue.testing.inlining.drain", break_down)
+                monkeypatch.setattr("django_pgqueue.testing.inline.drain", break_down)
                 shelf.note.enqueue()
 
         with pytest.raises(ZeroDivisionError):

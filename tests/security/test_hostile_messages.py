@@ -12,7 +12,7 @@ from hypothesis import example, given, strategies as st
 from django_pgqueue import functions
 from django_pgqueue.compat import task_backends
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.testing.draining import InsideTheTest
+from django_pgqueue.testing.drain import InsideTheTest
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.progress import DirectReports
 from tests.security.fuzzing import fuzz, text

@@ -1,6 +1,6 @@
 """What ``manage.py qpipeline`` does, for programs: each step is a function of a session and of the path of a lake."""
 
-from django_pgqueue.spark.pipeline.dropping import Dropped, drop_exported
+from django_pgqueue.spark.pipeline.drop_exported import Dropped, drop_exported
 from django_pgqueue.spark.pipeline.export import Exported, export
 from django_pgqueue.spark.pipeline.follow import follow
 from django_pgqueue.spark.pipeline.replay import Replayed, replay

@@ -10,9 +10,9 @@ import pytest
 
 from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, NewerLake, NotALake, read_lake
 from django_pgqueue.spark.lake.compaction import compact
-from django_pgqueue.spark.lake.tidying import tidy
+from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.pipeline import drop_exported, export
-from django_pgqueue.spark.pipeline.origin import writing
+from django_pgqueue.spark.pipeline.source_database import writing
 from tests.spark.pipeline.conftest import settled
 from tests.sql.sessions import NOON
 from tests.sql.test_pgqueue_attempt import end_one

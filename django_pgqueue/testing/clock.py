@@ -13,7 +13,7 @@ from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.functions import sql_files
 from django_pgqueue.models.fields import to_epoch_ms
-from django_pgqueue.testing.draining import is_broken
+from django_pgqueue.testing.drain import is_broken
 
 if TYPE_CHECKING:
     import datetime as dt

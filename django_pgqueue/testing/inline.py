@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, task_enqueued
-from django_pgqueue.testing.draining import backend_of, drain
+from django_pgqueue.testing.drain import backend_of, drain
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
