@@ -15,8 +15,9 @@ from django_pgqueue import conf, functions, traces
 from django_pgqueue.backend import lookup, schedules
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
-from django_pgqueue.tasks import registry, retry, sensitive
-from django_pgqueue.values import content
+from django_pgqueue.tasks import registry, sensitive
+from django_pgqueue.values import arguments
+from django_pgqueue.values.names import NAMES_ARE, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,10 +45,10 @@ def check_backends(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 
 def _check_queues(alias: str, queues: Any) -> Iterator[checks.CheckMessage]:
     # A text would be a list of letters.
-    if not isinstance(queues, (list, tuple, set, frozenset)) or not all(content.is_name(queue) for queue in queues):
+    if not isinstance(queues, (list, tuple, set, frozenset)) or not all(is_name(queue) for queue in queues):
         yield checks.Error(
             f"TASKS[{alias!r}]['QUEUES'] is {queues!r}.",
-            hint=f"It must be a list of names, empty for any name; {content.NAMES_ARE}.",
+            hint=f"It must be a list of names, empty for any name; {NAMES_ARE}.",
             id="pgqueue.E005",
         )
 
@@ -75,7 +76,10 @@ def _check_options(alias: str, options: Any) -> Iterator[checks.CheckMessage]:
 
 def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage]:
     rules = {
-        "max_attempts": (retry.is_max_attempts, f"a whole number from 1 to {retry.MOST_ATTEMPTS:,}, or None"),
+        "max_attempts": (
+            arguments.is_max_attempts,
+            f"a whole number from 1 to {arguments.MAX_MAX_ATTEMPTS:,}, or None",
+        ),
         "max_content_bytes": (
             lambda value: type(value) is int and 1 <= value <= LARGEST_CONTENT_BYTES,
             f"a whole number from 1 to {LARGEST_CONTENT_BYTES:,}",

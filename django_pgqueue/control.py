@@ -19,7 +19,7 @@ from django_pgqueue.compat import task_backends
 from django_pgqueue.exceptions import DuplicateMessage, InvalidMessage, InvalidSchedule
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import Rule
-from django_pgqueue.values import content, times
+from django_pgqueue.values import names, times
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
@@ -56,12 +56,12 @@ def pause(queue: str, *, by: str | None = None, database: str | None = None) -> 
     A worker begins what it had claimed ahead as well: what its slots can start within about 50 ms, at most a thousand
     jobs a process.
     """
-    functions.queue_pause(_connection(database), content.name_of("queue", queue), by and by[:255])
+    functions.queue_pause(_connection(database), names.name_of("queue", queue), by and by[:255])
 
 
 def resume(queue: str, *, database: str | None = None) -> bool:
     """Resumes a queue.  False: it was not paused."""
-    return functions.queue_resume(_connection(database), content.name_of("queue", queue))
+    return functions.queue_resume(_connection(database), names.name_of("queue", queue))
 
 
 def pause_schedule(name: str, *, database: str | None = None) -> bool:
@@ -117,7 +117,7 @@ def set_channel(
             raise InvalidMessage(message)
     interval_ms = None if release_interval is None else _milliseconds(release_interval)
     functions.channel_set(
-        _connection(database), content.name_of("channel", name), release_interval_ms=interval_ms, **limits
+        _connection(database), names.name_of("channel", name), release_interval_ms=interval_ms, **limits
     )
 
 
@@ -126,7 +126,7 @@ def release_channel(name: str, *, database: str | None = None) -> bool:
 
     True: it is gone already.  False: it still has messages.
     """
-    gone = functions.channel_release(_connection(database), content.name_of("channel", name))
+    gone = functions.channel_release(_connection(database), names.name_of("channel", name))
     if gone is None:
         message = f"There is no channel {name!r}: nobody has set limits for it, and it has no messages."
         raise InvalidMessage(message)
@@ -137,7 +137,7 @@ def repair_channels(name: str | None = None, *, database: str | None = None) -> 
     """Counts anew what runs in each channel, or in one, and answers those whose count was wrong: (channel, before,
     after).  Needed after triggers were switched off or the table was truncated; nothing else makes a count wrong.
     """
-    return functions.channel_repair(_connection(database), None if name is None else content.name_of("channel", name))
+    return functions.channel_repair(_connection(database), None if name is None else names.name_of("channel", name))
 
 
 def _milliseconds(interval: float | dt.timedelta) -> int:

@@ -13,14 +13,19 @@ import json
 import logging
 import re
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions import Error
 from django_pgqueue.tasks import sensitive
+from django_pgqueue.values.error import to_log
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options
+
+
+logger = logging.getLogger("django_pgqueue.worker")
 
 OURS = "django_pgqueue"
 PLACEHOLDER = re.compile(r"(?:(\w+)=)?%(?:[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]|%)")
@@ -111,3 +116,11 @@ def current_trace() -> str | None:
         return None
     context = opentelemetry.get_current_span().get_span_context()
     return f"{context.trace_id:032x}" if context.is_valid else None
+
+
+def log_trouble(what: str, error: BaseException) -> None:
+    """Of code of the project's that should not have raised.  Never raises itself: a handler of the project's LOGGING
+    may, and so may the error when it is printed; a slot has no time for either.
+    """
+    with suppress(BaseException):
+        logger.error("%s", what, exc_info=to_log(error))

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
 from django_pgqueue.models import Message
 from django_pgqueue.queue import Queue
-from django_pgqueue.values import content
+from django_pgqueue.values import content, names
 
 pytestmark = pytest.mark.django_db
 
@@ -254,7 +254,7 @@ def test_the_size_is_that_of_the_json_in_bytes(value: Any, size: int) -> None:
     ],
 )
 def test_names_of_queues_are_what_an_index_can_hold(name: Any, may_be: bool) -> None:
-    assert content.is_name(name) is may_be
+    assert names.is_name(name) is may_be
     if may_be:
         Queue(name).send("x", channel=name)
         message = Queue(name).receive()

@@ -17,7 +17,8 @@ from django.utils import timezone
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from django_pgqueue.models import Message
-from django_pgqueue.models.fields import (
+from django_pgqueue.models.fields import EpochField
+from django_pgqueue.values.times import (
     EARLIEST_MS,
     EPOCH,
     LARGEST_MS,
@@ -25,7 +26,6 @@ from django_pgqueue.models.fields import (
     MILLISECOND,
     SMALLEST_MS,
     EpochDateTime,
-    EpochField,
     to_epoch_ms,
 )
 

@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.models.fields import LARGEST_MS, SMALLEST_MS
+from django_pgqueue.values.times import LARGEST_MS, SMALLEST_MS
 
 
 @pytest.mark.django_db

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from django_pgqueue.tasks import Exponential, retry
+from django_pgqueue.values import arguments
 
 positive = st.floats(0.001, 1e6)
 
@@ -70,6 +71,6 @@ def test_by_default_ten_attempts_take_minutes_and_not_days() -> None:
     [(None, True), (1, True), (1_000_000, True), (0, False), (-1, False), (1_000_001, False), (True, False)],
 )
 def test_max_attempts_is_none_or_a_whole_number_within_bounds(value: Any, may_be: bool) -> None:
-    assert retry.is_max_attempts(value) is may_be
-    assert not retry.is_max_attempts(1.0)
-    assert not retry.is_max_attempts("3")
+    assert arguments.is_max_attempts(value) is may_be
+    assert not arguments.is_max_attempts(1.0)
+    assert not arguments.is_max_attempts("3")

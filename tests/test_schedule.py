@@ -11,8 +11,8 @@ from django.utils import timezone
 from hypothesis import given, strategies as st
 
 from django_pgqueue.exceptions import InvalidMessage
-from django_pgqueue.models.fields import EPOCH, EpochDateTime
 from django_pgqueue.values import times
+from django_pgqueue.values.times import EPOCH, EpochDateTime
 
 MICROSECOND, MILLISECOND = dt.timedelta(microseconds=1), dt.timedelta(milliseconds=1)
 BERLIN = ZoneInfo("Europe/Berlin")

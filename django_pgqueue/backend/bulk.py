@@ -14,7 +14,7 @@ from django_pgqueue.backend.pgqueue import PgQueueBackend, validate_path
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
 from django_pgqueue.tasks import channel as channels, sensitive, unique
-from django_pgqueue.values import content, times
+from django_pgqueue.values import content, names, redaction, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,7 +98,7 @@ class Bulk:
         self.raises = self.keyed and getattr(task, "on_conflict", "keep") == "raise"
 
     def enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:
-        with content.unshown(sensitive.hides(self.task, self.backend.settings)):
+        with redaction.redacted(sensitive.hides(self.task, self.backend.settings)):
             return self._enqueue(calls, on_progress)
 
     def _enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:
@@ -189,7 +189,7 @@ class Bulk:
 
     def _columns_of_call(self, call: Call) -> dict[str, Any]:
         if call.channel is not None:
-            content.name_of("channel", call.channel)
+            names.name_of("channel", call.channel)
         # Most calls differ in few ways, and to make and validate a task takes longer than all the rest.
         differs = (call.priority, call.queue_name, call.run_after)
         columns = self.known.get(differs)

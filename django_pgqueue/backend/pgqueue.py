@@ -27,7 +27,7 @@ from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import DuplicateMessage, UnknownTask
 from django_pgqueue.tasks import channel, registry, sensitive, unique, validation
 from django_pgqueue.tasks.task import PgQueueTask
-from django_pgqueue.values import content, times
+from django_pgqueue.values import content, names, redaction, times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class PgQueueBackend(BaseTaskBackend):
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyTaskResult:
         self._validate(task)
-        with content.unshown(sensitive.hides(task, self.settings)):
+        with redaction.redacted(sensitive.hides(task, self.settings)):
             call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
             created, new = self._send(task, call)
         if not new:
@@ -173,7 +173,7 @@ def _validate_types(task: AnyTask) -> None:
     if run_after is not None and not isinstance(run_after, dt.datetime):
         message = f"run_after must be a datetime, or a timedelta in using(), not {run_after!r}."
         raise InvalidTask(message)
-    content.name_of("queue", queue_name, InvalidTask)
+    names.name_of("queue", queue_name, InvalidTask)
 
 
 def validate_path(task: AnyTask) -> None:

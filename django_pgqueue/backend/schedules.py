@@ -12,7 +12,7 @@ from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
 from django_pgqueue.tasks import channel, registry, sensitive, unique
-from django_pgqueue.values import content
+from django_pgqueue.values import redaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def columns_of(connection: functions.Connection, schedule: functions.KnownSchedu
     backend = task.get_backend()
     hidden = isinstance(backend, PgQueueBackend) and sensitive.hides(task, backend.settings)
     try:
-        with content.unshown(hidden):
+        with redaction.redacted(hidden):
             return {**unique.columns_of(task, call), "channel": channel.channel_of(task, call)}
     except InvalidTask as error:
         raise InvalidSchedule(str(error)) from error

@@ -16,25 +16,27 @@ from django_pgqueue.functions.channel import (
 )
 from django_pgqueue.functions.clock import now
 from django_pgqueue.functions.connection import Connection, may_read
-from django_pgqueue.functions.ends import (
+from django_pgqueue.functions.dequeue import (
     Floor,
     Received,
-    Success,
     Token,
     Wanted,
+    message_dequeue,
+    message_dequeue_in_turn,
+    quarantine_dequeue,
+)
+from django_pgqueue.functions.ends import (
+    Success,
     message_cancellations,
     message_cancelled,
     message_complete,
     message_defer,
-    message_dequeue,
-    message_dequeue_in_turn,
     message_fail,
     message_heartbeat,
     message_keep,
     message_locked,
     message_progress,
     message_release,
-    quarantine_dequeue,
 )
 from django_pgqueue.functions.enqueue import (
     Created,

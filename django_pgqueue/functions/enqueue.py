@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.channel import refusal
-from django_pgqueue.models.fields import EPOCH
+from django_pgqueue.values.times import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

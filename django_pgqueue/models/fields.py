@@ -13,66 +13,9 @@ from django.db.models import lookups
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-MILLISECOND = dt.timedelta(milliseconds=1)
-# A day inside of what datetime can hold, so that a conversion to any time zone still fits.
-EARLIEST_MS = (dt.datetime(1, 1, 2, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
-LATEST_MS = (dt.datetime(9999, 12, 30, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
-SMALLEST_MS, LARGEST_MS = -(2**63), 2**63 - 1
+from django_pgqueue.values.times import LARGEST_MS, SMALLEST_MS, EpochDateTime, to_epoch_ms
+
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
-
-
-class EpochDateTime(dt.datetime):
-    """The datetime of a number of milliseconds since 1970, which it keeps in ``epoch_ms``.
-
-    A BIGINT reaches beyond what a datetime can hold.  Such a time shows as the earliest or the latest day and still
-    goes back to the database as the number it was.
-
-    >>> EpochDateTime.from_ms(0)
-    EpochDateTime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
-    >>> EpochDateTime.from_ms(-(2**63)).epoch_ms
-    -9223372036854775808
-    """
-
-    given_ms: int | None = None  # a time that is computed from this one has none
-
-    @classmethod
-    def from_ms(cls, ms: int) -> EpochDateTime:
-        shown = EPOCH + min(max(ms, EARLIEST_MS), LATEST_MS) * MILLISECOND
-        value = cls.combine(shown.date(), shown.time(), tzinfo=dt.UTC)
-        value.given_ms = ms
-        return value
-
-    @property
-    def epoch_ms(self) -> int:
-        return to_epoch_ms(self)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the datetime is the time, and not only the end of the calendar that is nearest to it."""
-        return EARLIEST_MS <= self.epoch_ms <= LATEST_MS
-
-    def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:
-        """The number, where ISO 8601 has no word for it: what is written as JSON must not come back as another time."""
-        return super().isoformat(sep, timespec) if self.is_exact else str(self.epoch_ms)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # Copies (of a model instance, through a cache) are made from this: a datetime would leave the number behind.
-        return super().__reduce_ex__(protocol) if self.given_ms is None else (type(self).from_ms, (self.given_ms,))
-
-
-def to_epoch_ms(value: dt.datetime, *, up: bool = False) -> int:
-    """Milliseconds since 1970 of an aware datetime, rounded down or ``up``; naive ones are in the current time zone.
-
-    >>> to_epoch_ms(dt.datetime(1970, 1, 1, 0, 0, 1, 999, tzinfo=dt.UTC))
-    1000
-    """
-    exact: int | None = getattr(value, "given_ms", None)
-    if exact is not None:
-        return exact
-    if timezone.is_naive(value):
-        value = timezone.make_aware(value)
-    return -((EPOCH - value) // MILLISECOND) if up else (value - EPOCH) // MILLISECOND
 
 
 class EpochInput(forms.DateTimeInput):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 
 from django_pgqueue import functions
-from django_pgqueue.models.fields import EpochDateTime, to_epoch_ms
 from django_pgqueue.models.tables import Channel, QueueState
+from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

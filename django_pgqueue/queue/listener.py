@@ -14,7 +14,8 @@ from django_pgqueue.queue.receiver import Pump
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from django_pgqueue.queue.queue import Queue, ReceivedMessage
+    from django_pgqueue.queue.message import ReceivedMessage
+    from django_pgqueue.queue.queue import Queue
 
 MOST_SLOTS = 10_000
 

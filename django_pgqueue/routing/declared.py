@@ -11,9 +11,9 @@ from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import InvalidTask, Task
 from django_pgqueue.functions import KnownBinding
-from django_pgqueue.queue.queue import _checked_max_attempts, _checked_name, _checked_priority
 from django_pgqueue.routing.exchange import binding_of, kind
 from django_pgqueue.routing.patterns import checked_name, checked_pattern
+from django_pgqueue.values.arguments import checked_max_attempts, checked_name as _checked_name, checked_priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,8 +108,8 @@ def declare_binding(
         pattern=checked_pattern(pattern, regex=regex),
         kind=kind(regex=regex),
         queue=_checked_name("queue", queue) or "",
-        priority=_checked_priority(priority),
-        max_attempts=_checked_max_attempts(max_attempts),
+        priority=checked_priority(priority),
+        max_attempts=checked_max_attempts(max_attempts),
     )
     DECLARED.bindings[(database, *binding.key)] = binding
 

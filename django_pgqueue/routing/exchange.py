@@ -14,9 +14,9 @@ from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
 from django_pgqueue.functions import KnownBinding, Published, Route
-from django_pgqueue.queue.queue import _checked_max_attempts, _checked_name, _checked_priority
 from django_pgqueue.routing.patterns import checked_key, checked_name, checked_pattern
 from django_pgqueue.values import content as contents, times
+from django_pgqueue.values.arguments import checked_max_attempts, checked_name as _checked_name, checked_priority
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -66,7 +66,7 @@ class Exchange:
                 checked_key(routing_key),
                 contents.encode(content, max_bytes=self.max_content_bytes),
                 headers=self._encoded(sending.added_to(headers)),
-                priority=None if priority is None else _checked_priority(priority),
+                priority=None if priority is None else checked_priority(priority),
                 dequeue_at=at,
                 delay_ms=delay_ms,
             )
@@ -131,8 +131,8 @@ class Exchange:
             pattern=checked_pattern(pattern, regex=regex),
             kind=kind(regex=regex),
             queue=_checked_name("queue", queue) or "",
-            priority=_checked_priority(priority or 0),
-            max_attempts=_checked_max_attempts(max_attempts),
+            priority=checked_priority(priority or 0),
+            max_attempts=checked_max_attempts(max_attempts),
         )
 
     def _declared(self, binding: KnownBinding) -> bool:

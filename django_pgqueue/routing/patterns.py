@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern
-from django_pgqueue.values import content
+from django_pgqueue.values import names
 
 MOST_BYTES = 255
 BACK_REFERENCE = re.compile(r"\\[1-9]")
@@ -13,7 +13,7 @@ BACK_REFERENCE = re.compile(r"\\[1-9]")
 
 def checked_name(name: str) -> str:
     """The name of an exchange."""
-    return content.name_of("exchange", name)
+    return names.name_of("exchange", name)
 
 
 def checked_key(routing_key: str) -> str:

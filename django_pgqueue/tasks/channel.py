@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.values import content
+from django_pgqueue.values import names
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
@@ -15,10 +15,10 @@ def channel_of(task: AnyTask, call: dict[str, Any]) -> str | None:
     """The channel of a call's message.  None: none."""
     declared = getattr(task, "channel", None)
     channel: str | None = declared(*call["args"], **call["kwargs"]) if callable(declared) else declared
-    if callable(declared) and channel is not None and not content.is_name(channel):
+    if callable(declared) and channel is not None and not names.is_name(channel):
         message = (
             f"The channel of {task.module_path} is {channel!r:.100} for this call. It must be None or the name of a "
-            f"channel: {content.NAMES_ARE}."
+            f"channel: {names.NAMES_ARE}."
         )
         raise InvalidTask(message)
     return channel
@@ -32,4 +32,4 @@ def validate(task: AnyTask) -> None:
         )
         raise InvalidTask(message)
     if isinstance(channel, str):
-        content.name_of("channel", channel, InvalidTask)
+        names.name_of("channel", channel, InvalidTask)

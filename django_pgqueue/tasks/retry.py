@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 Backoff = Callable[[BaseException, Any], float | None]
 """``(exception, task_result) -> seconds`` until the next attempt; None gives the message up."""
 
-MOST_ATTEMPTS = 1_000_000
-"""No retries without end, and far from what the column can hold: it grows with each defer."""
-
-
-def is_max_attempts(value: object) -> bool:
-    """
-    >>> [is_max_attempts(value) for value in (None, 1, 0, 2.0, True)]
-    [True, True, False, False, False]
-    """
-    return value is None or (type(value) is int and 1 <= value <= MOST_ATTEMPTS)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exponential:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django_pgqueue.exceptions import InvalidSchedule
-from django_pgqueue.models.fields import EPOCH
-from django_pgqueue.values import content
+from django_pgqueue.values import content, names
+from django_pgqueue.values.times import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -149,8 +149,8 @@ class Recurrence:
         if self.catch_up not in CATCH_UP:
             message = f"catch_up must be one of {', '.join(CATCH_UP)}, not {self.catch_up!r}."
             raise InvalidSchedule(message)
-        if self.name is not None and not content.is_name(self.name):
-            message = f"{self.name!r} cannot be the name of a schedule: {content.NAMES_ARE}."
+        if self.name is not None and not names.is_name(self.name):
+            message = f"{self.name!r} cannot be the name of a schedule: {names.NAMES_ARE}."
             raise InvalidSchedule(message)
         content.normalize({"args": self.args, "kwargs": self.kwargs}, "the call of a schedule")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.tasks import registry
-from django_pgqueue.values import content
+from django_pgqueue.values.names import is_name
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
@@ -31,7 +31,7 @@ def is_possible(said: object) -> bool:
     """
     if isinstance(said, bool):
         return True
-    return isinstance(said, (list, tuple, set, frozenset)) and all(content.is_name(name) for name in said)
+    return isinstance(said, (list, tuple, set, frozenset)) and all(is_name(name) for name in said)
 
 
 def validate(task: AnyTask) -> None:

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.values import content
+from django_pgqueue.values import names, redaction
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
@@ -26,7 +26,7 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> str | None:
     key = _own_key(declared, call)
     if not _is_storable(key):
         message = (
-            f"The unique_key of {task.module_path} is {content.shown(key)}. It must be a text of 1 to {MOST_BYTES:,} "
+            f"The unique_key of {task.module_path} is {redaction.quote(key)}. It must be a text of 1 to {MOST_BYTES:,} "
             "bytes in UTF-8, without NUL, or a callable that makes one from the task's arguments."
         )
         raise InvalidTask(message)
@@ -71,8 +71,8 @@ def validate(task: AnyTask) -> None:
     if key is not None and key is not True and not isinstance(key, str) and not callable(key):
         message = f"unique_key must be True (one message for each set of arguments), a text or a callable, not {key!r}."
         raise InvalidTask(message)
-    if isinstance(key, str) and not content.is_name(key):
-        message = f"{key!r} can not be a unique_key: {content.NAMES_ARE}."
+    if isinstance(key, str) and not names.is_name(key):
+        message = f"{key!r} can not be a unique_key: {names.NAMES_ARE}."
         raise InvalidTask(message)
     if on_conflict not in ON_CONFLICT:
         message = f"on_conflict must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}."

@@ -7,9 +7,10 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.tasks import after, channel, retry, sensitive, unique
+from django_pgqueue.tasks import after, channel, sensitive, unique
 from django_pgqueue.tasks.schedule import Recurrence, check_call
-from django_pgqueue.values import content
+from django_pgqueue.values import arguments
+from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def validate(task: AnyTask) -> None:
     """Looks at what Django's ``validate_task`` does not know.  Plain tasks have none of it."""
-    content.name_of("task", task.module_path, InvalidTask)
+    name_of("task", task.module_path, InvalidTask)
     _validate_retries(task)
     unique.validate(task)
     channel.validate(task)
@@ -31,9 +32,9 @@ def validate(task: AnyTask) -> None:
 
 def _validate_retries(task: AnyTask) -> None:
     max_attempts, backoff = getattr(task, "max_attempts", None), getattr(task, "backoff", None)
-    if not retry.is_max_attempts(max_attempts):
+    if not arguments.is_max_attempts(max_attempts):
         message = (
-            f"max_attempts must be a whole number from 1 to {retry.MOST_ATTEMPTS:,}, or None for no retries, "
+            f"max_attempts must be a whole number from 1 to {arguments.MAX_MAX_ATTEMPTS:,}, or None for no retries, "
             f"not {max_attempts!r}."
         )
         raise InvalidTask(message)

@@ -12,10 +12,10 @@ from django.utils import timezone
 
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, Task
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.models.fields import EpochDateTime, to_epoch_ms
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.testing.drain import backend_of
 from django_pgqueue.values import content, times
+from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

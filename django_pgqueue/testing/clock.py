@@ -12,8 +12,8 @@ from django_pgqueue import functions
 from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.functions import sql_files
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.testing.drain import is_broken
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt

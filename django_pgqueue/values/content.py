@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django_pgqueue.exceptions import ContentTooLarge, InvalidContent, InvalidMessage
+from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
+from django_pgqueue.values.redaction import quote
 
 NEXT_STEP = (
     "Pass text, numbers, booleans, None, lists and dictionaries with text keys; a primary key instead of an object."
 )
 EXACT_FLOATS_END = 2.0**53
-MAX_NAME_BYTES = 255
-CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
-NAMES_ARE = f"names are text of 1 to {MAX_NAME_BYTES} bytes in UTF-8, without control characters"
-_hides: ContextVar[bool] = ContextVar("pgqueue_hides", default=False)
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
@@ -119,67 +113,21 @@ def _normalize(value: Any, where: str) -> Any:
         case Sequence():
             return [_normalize(item, f"{where}[{position}]") for position, item in enumerate(value)]
         case _:
-            message = f"{where} is {shown(value)}. Unsupported type: {type(value).__qualname__}. {NEXT_STEP}"
+            message = f"{where} is {quote(value)}. Unsupported type: {type(value).__qualname__}. {NEXT_STEP}"
             raise InvalidContent(message)
-
-
-def is_name(value: object) -> bool:
-    """Whether a queue, a channel or anything else that has a name may be called so.  The tables have the same limits:
-    names fit into an index, a notification and a line of a log.
-
-    >>> is_name("mail"), is_name("")
-    (True, False)
-    """
-    return (
-        isinstance(value, str)
-        and 0 < len(value) <= MAX_NAME_BYTES
-        and CONTROL_CHARACTER.search(value) is None
-        and _fits(value)
-    )
-
-
-def _fits(value: str) -> bool:
-    try:
-        return value.isascii() or len(value.encode()) <= MAX_NAME_BYTES
-    except UnicodeEncodeError:
-        return False
-
-
-def is_text(value: str) -> bool:
-    """Whether PostgreSQL has characters for it.
-
-    >>> is_text("é"), is_text("\\x00"), is_text("\\udcff")
-    (True, False, False)
-    """
-    try:
-        return "\x00" not in value and value.encode() is not None
-    except UnicodeEncodeError:
-        return False
-
-
-def name_of(what: str, name: Any, error: type[Exception] = InvalidMessage) -> str:
-    """``name``, if ``what`` may be called so.
-
-    >>> name_of("queue", "mail")
-    'mail'
-    """
-    if not is_name(name):
-        message = f"{shown(name)} cannot be the name of a {what}: {NAMES_ARE}."
-        raise error(message)
-    return str(name)
 
 
 def _text(value: str, where: str) -> str:
     if "\x00" in value:
         message = (
-            f"{where} contains the character NUL, which PostgreSQL can not store: {shown(value)}. Remove it first."
+            f"{where} contains the character NUL, which PostgreSQL can not store: {quote(value)}. Remove it first."
         )
         raise InvalidContent(message)
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            message = f"{where} is not valid Unicode ({error.reason}): {shown(value)}. Decode it with errors='replace'."
+            message = f"{where} is not valid Unicode ({error.reason}): {quote(value)}. Decode it with errors='replace'."
             raise InvalidContent(message) from error
     return value
 
@@ -196,38 +144,12 @@ def _decoded(value: bytes, where: str) -> str:
     try:
         return _text(value.decode(), where)
     except UnicodeDecodeError as error:
-        message = f"{where} is bytes that are not UTF-8: {shown(value)}. Encode them first, for example with base64."
+        message = f"{where} is bytes that are not UTF-8: {quote(value)}. Encode them first, for example with base64."
         raise InvalidContent(message) from error
 
 
 def _key(key: Any, where: str) -> str:
     if not isinstance(key, str):
-        message = f"{where} has the key {shown(key)}, which would come back as text. Use text keys."
+        message = f"{where} has the key {quote(key)}, which would come back as text. Use text keys."
         raise InvalidContent(message)
-    return _text(key, f"the key {shown(key)} of {where}")
-
-
-@contextmanager
-def unshown(hide: bool = True) -> Iterator[None]:
-    """Errors that are raised inside do not quote values: they are sensitive."""
-    before = _hides.set(hide)
-    try:
-        yield
-    finally:
-        _hides.reset(before)
-
-
-def hides() -> bool:
-    """Whether values may not be quoted here."""
-    return _hides.get()
-
-
-def shown(value: Any) -> str:
-    """A value, as an error quotes it."""
-    if _hides.get():
-        return f"a {type(value).__qualname__} that is not shown, because it is sensitive"
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 -- what can not be shown is named
-        text = f"a {type(value).__qualname__}"
-    return text if len(text) <= 80 else text[:77] + "..."
+    return _text(key, f"the key {quote(key)} of {where}")

@@ -31,9 +31,10 @@ from django_pgqueue.worker.run.clock import DatabaseClock
 from django_pgqueue.worker.run.marks import Begun
 from django_pgqueue.worker.run.threads import Slots
 from django_pgqueue.worker.run.watchdog import Watchdog
+from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
 from django_pgqueue.worker.upkeep import deaths
 from django_pgqueue.worker.upkeep.maintenance import Maintenance
-from django_pgqueue.worker.upkeep.recycling import EXIT_CODE as RECYCLED, Recycling
+from django_pgqueue.worker.upkeep.recycling import Recycling
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
 
 if TYPE_CHECKING:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+RECYCLED_EXIT_CODE = 75
+"""By which the supervisor knows that a process left on purpose."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:

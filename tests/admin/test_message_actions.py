@@ -10,8 +10,8 @@ from django.db import connection, transaction
 from django_pgqueue.admin.parts import actions
 from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.monitoring.overview import limits
+from django_pgqueue.values.times import to_epoch_ms
 from tests.admin.conftest import MESSAGES, claim, complete, send, sql, visitor_of
 
 if TYPE_CHECKING:

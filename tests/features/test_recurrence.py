@@ -11,9 +11,9 @@ from hypothesis import assume, example, given, settings, strategies as st
 
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule
-from django_pgqueue.models.fields import EPOCH
 from django_pgqueue.tasks import cron, every, task
 from django_pgqueue.tasks.schedule import MOST_SLOTS, ON_TIME, Rule, due
+from django_pgqueue.values.times import EPOCH
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta(days=1)

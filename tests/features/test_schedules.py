@@ -19,9 +19,9 @@ from django_pgqueue import checks, control, functions
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import ChannelFull, DuplicateMessage, InvalidSchedule
 from django_pgqueue.models import Attempt, Message, Schedule
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.tasks import cron, every, registry, task
 from django_pgqueue.tasks.schedule import MOST_SLOTS
+from django_pgqueue.values.times import to_epoch_ms
 from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.upkeep import scheduler as worker_scheduler

@@ -23,10 +23,10 @@ from django_pgqueue.admin.attempt import reenqueue_page
 from django_pgqueue.admin.parts import database
 from django_pgqueue.backend import lookup
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.monitoring.overview.limits import set_for
 from django_pgqueue.tasks.task import task
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -24,10 +24,10 @@ from django_pgqueue.admin.parts.expressions import Short
 from django_pgqueue.admin.parts.paginator import LinePaginator
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see, may_see_content
 from django_pgqueue.admin.parts.status import Status, order, status_of
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Message
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import Service
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet

@@ -10,9 +10,9 @@ from django.utils.html import format_html, format_html_join
 from django_pgqueue.admin.parts import display, queries
 from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.status import Status, status_of
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Message, QueueState
 from django_pgqueue.monitoring.overview.clamped import Moment
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from django_pgqueue.admin.parts.display import number
 from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.admin.parts.read_only import is_id
 from django_pgqueue.admin.parts.status import Status, status_of
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Message
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt

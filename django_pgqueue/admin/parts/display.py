@@ -9,8 +9,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from django_pgqueue.admin.parts.expressions import PRETTY_LENGTH, SHORT_LENGTH
-from django_pgqueue.models.fields import EARLIEST_MS, LATEST_MS, to_epoch_ms
 from django_pgqueue.monitoring.overview.formatting import NOTHING, number, relative, span
+from django_pgqueue.values.times import EARLIEST_MS, LATEST_MS, to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from django.db.models import F, Q, TextChoices
 from django.db.models.lookups import IsNull
 
-from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt

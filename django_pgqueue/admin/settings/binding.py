@@ -26,8 +26,8 @@ from django_pgqueue.models.tables import Binding, Exchange
 from django_pgqueue.routing.declared import DECLARED, check_arguments
 from django_pgqueue.routing.patterns import checked_pattern
 from django_pgqueue.tasks import registry
-from django_pgqueue.tasks.retry import is_max_attempts
-from django_pgqueue.values import content
+from django_pgqueue.values.arguments import is_max_attempts
+from django_pgqueue.values.names import MAX_NAME_BYTES, NAMES_ARE, is_name
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet
@@ -47,7 +47,7 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
     )
     queue = forms.CharField(
         required=False,
-        max_length=content.MAX_NAME_BYTES,
+        max_length=MAX_NAME_BYTES,
         widget=AdminTextInputWidget,
         help_text="Empty: the queue of the task.",
     )
@@ -106,8 +106,8 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def _clean_queue(self, given: dict[str, Any]) -> None:
         queue = given["queue"] or (given["task"] and registry.find(given["task"]).queue_name)
-        if not content.is_name(queue):
-            self.add_error("queue", f"Say a queue or a task; {content.NAMES_ARE}.")
+        if not is_name(queue):
+            self.add_error("queue", f"Say a queue or a task; {NAMES_ARE}.")
         given["queue"] = queue or ""
 
     def _clean_pattern(self, given: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.fields import EpochField
 from django_pgqueue.models.tables import Channel
-from django_pgqueue.values import content
+from django_pgqueue.values.names import MAX_NAME_BYTES, NAMES_ARE, is_name
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet
@@ -47,7 +47,7 @@ class Waiting(Func):
 
 
 class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
-    name = forms.CharField(widget=AdminTextInputWidget, max_length=content.MAX_NAME_BYTES, label="Channel")
+    name = forms.CharField(widget=AdminTextInputWidget, max_length=MAX_NAME_BYTES, label="Channel")
     max_concurrency = forms.IntegerField(
         required=False,
         min_value=0,
@@ -77,8 +77,8 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
-        if not content.is_name(name):
-            message = f"This cannot be the name of a channel: {content.NAMES_ARE}."
+        if not is_name(name):
+            message = f"This cannot be the name of a channel: {NAMES_ARE}."
             raise ValidationError(message)
         return name
 

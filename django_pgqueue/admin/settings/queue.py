@@ -16,7 +16,7 @@ from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import QueueState
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.values import content
+from django_pgqueue.values.names import MAX_NAME_BYTES, name_of
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
     name = forms.CharField(
         label="Queue",
-        max_length=content.MAX_NAME_BYTES,
+        max_length=MAX_NAME_BYTES,
         widget=AdminTextInputWidget,
         help_text="It is paused from now on: what runs goes on, what comes waits.",
     )
@@ -37,7 +37,7 @@ class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ("name",)
 
     def clean_name(self) -> str:
-        return content.name_of("queue", self.cleaned_data["name"], ValidationError)
+        return name_of("queue", self.cleaned_data["name"], ValidationError)
 
     def validate_unique(self) -> None:
         """One that was resumed can be paused again."""

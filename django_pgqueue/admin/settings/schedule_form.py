@@ -17,9 +17,9 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule, UnknownTask
 from django_pgqueue.models.tables import Schedule
 from django_pgqueue.tasks import registry
-from django_pgqueue.tasks.retry import is_max_attempts
 from django_pgqueue.tasks.schedule import MILLISECOND, Rule, check_call, zone
-from django_pgqueue.values import content
+from django_pgqueue.values import content, names
+from django_pgqueue.values.arguments import is_max_attempts
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
@@ -30,7 +30,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         "task", "content", "cron", "interval_ms", "timezone", "catch_up", "queue", "priority", "max_attempts",
     )  # fmt: skip
 
-    name = forms.CharField(max_length=content.MAX_NAME_BYTES, widget=AdminTextInputWidget)
+    name = forms.CharField(max_length=names.MAX_NAME_BYTES, widget=AdminTextInputWidget)
     task = forms.CharField(
         widget=AdminTextInputWidget, help_text="Dotted path of a task, such as shop.tasks.send_receipt."
     )
@@ -88,7 +88,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         return self.is_new or self.before != self._rule_columns()
 
     def clean_name(self) -> str:
-        name = content.name_of("schedule", self.cleaned_data["name"], ValidationError)
+        name = names.name_of("schedule", self.cleaned_data["name"], ValidationError)
         if Schedule.objects.using(alias()).filter(pk=name).exists():
             message = f"There is a schedule {name!r} already."
             raise ValidationError(message)

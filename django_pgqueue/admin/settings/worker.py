@@ -9,10 +9,10 @@ from django.contrib import admin
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.database import now
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -18,7 +18,7 @@ from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import status
 from django_pgqueue.monitoring import overview
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
-from django_pgqueue.values import content
+from django_pgqueue.values import names
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -49,7 +49,7 @@ class Command(BaseCommand):
         databases.asked(options["database"])
         database = options["database"] or default_database()
         queues = sorted({name.strip() for text in options["queue"] or () for name in text.split(",") if name.strip()})
-        if unreadable := [queue for queue in queues if not content.is_text(queue)]:
+        if unreadable := [queue for queue in queues if not names.is_text(queue)]:
             message = f"--queue {unreadable[0]!r} names no queue."
             raise CommandError(message)
         interval = options["interval"]

@@ -22,7 +22,8 @@ from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
 from django_pgqueue.management.terminal.colours import formatter
 from django_pgqueue.monitoring.waiting import explain
 from django_pgqueue.tasks import registry
-from django_pgqueue.values import content
+from django_pgqueue.values import redaction
+from django_pgqueue.values.names import NAMES_ARE, is_name
 from django_pgqueue.worker.health.monitor import PortTaken
 from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.settings import WorkerSettings
@@ -245,8 +246,8 @@ def names(option: str, text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     found = tuple(name.strip() for name in text.split(",") if name.strip())
-    if (not found and (text or option == "queues")) or not all(content.is_name(name) for name in found):
-        message = f"--{option} {content.shown(text)} names no queue: {content.NAMES_ARE}."
+    if (not found and (text or option == "queues")) or not all(is_name(name) for name in found):
+        message = f"--{option} {redaction.quote(text)} names no queue: {NAMES_ARE}."
         raise CommandError(message)
     return found
 

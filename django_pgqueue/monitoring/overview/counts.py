@@ -6,8 +6,8 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.monitoring.overview import formatting, queries
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from django_pgqueue.models.fields import to_epoch_ms
+from django_pgqueue.values.times import to_epoch_ms
 
 NOTHING = "-"
 FAR_MS = 1_000 * 86_400_000

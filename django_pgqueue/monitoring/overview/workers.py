@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_pgqueue.models.fields import to_epoch_ms
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import MOST_WORKERS, SILENT_AFTER
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt

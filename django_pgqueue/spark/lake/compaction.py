@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from django_pgqueue.spark.lake.data_files import clear, publish, stage
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.reading import read_files
-from django_pgqueue.spark.lake.data_files import clear, publish, stage
 
 if TYPE_CHECKING:
     from django_pgqueue.spark.lake.lake import Lake

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.spark.errors import SparkQueueError, reason
-from django_pgqueue.spark.lake.lake import STAGING
 from django_pgqueue.spark.lake.data_files import PLAIN_NAME, Staged, named, read_back
+from django_pgqueue.spark.lake.lake import STAGING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_pgqueue.spark.lake import Lake
+from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
+from django_pgqueue.spark.lake.data_files import clear, publish, stage
+from django_pgqueue.spark.lake.direct_export import fill
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.files import LocalFiles
-from django_pgqueue.spark.lake.direct_export import fill
-from django_pgqueue.spark.lake.cleanup import tidy
-from django_pgqueue.spark.lake.data_files import clear, publish, stage
 from django_pgqueue.spark.options import Options
-from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.reader import PgQueueReader
 from django_pgqueue.spark.schema import ATTEMPTS
 from django_pgqueue.spark.source import registered
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.spark.lake import Manifest
     from django_pgqueue.spark.lake.data_files import Staged
-    from django_pgqueue.spark.pipeline.source_database import Origin
     from django_pgqueue.spark.pipeline.progress import Progress
+    from django_pgqueue.spark.pipeline.source_database import Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark.lake import Lake, LakeConflict
-from django_pgqueue.spark.lake.compaction import compact
-from django_pgqueue.spark.lake.lake import FOLLOWED
 from django_pgqueue.spark.lake.cleanup import tidy
+from django_pgqueue.spark.lake.compaction import compact
 from django_pgqueue.spark.lake.data_files import clear, stage
+from django_pgqueue.spark.lake.lake import FOLLOWED
 from django_pgqueue.spark.pipeline.export import add, run_name
-from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:

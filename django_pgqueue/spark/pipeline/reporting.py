@@ -11,13 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark import database
 from django_pgqueue.spark.lake import Lake, LakeError
+from django_pgqueue.spark.lake.data_files import clear, publish, stage
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.lake.schema import HISTOGRAM, SCHEMAS
-from django_pgqueue.spark.lake.data_files import clear, publish, stage
 from django_pgqueue.spark.options import Options
 from django_pgqueue.spark.pipeline.export import run_name
-from django_pgqueue.spark.pipeline.source_database import writing
 from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.pipeline.source_database import writing
 from django_pgqueue.spark.report import errors_by_hour, hours, queues_by_hour
 from django_pgqueue.spark.source import registered
 

@@ -15,10 +15,10 @@ from django_pgqueue import functions
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.tasks import registry
-from django_pgqueue.testing.crashes.breakpoints import Breakpoints, ProcessKilled
 from django_pgqueue.testing.clock import make_movable
-from django_pgqueue.testing.drain import backend_of
+from django_pgqueue.testing.crashes.breakpoints import Breakpoints, ProcessKilled
 from django_pgqueue.testing.crashes.effects import Effects, RowEffects
+from django_pgqueue.testing.drain import backend_of
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 

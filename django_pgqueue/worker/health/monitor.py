@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from django_pgqueue.worker.health.reporter import Watch
 from django_pgqueue.worker.health.server import Sites, serve
 from django_pgqueue.worker.health.shared_state import Board
-from django_pgqueue.worker.upkeep.recycling import EXIT_CODE as RECYCLED
+from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
 
 if TYPE_CHECKING:
     from django_pgqueue.worker.health.server import Exposed

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.tasks.sensitive import HIDDEN
-from django_pgqueue.values.error import bounded, to_log
+from django_pgqueue.values.error import bounded
 from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
 
 if TYPE_CHECKING:
@@ -120,11 +119,3 @@ def log_end(end: Ended, settings: Options) -> None:
 
 def _in_one_line(text: str, *, hidden: bool) -> str:
     return HIDDEN if hidden else str(in_a_line(bounded(" ".join(text.split()), MAX_LINE_CHARS), 2 * MAX_LINE_CHARS))
-
-
-def log_trouble(what: str, error: BaseException) -> None:
-    """Of code of the project's that should not have raised.  Never raises itself: a handler of the project's LOGGING
-    may, and so may the error when it is printed; a slot has no time for either.
-    """
-    with suppress(BaseException):
-        logger.error("%s", what, exc_info=to_log(error))

@@ -12,7 +12,7 @@ from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import connections
 
 from django_pgqueue.consumer.forks import shared_loops
-from django_pgqueue.worker.record.log import log_trouble
+from django_pgqueue.logs import log_trouble
 from django_pgqueue.worker.run.connections import IDLE_SECONDS, close_idle_connections, leave_connections_clean
 from django_pgqueue.worker.run.sessions import running
 from django_pgqueue.worker.run.watchdog import is_alive

@@ -32,7 +32,7 @@ from django_pgqueue.functions import Error
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.tasks.context import Deferral, PgQueueContext
-from django_pgqueue.values import content, times
+from django_pgqueue.values import content, redaction, times
 from django_pgqueue.values.error import Unprintable, stand_in, to_log
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.run.failure import Verdict, asked_for, is_a, was_cancelled
@@ -127,9 +127,9 @@ class Execution:
 
     def run(self) -> Ended:
         hide = sensitive.hides_message(self.message.task, self.backend.settings)
-        if hide == content.hides():
+        if hide == redaction.is_redacting():
             return self._run()
-        with content.unshown(hide):
+        with redaction.redacted(hide):
             return self._run()
 
     def _run(self) -> Ended:
@@ -150,7 +150,7 @@ class Execution:
             return self._ended(outcome, exception)
 
     async def arun(self) -> Ended:
-        with content.unshown(sensitive.hides_message(self.message.task, self.backend.settings)):
+        with redaction.redacted(sensitive.hides_message(self.message.task, self.backend.settings)):
             return await self._arun()
 
     async def _arun(self) -> Ended:
@@ -222,7 +222,7 @@ class Execution:
             if self.message.headers is not None:  # what they say may be nonsense, too
                 self._result = self._made_result(args)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            said = "what it is" if content.hides() else self.message.content[:80]
+            said = "what it is" if redaction.is_redacting() else self.message.content[:80]
             message = (
                 f"The content of message {self.message.id} is not the call of a task: it must be "
                 f'{{"args": [...], "kwargs": {{...}}}}, not {said}.'

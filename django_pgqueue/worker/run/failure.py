@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from django_pgqueue.exceptions import Retry as RetryAsked, TaskCancelled, UnknownTask
+from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.worker.record.log import log_trouble
 from django_pgqueue.worker.run.outcome import Cancelled, Failed, Outcome, Retry
 
 if TYPE_CHECKING:

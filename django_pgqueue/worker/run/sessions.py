@@ -15,7 +15,7 @@ import psycopg
 from django.db.backends.signals import connection_created
 
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.worker.record.log import log_trouble
+from django_pgqueue.logs import log_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable

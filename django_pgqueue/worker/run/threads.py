@@ -18,8 +18,9 @@ from django_pgqueue import traces
 from django_pgqueue.backend import signals
 from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
+from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import registry
-from django_pgqueue.worker.record.log import log_end, log_trouble
+from django_pgqueue.worker.record.log import log_end
 from django_pgqueue.worker.run.connections import (
     IDLE_SECONDS,
     clean_sessions,

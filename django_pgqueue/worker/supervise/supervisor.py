@@ -20,7 +20,7 @@ from django_pgqueue.consumer.forks import end_children, guarded
 from django_pgqueue.worker.health.monitor import Watching
 from django_pgqueue.worker.process import Consumer
 from django_pgqueue.worker.run.marks import Begun
-from django_pgqueue.worker.upkeep.recycling import EXIT_CODE as RECYCLED
+from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
 from django_pgqueue.worker.upkeep.retirement import Retirement, retiring_pids
 
 if TYPE_CHECKING:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-EXIT_CODE = 75
-"""By which the supervisor knows that a process left on purpose."""
 LOOK_EVERY_SECONDS = 2.0
 PAGE_BYTES = resource.getpagesize()
 

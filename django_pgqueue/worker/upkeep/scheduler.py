@@ -13,9 +13,9 @@ from django_pgqueue.backend.schedules import check_public, columns_of, declarati
 from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.logs import in_a_line
-from django_pgqueue.models.fields import EpochDateTime
 from django_pgqueue.tasks import schedule as recurrence
 from django_pgqueue.values import content, times
+from django_pgqueue.values.times import EpochDateTime
 
 if TYPE_CHECKING:
     import datetime as dt

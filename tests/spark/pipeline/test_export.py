@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, NewerLake, NotALake, read_lake
-from django_pgqueue.spark.lake.compaction import compact
 from django_pgqueue.spark.lake.cleanup import tidy
+from django_pgqueue.spark.lake.compaction import compact
 from django_pgqueue.spark.pipeline import drop_exported, export
 from django_pgqueue.spark.pipeline.source_database import writing
 from tests.spark.pipeline.conftest import settled

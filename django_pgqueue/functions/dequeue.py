@@ -1,0 +1,204 @@
+"""Dequeue: the claim, and what it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.pq import Format
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Sequence
+    from typing import Unpack
+
+    from psycopg.pq.abc import PGresult
+
+    from django_pgqueue.functions.connection import Connection
+
+
+@dataclass(slots=True)
+class Received:
+    """A message as its consumer holds it: ``(id, attempt, worker)`` is the token that ends the attempt."""
+
+    id: int
+    attempt: int
+    max_attempts: int | None
+    priority: int
+    queue: str
+    channel: str | None
+    task: str | None
+    worker: str
+    dequeue_at: int
+    created_at: dt.datetime
+    locked_at: dt.datetime
+    content: str
+    headers: str | None
+    state: str | None
+    kept: bool = False
+    """A transaction keeps it, in which it can be ended only as long as nobody changes its row."""
+
+
+class Token(NamedTuple):
+    """What ends an attempt, of a message that cannot be read."""
+
+    id: int
+    attempt: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Where the last dequeue of one priority of a queue stopped: the next one may begin there."""
+
+    queue: str
+    priority: int
+    dequeue_at: int
+    id: int
+
+
+COLUMNS = """
+id, attempt, max_attempts, priority, queue, channel, task, worker, dequeue_at, created_at, locked_at,
+content::text, headers::text, state::text
+"""
+
+
+DEQUEUE = f"""
+select {COLUMNS}
+from pgqueue_message_dequeue(
+    %s::text[], %s, %s, %s, %s::text[], %s, %s::text[], %s::integer[], %s::bigint[], %s::bigint[])
+"""  # noqa: S608 -- our own columns
+
+
+# A claim that a crash of the server undoes has simply not happened: it need not wait for the disk.  The setting ends
+# with the transaction, so the statement must be a transaction of its own.
+DEQUEUE_UNFLUSHED = (
+    "with setting as materialized (select set_config('synchronous_commit', 'off', true))"
+    + DEQUEUE.replace("from pgqueue_message_dequeue", "from setting cross join lateral pgqueue_message_dequeue")
+)
+
+
+# The first row says how long it waited, and the others are claimed after that.
+DEQUEUE_IN_TURN = (
+    """
+select turn.waited_ms, null, null, null, null, null, null, null, null, null, null, null, null, null
+from (
+    select set_config('synchronous_commit', 'off', true), pgqueue_message_await_turn(%s::text[], %s) as waited_ms
+) as turn
+union all"""
+    + DEQUEUE
+)
+
+
+DEQUEUE_APART = DEQUEUE.replace("%s::bigint[])", "%s::bigint[], false)")
+
+
+def message_dequeue(
+    connection: Connection,
+    *,
+    flush: bool = True,
+    brief: bool = True,
+    unreadable: Callable[[int, int, Exception], None] | None = None,
+    **wanted: Unpack[Wanted],
+) -> list[Received]:
+    """Takes and locks ready messages.  ``flush=False``: the claim's own transaction does not wait for the disk.
+    ``brief=False``: the transaction goes on after the claim.
+
+    ``unreadable`` is called with the id, the attempt and the error of each row that was claimed and cannot be read.
+    """
+    with connection.cursor() as cursor:
+        statement = (DEQUEUE if flush else DEQUEUE_UNFLUSHED) if brief else DEQUEUE_APART
+        cursor.execute(statement, _parameters(wanted))
+        return [Received(*row) for row in _readable(cursor, unreadable)]
+
+
+def message_dequeue_in_turn(
+    connection: Connection,
+    *,
+    wait_ms: int,
+    unreadable: Callable[[int, int, Exception], None] | None = None,
+    **wanted: Unpack[Wanted],
+) -> tuple[list[Received], int | None]:
+    """The same without a flush, one after the other with those that do so; and how many ms it waited for that, None
+    when its turn did not come within ``wait_ms``.
+    """
+    parameters = _parameters(wanted)
+    with connection.cursor() as cursor:
+        cursor.execute(DEQUEUE_IN_TURN, (parameters[0], wait_ms, *parameters))
+        (waited_ms, *_), *rows = _readable(cursor, unreadable)
+        return [Received(*row) for row in rows], waited_ms
+
+
+QUARANTINE_DEQUEUE = f"select {COLUMNS} from pgqueue_quarantine_dequeue(%s::text[], %s, %s, %s::text[])"  # noqa: S608
+
+
+def quarantine_dequeue(
+    connection: Connection,
+    *,
+    queues: Sequence[str] | None,
+    exclude_queues: Sequence[str],
+    lock_ms: int,
+    worker: str,
+    unreadable: Callable[[int, int, Exception], None] | None = None,
+) -> list[Received]:
+    """Takes and locks one quarantined message, where one is due.  ``unreadable``: as in ``message_dequeue``."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            QUARANTINE_DEQUEUE, (None if queues is None else list(queues), lock_ms, worker, list(exclude_queues))
+        )
+        return [Received(*row) for row in _readable(cursor, unreadable)]
+
+
+def _readable(cursor: Any, unreadable: Callable[[int, int, Exception], None] | None) -> list[tuple[Any, ...]]:
+    """The rows of an answer.  ``unreadable`` gets the id and the attempt of each row that Python cannot represent.  Its
+    consumer holds that row as well.  Without ``unreadable`` one such row is an error of all of them.
+    """
+    try:
+        return list(cursor.fetchall())
+    except (psycopg.DataError, UnicodeError):
+        if unreadable is None:
+            raise
+    result, rows = cursor.pgresult, []
+    transformer = Transformer(cursor.connection)
+    transformer.set_pgresult(result)
+    for number in range(result.ntuples):
+        try:
+            rows.append(transformer.load_row(number, tuple))
+        except (psycopg.DataError, UnicodeError) as error:
+            unreadable(_integer(result, number, 0), _integer(result, number, 1), error)
+    return rows
+
+
+def _integer(result: PGresult, row: int, column: int) -> int:
+    value = result.get_value(row, column) or b""
+    return int.from_bytes(value, signed=True) if result.fformat(column) == Format.BINARY else int(value)
+
+
+class Wanted(TypedDict, total=False):
+    """What to dequeue: the parameters of pgqueue_message_dequeue."""
+
+    queues: Sequence[str] | None
+    exclude_queues: Sequence[str]
+    limit: int
+    lock_ms: int
+    worker: str | None
+    tasks: bool
+    floors: Sequence[Floor] | None
+
+
+def _parameters(wanted: Wanted) -> tuple[Any, ...]:
+    queues, floors = wanted.get("queues"), wanted.get("floors")
+    return (
+        None if queues is None else list(queues),
+        wanted.get("limit", 1),
+        wanted.get("lock_ms", 60_000),
+        wanted.get("worker"),
+        list(wanted.get("exclude_queues", ())),
+        wanted.get("tasks", False),
+        None if floors is None else [floor.queue for floor in floors],
+        None if floors is None else [floor.priority for floor in floors],
+        None if floors is None else [floor.dequeue_at for floor in floors],
+        None if floors is None else [floor.id for floor in floors],
+    )

@@ -1,0 +1,55 @@
+"""What callers may say: priorities, attempts, times."""
+
+from __future__ import annotations
+
+from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.values.names import name_of
+
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+MAX_LIMIT = 2**31 - 1
+MAX_LOCK_SECONDS, MAX_WAIT_SECONDS = 1e9, 1e12
+
+MAX_MAX_ATTEMPTS = 1_000_000
+"""No retries without end, and far from what the column can hold: it grows with each defer."""
+
+
+def is_max_attempts(value: object) -> bool:
+    """
+    >>> [is_max_attempts(value) for value in (None, 1, 0, 2.0, True)]
+    [True, True, False, False, False]
+    """
+    return value is None or (type(value) is int and 1 <= value <= MAX_MAX_ATTEMPTS)
+
+
+def checked_name(what: str, name: str | None) -> str | None:
+    if name is None and what == "channel":
+        return None
+    return name_of(what, name)
+
+
+def checked_priority(priority: int) -> int:
+    if type(priority) is not int or not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        message = f"priority={priority!r} is not a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}."
+        raise InvalidMessage(message)
+    return priority
+
+
+def checked_max_attempts(max_attempts: int | None) -> int | None:
+    if not is_max_attempts(max_attempts):
+        message = f"max_attempts={max_attempts!r} is neither a whole number from 1 to {MAX_MAX_ATTEMPTS:,} nor None."
+        raise InvalidMessage(message)
+    return max_attempts
+
+
+def checked_lock_ms(lock_seconds: float) -> int:
+    if type(lock_seconds) not in (int, float) or not 0 < lock_seconds < MAX_LOCK_SECONDS:
+        message = f"lock_seconds={lock_seconds!r} is not a number of seconds above 0 (and below a billion)."
+        raise InvalidMessage(message)
+    return max(1, round(lock_seconds * 1000))
+
+
+def checked_wait_ms(seconds: float) -> int:
+    if type(seconds) not in (int, float) or not abs(seconds) < MAX_WAIT_SECONDS:
+        message = f"seconds={seconds!r} is not a number of seconds (below {MAX_WAIT_SECONDS:,.0f})."
+        raise InvalidMessage(message)
+    return round(seconds * 1000)

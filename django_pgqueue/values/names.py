@@ -1,0 +1,63 @@
+"""Names of queues, channels, tasks, workers and keys."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.values.redaction import quote
+
+MAX_NAME_BYTES = 255
+
+
+CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
+
+
+NAMES_ARE = f"names are text of 1 to {MAX_NAME_BYTES} bytes in UTF-8, without control characters"
+
+
+def is_name(value: object) -> bool:
+    """Whether a queue, a channel or anything else that has a name may be called so.  The tables have the same limits:
+    names fit into an index, a notification and a line of a log.
+
+    >>> is_name("mail"), is_name("")
+    (True, False)
+    """
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= MAX_NAME_BYTES
+        and CONTROL_CHARACTER.search(value) is None
+        and _fits(value)
+    )
+
+
+def _fits(value: str) -> bool:
+    try:
+        return value.isascii() or len(value.encode()) <= MAX_NAME_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def is_text(value: str) -> bool:
+    """Whether PostgreSQL has characters for it.
+
+    >>> is_text("é"), is_text("\\x00"), is_text("\\udcff")
+    (True, False, False)
+    """
+    try:
+        return "\x00" not in value and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def name_of(what: str, name: Any, error: type[Exception] = InvalidMessage) -> str:
+    """``name``, if ``what`` may be called so.
+
+    >>> name_of("queue", "mail")
+    'mail'
+    """
+    if not is_name(name):
+        message = f"{quote(name)} cannot be the name of a {what}: {NAMES_ARE}."
+        raise error(message)
+    return str(name)
