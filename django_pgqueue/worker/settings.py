@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+MAX_RETIRING = 3
+"""Processes of one place that retire at a time.  Each keeps its memory until its longest job has ended: a worker needs
+at most four times the memory of its processes."""
+
 RECYCLED_EXIT_CODE = 75
 """By which the supervisor knows that a process left on purpose."""
 

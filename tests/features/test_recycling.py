@@ -14,9 +14,8 @@ from django.core.management.base import CommandError
 
 from django_pgqueue.models import Attempt
 from django_pgqueue.worker.run.marks import Begun
-from django_pgqueue.worker.settings import WorkerSettings
+from django_pgqueue.worker.settings import MAX_RETIRING, WorkerSettings
 from django_pgqueue.worker.supervise.supervisor import LONGEST_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
-from django_pgqueue.worker.upkeep.retirement import MAX_RETIRING
 from tests.features import slow
 from tests.waiting import wait_until
 from tests.worker.watching import at_rest, ended, started, statuses

@@ -17,7 +17,7 @@ from django_pgqueue.tasks import task
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
-from django_pgqueue.worker.upkeep.retirement import MAX_RETIRING
+from django_pgqueue.worker.settings import MAX_RETIRING
 from tests.doctor.pooler import Pooler
 from tests.features import slow
 from tests.features.conftest import another_transaction

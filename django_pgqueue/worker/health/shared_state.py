@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from django_pgqueue.worker.upkeep.retirement import MAX_RETIRING
+from django_pgqueue.worker.settings import MAX_RETIRING
 
 PLACE_BYTES = 1 << 20
 """Of each process.  Memory that nobody has written to takes none."""

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django_pgqueue.worker.upkeep.retirement import MAX_RETIRING
+from django_pgqueue.worker.settings import MAX_RETIRING
 
 if TYPE_CHECKING:
     from django_pgqueue.worker.settings import WorkerSettings

@@ -10,9 +10,8 @@ import mmap
 import os
 import struct
 
-MAX_RETIRING = 3
-"""Processes of one place that retire at a time.  Each keeps its memory until its longest job has ended: a worker needs
-at most four times the memory of its processes."""
+from django_pgqueue.worker.settings import MAX_RETIRING
+
 COUNT = struct.Struct("<q")
 PID = struct.Struct("<q")
 
