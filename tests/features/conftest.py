@@ -11,7 +11,7 @@ import pytest
 from asgiref.sync import SyncToAsync
 from django.db import connections
 
-from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo, diary, environment, rows, session, start
@@ -27,20 +27,20 @@ __all__ = ["diary", "environment", "rows", "session", "start"]
 
 
 class Consume(Protocol):
-    def __call__(self, **settings: Any) -> Consumer: ...
+    def __call__(self, **settings: Any) -> WorkerProcess: ...
 
 
 @pytest.fixture
 def consume(transactional_db: None, diary: Diary, session: Session) -> Iterator[Consume]:
     """Starts consumers, each of which is what runs in a worker's process, as threads of this one."""
-    threads: list[tuple[Consumer, threading.Thread]] = []
+    threads: list[tuple[WorkerProcess, threading.Thread]] = []
 
-    def start_consumer(**settings: Any) -> Consumer:
-        consumer = Consumer(WorkerSettings(**{"threads": 2, "grace_seconds": 1, **settings}))
+    def start_consumer(**settings: Any) -> WorkerProcess:
+        consumer = WorkerProcess(WorkerSettings(**{"threads": 2, "grace_seconds": 1, **settings}))
         thread = threading.Thread(target=consumer.run, name=f"consumer-{len(threads)}")
         threads.append((consumer, thread))
         thread.start()
-        wait_until(lambda: hasattr(consumer, "slots") or not thread.is_alive(), "the consumer is ready")
+        wait_until(lambda: consumer.is_started or not thread.is_alive(), "the consumer is ready")
         return consumer
 
     yield start_consumer

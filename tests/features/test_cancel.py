@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection, transaction
-from django.utils import timezone
 
 from django_pgqueue import functions
 from django_pgqueue.compat import task_backends
@@ -21,6 +20,7 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run.clock import DatabaseClock
 from django_pgqueue.worker.run.outcome import Cancelled, Succeeded
 from django_pgqueue.worker.run.threads import Slots
 from tests.backend.conftest import no_queries
@@ -133,7 +133,7 @@ class TestNothingToCancel:
 def slots(transactional_db: None, diary: Diary) -> Iterator[Slots]:
     """A worker's slots, one for plain and one for async tasks, without the worker."""
     backend: Any = task_backends["default"]
-    slots = Slots(1, backend=backend, clock=timezone.now, waker=Waker())
+    slots = Slots(1, backend=backend, clock=DatabaseClock(), waker=Waker(), on_end=lambda _: None)
     yield slots
     slots.stop()
     close_event_loop(slots)

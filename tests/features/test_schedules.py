@@ -22,7 +22,7 @@ from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.tasks import cron, every, registry, task
 from django_pgqueue.tasks.schedule import MOST_SLOTS
 from django_pgqueue.values.times import to_epoch_ms
-from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.upkeep import scheduler as worker_scheduler
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
@@ -235,14 +235,14 @@ def test_a_burst_fires_nothing_and_does_not_spin_while_its_job_runs(
 ) -> None:
     by_hand(next_at=NINE)
     hold.enqueue("x")
-    consumer = Consumer(WorkerSettings(threads=1, burst=True))
-    turns, turn = [0], consumer._turn
+    consumer = WorkerProcess(WorkerSettings(threads=1, burst=True))
+    turns, turn = [0], consumer.turn
 
     def counted() -> None:
         turns[0] += 1
         turn()
 
-    consumer._turn = counted  # type: ignore[method-assign]
+    consumer.turn = counted  # type: ignore[method-assign]
     thread = threading.Thread(target=consumer.run)
     thread.start()
     try:

@@ -79,7 +79,7 @@ def test_who_sleeps_says_that_he_lives_in_the_transaction_in_which_he_looks(
     seen = functions.worker_seen
 
     def noted(*args: Any, **kwargs: Any) -> Any:
-        statuses.append(consumer.connection.info.transaction_status.name)
+        statuses.append(consumer.session.connection.info.transaction_status.name)
         return seen(*args, **kwargs)
 
     consumer = consume()
@@ -103,7 +103,7 @@ def test_what_a_sleeper_finds_by_looking_begins_when_its_claim_is_committed(
     run = consumer.slots.run
 
     def noted(messages: Any) -> None:
-        statuses.append(consumer.connection.info.transaction_status.name)
+        statuses.append(consumer.session.connection.info.transaction_status.name)
         run(messages)
 
     monkeypatch.setattr(consumer.slots, "run", noted)

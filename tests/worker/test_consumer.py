@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.models import Attempt
-from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import wait_until
 from tests.worker.tasks import nothing
@@ -22,7 +22,7 @@ def test_who_has_something_to_do_does_not_wait_for_nothing(
 ) -> None:
     """To wait for no time is to hand the interpreter to the slots, and to get it back when they have no more to do."""
     enqueue_many(nothing, [Call()] * 4000)
-    consumer = Consumer(WorkerSettings(threads=2, burst=True))
+    consumer = WorkerProcess(WorkerSettings(threads=2, burst=True))
     waits, wait = [], consumer.waker.wait
 
     def noted(seconds: float, *files: int) -> set[int]:

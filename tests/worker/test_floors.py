@@ -12,7 +12,7 @@ import pytest
 from django_pgqueue.functions import Floor, Received
 from django_pgqueue.models import Message
 from django_pgqueue.worker.claim.floors import FULL_SHARE, Floors
-from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo
@@ -139,11 +139,11 @@ class CountingFloors(Floors):
 
 
 @pytest.fixture
-def consumer(session: Session, diary: Diary, snapshot: None) -> Iterator[Consumer]:
+def consumer(session: Session, diary: Diary, snapshot: None) -> Iterator[WorkerProcess]:
     """A worker in a thread of this process, so that one can look into it."""
     before = len(session.strangers())
-    consumer = Consumer(WorkerSettings(threads=2))
-    consumer.floors = CountingFloors()
+    consumer = WorkerProcess(WorkerSettings(threads=2))
+    consumer.claimer.floors = CountingFloors()
     thread = threading.Thread(target=consumer.run)
     thread.start()
     yield consumer
@@ -153,7 +153,7 @@ def consumer(session: Session, diary: Diary, snapshot: None) -> Iterator[Consume
 
 
 def test_late_commits_and_other_priorities_and_queues_are_found_while_floors_are_in_use(
-    consumer: Consumer, diary: Diary, session: Session
+    consumer: WorkerProcess, diary: Diary, session: Session
 ) -> None:
     waits = {}
     lates: dict[str, dict[str, Any]] = {
@@ -171,15 +171,15 @@ def test_late_commits_and_other_priorities_and_queues_are_found_while_floors_are
             assert dt.datetime.now(dt.UTC) - enqueued_at < dt.timedelta(seconds=SECONDS), name
         waits[name] = (dt.datetime.now(dt.UTC) - enqueued_at).total_seconds()
     assert max(waits.values()) < 3, waits
-    assert isinstance(consumer.floors, CountingFloors)
-    assert consumer.floors.used > 10
+    assert isinstance(consumer.claimer.floors, CountingFloors)
+    assert consumer.claimer.floors.used > 10
 
 
-def keep_busy(consumer: Consumer) -> None:
+def keep_busy(consumer: WorkerProcess) -> None:
     """A stream of ordinary jobs, until claims from the head are slow and floors are in use."""
     nothing.enqueue()
     wait_until(lambda: not Message.objects.filter(task=nothing.module_path).exists(), "the job is done")
-    while not consumer.floors.slow:
+    while not consumer.claimer.floors.slow:
         nothing.enqueue()
 
 

@@ -15,7 +15,7 @@ from django_pgqueue import functions
 from django_pgqueue.consumer.session import Session as WorkerSession
 from django_pgqueue.functions import Error, sql_files
 from django_pgqueue.models import Attempt, Message, Worker
-from django_pgqueue.worker.claim.held import Holdings
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
 from django_pgqueue.worker.run.outcome import Ended, Failed, Succeeded
 from django_pgqueue.worker.settings import WorkerSettings
@@ -374,7 +374,7 @@ def test_an_attempt_that_ends_while_the_partition_of_its_day_is_made_is_recorded
 
 
 def test_a_message_with_an_id_that_comes_again_is_begun() -> None:
-    holdings = Holdings(WorkerSettings())
+    holdings = WorkerProcess(WorkerSettings()).held
     old = received(created_at=NOON)
     assert holdings.add([old], now=1.0) == [old]
     assert holdings.add([received(created_at=NOON, worker="renamed")], now=2.0) == [], "a claim that was undone"

@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS
 from django_pgqueue.worker.claim.registration import FULL_AFTER_SECONDS, ROOM_AFTER_SECONDS, Presence
-from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ def test_who_has_said_nothing_has_nothing_to_take_back(presence: Presence) -> No
 
 
 def test_who_may_be_full_is_not_hurried_after_an_error() -> None:
-    consumer = Consumer(WorkerSettings())
+    consumer = WorkerProcess(WorkerSettings())
     consumer.slots = cast("Slots", SimpleNamespace(waiting=lambda: 0))
-    consumer.pace.last_progress = 10.0
+    consumer.claimer.pace.last_progress = 10.0
     consumer.presence.has_room = True
     consumer.presence.news_of_room(has_room=False, now=10.0, at_once=False)
-    assert [*consumer._attention_is_due()] == [10.0 + SHORT_SECONDS]
+    assert consumer.claimer.attention_is_due_at() == 10.0 + SHORT_SECONDS
     consumer.session.reconnect_at = 15.0
-    assert [*consumer._attention_is_due()] == [15.0], "the database is left alone until then"
+    assert consumer.claimer.attention_is_due_at() == 15.0, "the database is left alone until then"
     consumer.waker.close()

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue.models import Attempt, Message, Worker
-from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import SECONDS, wait_until
 from tests.worker.tasks import hold, hold_on, nothing, write
@@ -87,7 +87,7 @@ def test_two_signals_in_a_row_still_give_back_what_has_not_begun(
     transactional_db: None, diary: Diary, session: Session
 ) -> None:
     held, behind = claimed_ahead(diary)
-    consumer = Consumer(WorkerSettings(threads=1))
+    consumer = WorkerProcess(WorkerSettings(threads=1))
     thread = threading.Thread(target=consumer.run)
     thread.start()
     try:

@@ -14,7 +14,7 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.turns import APART_SECONDS, LONGEST_WAIT_MS, MANY, Turns
 from django_pgqueue.worker.health.reporter import Watch
-from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo
@@ -119,8 +119,8 @@ def test_who_waits_longer_than_it_claims_is_in_a_crowd_and_its_claim_is_not_call
 ) -> None:
     before = len(session.strangers())
     watch = Mock(spec=Watch)
-    consumer = Consumer(WorkerSettings(threads=2, burst=True), watch=watch)
-    consumer.floors = floors = FloorsThatAreTold()
+    consumer = WorkerProcess(WorkerSettings(threads=2, burst=True), watch=watch)
+    consumer.claimer.floors = floors = FloorsThatAreTold()
     thread = threading.Thread(target=consumer.run)
     thread.start()
     try:

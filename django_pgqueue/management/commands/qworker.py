@@ -25,7 +25,7 @@ from django_pgqueue.tasks import registry
 from django_pgqueue.values import redaction
 from django_pgqueue.values.names import NAMES_ARE, is_name
 from django_pgqueue.worker.health.monitor import PortTaken
-from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.supervise.reloader import ReloadedSupervisor, Reloader, is_started_by_reloader
 from django_pgqueue.worker.supervise.supervisor import Supervisor
@@ -220,7 +220,7 @@ def quarantine_waits(settings: WorkerSettings) -> bool:
 
 
 def run_here(settings: WorkerSettings) -> int:
-    consumer = Consumer(settings)
+    consumer = WorkerProcess(settings)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: consumer.stop())

@@ -13,9 +13,10 @@ from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from django_pgqueue.consumer.background import Connect
+    from django_pgqueue.consumer.parts import Parts
     from django_pgqueue.consumer.session import Session
     from django_pgqueue.functions import Connection, Received
     from django_pgqueue.worker.run.progress import SharedReports
@@ -42,8 +43,10 @@ class Held:
 class Holdings:
     """The consumer's thread adds and forgets; the thread of the heartbeats reads."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, session: Session, parts: Parts) -> None:
         self.settings = settings
+        self.session = session
+        self.parts = parts
         self.next_attention = 0.0
         self._held: dict[int, Held] = {}
 
@@ -79,26 +82,35 @@ class Holdings:
         del self._held[message.id]
         return True
 
-    def needs_attention(self, *, now: float) -> bool:
-        if not self._held or now < self.next_attention:
-            return False
-        self.next_attention = now + ATTEND_EVERY_SECONDS
-        return True
+    def look_after(self, cancel: Callable[[set[int]], None]) -> None:
+        """Asks now and then whether what is held shall stop, and tells ``cancel`` the ids."""
+        self.parts.attempt("attend", lambda: self._look_after(cancel))
 
-    def asked_to_stop(self, connection: Connection, *, now: float) -> set[int]:
+    def attention_is_due_at(self) -> float:
+        return self.parts.due_at("attend", self.next_attention) if self._held else float("inf")
+
+    def _look_after(self, cancel: Callable[[set[int]], None]) -> None:
+        now = time.monotonic()
+        if self._held and now >= self.next_attention:
+            self.next_attention = now + ATTEND_EVERY_SECONDS
+            if asked := self._asked_to_stop(now):
+                cancel(asked)
+
+    def _asked_to_stop(self, now: float) -> set[int]:
         """The ids of those that somebody wants to be cancelled.  What has only just begun is not worth the question."""
         old = [held.message for held in self if now - held.claimed > ATTEND_EVERY_SECONDS]
         asked: set[int] = set()
         for worker, messages in groupby(old, key=lambda message: message.worker):
-            asked |= functions.message_cancellations(connection, [one.id for one in messages], worker=worker)
+            ids = [message.id for message in messages]
+            asked |= functions.message_cancellations(self.session.statements, ids, worker=worker)
         return asked
 
-    def abandon(self, connection: Connection) -> None:
+    def abandon(self) -> None:
         """What did not end within grace: its lock ends now, so that others take it over at once."""
         for held in self:
             message = held.message
             with suppress(*BUSY_ERRORS):  # its lock runs out by itself
-                functions.message_heartbeat(connection, [message], worker=message.worker, lock_ms=0)
+                functions.message_heartbeat(self.session.statements, [message], worker=message.worker, lock_ms=0)
             logger.error(
                 "abandoned id=%s task=%s attempt=%s: it did not end within grace",
                 message.id, message.task, message.attempt,

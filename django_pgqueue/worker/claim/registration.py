@@ -29,13 +29,19 @@ FULL_AFTER_SECONDS = 0.05
 
 
 class Presence:
-    def __init__(self, settings: WorkerSettings, begun: Begun | None = None) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        begun: Begun | None = None,
+        *,
+        problem: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """``problem`` returns what the worker cannot do at present, for qdoctor."""
         self.settings = settings
         self.begun = begun
         self.hostname = socket.gethostname()[:255]
         self.id = self._new_id()
-        self.problem: Callable[[], str | None] = lambda: None
-        """Returns what the worker cannot do at present, for qdoctor."""
+        self.problem = problem
         self.next_seen = 0.0
         self.has_room = False
         """What the row says: who enqueues wakes nobody where somebody who is awake has room."""

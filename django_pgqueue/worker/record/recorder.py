@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from dataclasses import replace
 from itertools import chain, groupby
@@ -27,6 +28,8 @@ RECORD_WITHIN_SECONDS = 0.02
 MAX_RECORDED = 1000
 BLOCKED_SECONDS = 0.25
 """How long to wait before another try for the ends that could not be written."""
+LEAVE_SECONDS = 2.0
+"""How long a worker that leaves tries to record the ends whose rows somebody else has locked."""
 MAX_REFUSALS = 3
 """An end that PostgreSQL refuses so often is stored as a failure with a short reason instead."""
 
@@ -98,6 +101,14 @@ class Recorder:
         except BaseException:
             self.ended = [*chain(*batches), *self.ended]
             raise
+
+    def write_the_last(self, *, pause: Callable[[float], None], is_hurried: Callable[[], bool]) -> None:
+        """Before the process leaves.  The ends whose rows somebody else has locked get another moment."""
+        self.write()
+        leave_by = time.monotonic() + LEAVE_SECONDS
+        while self.blocked and time.monotonic() < leave_by and not is_hurried():
+            self.write_blocked(now=time.monotonic())
+            pause(BLOCKED_SECONDS)
 
     def write_blocked(self, *, now: float) -> None:
         """Another try for what was in somebody's way."""

@@ -7,9 +7,14 @@ import time
 
 
 class DatabaseClock:
-    """Goes on from a time that the database told, by this machine's monotonic clock."""
+    """Goes on from a time that the database told, by this machine's monotonic clock.  Before that it has this machine's
+    time.
+    """
 
-    def __init__(self, now: dt.datetime) -> None:
+    def __init__(self) -> None:
+        self.start(dt.datetime.now(dt.UTC))
+
+    def start(self, now: dt.datetime) -> None:
         self._told = (now, time.monotonic())
 
     def correct(self, now: dt.datetime) -> None:

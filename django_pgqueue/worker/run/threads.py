@@ -20,7 +20,6 @@ from django_pgqueue.consumer.forks import ending_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import registry
-from django_pgqueue.worker.record.log import log_end
 from django_pgqueue.worker.run.connections import (
     IDLE_SECONDS,
     clean_sessions,
@@ -42,12 +41,12 @@ from django_pgqueue.worker.run.sessions import (
 from django_pgqueue.worker.run.watchdog import is_alive
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Iterable
 
     from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.consumer.wakeup import Waker
     from django_pgqueue.functions import Received
+    from django_pgqueue.worker.run.clock import DatabaseClock
     from django_pgqueue.worker.run.marks import Mark
     from django_pgqueue.worker.run.outcome import Ended
 
@@ -97,15 +96,18 @@ class Slots:
         count: int,
         *,
         backend: PgQueueBackend,
-        clock: Callable[[], dt.datetime],
+        clock: DatabaseClock,
         waker: Waker,
+        on_end: Callable[[Ended], None],
         begun: Begun | None = None,
     ) -> None:
+        """``on_end`` is called with each end, by the thread that has it."""
         self.count = count
         self.begun = begun or Begun(count)
         self.backend = backend
         self.clock = clock
         self.waker = waker
+        self.on_end = on_end
         self.reports = SharedReports()
         self.done: deque[Ended] = deque()
         self.refill_below = 0
@@ -172,6 +174,7 @@ class Slots:
 
     def cancel(self, ids: set[int]) -> None:
         """Lets running tasks know that they were asked to stop; async ones are cancelled."""
+        ids = ids - self.reports.cancelled
         self.reports.cancelled |= ids
         for loop in self._loops():
             loop.cancel(ids)
@@ -182,7 +185,7 @@ class Slots:
     def ended(self, end: Ended) -> None:
         """Called by the slots."""
         try:
-            log_end(end, self.backend.settings)
+            self.on_end(end)
         finally:  # a handler of the project's LOGGING may raise
             self.done.append(end)
             # The consumer wants to know of the first end, to record it in time, and of a stock that runs low.

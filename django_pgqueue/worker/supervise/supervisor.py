@@ -18,7 +18,7 @@ from django.db import connections
 from django_pgqueue.consumer.errors import CONNECTION_ERRORS
 from django_pgqueue.consumer.forks import end_children, guarded
 from django_pgqueue.worker.health.monitor import Watching
-from django_pgqueue.worker.process import Consumer
+from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.run.marks import Begun
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
 from django_pgqueue.worker.upkeep.retirement import Retirement, retiring_pids
@@ -289,7 +289,9 @@ def work(
     try:
         connections.close_all()
         signal.set_wakeup_fd(-1)
-        consumer = Consumer(settings, parent=supervisor, watch=watch, retirement=retirement, begun=begun, died=died)
+        consumer = WorkerProcess(
+            settings, parent=supervisor, watch=watch, retirement=retirement, begun=begun, died=died
+        )
         # Ctrl-C, and SIGTERM from some service managers, reach the whole group, and the supervisor passes them on:
         # however often a child hears of the first request, only the supervisor knows whether there was a second.
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop(again=False))

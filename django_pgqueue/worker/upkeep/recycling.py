@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.settings import MAX_RETIRING
 
 if TYPE_CHECKING:
+    from django_pgqueue.worker.run.threads import Slots
     from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.upkeep.retirement import Retirement
 
@@ -29,6 +31,9 @@ class Recycling:
         self.slots = settings.threads
         self.retirement = retirement
         """None: this process is alone, and nobody would replace it."""
+        self.watchdog = Watchdog()
+        self.jobs = 0
+        """How many have ended here."""
         self._stuck: str | None = None
         self._large: str | None = None
         self._next_look = 0.0
@@ -39,29 +44,36 @@ class Recycling:
         """Something goes on in this process after its time."""
         return self._stuck is not None
 
+    def look_after(self, slots: Slots, *, patience_seconds: float) -> str | None:
+        """Ends what cannot go on: attempts whose time is up, and those whose slot has died.  Returns which slots did."""
+        now = time.monotonic()
+        for message in slots.time_out(now):
+            self.timed_out(message.id)
+        if (reason := self.watchdog.look_if_due(slots, now=now)) is not None:
+            self._stuck = reason  # who knows what else of the process is broken
+        if self.is_stuck:
+            slots.give_up(now, patience_seconds=patience_seconds)
+        return reason
+
     def timed_out(self, message_id: int) -> None:
         """Nobody can stop what goes on, so the process has to go."""
         self._stuck = f"the task of message {message_id} went on after its timeout"
 
-    def died(self, reason: str) -> None:
-        """A part of the process that runs jobs: who knows what else is broken."""
-        self._stuck = reason
-
-    def room(self, jobs: int) -> int:
-        """How many more it may take that has done, or holds, so many."""
+    def room(self, unfinished: int) -> int:
+        """How many more it may take that holds so many ``unfinished`` ones."""
         if self.retirement is None:
             return sys.maxsize
         if self._large is not None:
             return 0
-        return sys.maxsize if self.max_jobs is None else max(0, self.max_jobs - jobs)
+        return sys.maxsize if self.max_jobs is None else max(0, self.max_jobs - self.jobs - unfinished)
 
-    def retire(self, *, jobs: int, unfinished: int) -> str | None:
-        """Why this process retires from now on, if it does.  ``jobs`` have ended, and ``unfinished`` have not.
+    def retire(self, *, unfinished: int) -> str | None:
+        """Why this process retires from now on, if it does.  ``unfinished``: how many messages it still holds.
 
         While all of its slots are busy it could run nothing more anyhow, and a process beside it would run more at a
         time than the slots that were asked for.  Only where something goes on that has ended nobody knows which are.
         """
-        reason = self._reason(jobs + unfinished)
+        reason = self._reason(self.jobs + unfinished)
         if self.retirement is None or reason is None or not (self.is_stuck or unfinished < self.slots):
             return None
         if self.retirement.is_possible():

@@ -1,0 +1,77 @@
+"""The loop of whoever consumes messages: a worker process, or a listener of raw messages."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from django_pgqueue.consumer.errors import CONNECTION_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.consumer.polling import Idleness
+    from django_pgqueue.consumer.session import Session
+    from django_pgqueue.consumer.wakeup import Waker
+
+MAX_WAIT_SECONDS = 1.0
+
+
+class Loop:
+    """Does a turn, and waits until something is due or somebody wakes the consumer.  It opens the session again when it
+    was lost.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        idleness: Idleness,
+        waker: Waker,
+        *,
+        on_reconnect: Callable[[], None],
+        on_back_off: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """``on_reconnect``: called when the session was lost, and is open again.  ``on_back_off``: called with the
+        seconds for which the consumer leaves the database alone, after an error of the connection.
+        """
+        self.session = session
+        self.idleness = idleness
+        self.waker = waker
+        self.on_reconnect = on_reconnect
+        self.on_back_off = on_back_off
+
+    def turn(self, do: Callable[[], None], due_at: Callable[[], float]) -> None:
+        """``do``: what the consumer does in a turn; the session may be closed.  ``due_at``: when the next turn is due,
+        by the monotonic clock.
+        """
+        try:
+            if self.session.reopen_if_due():
+                self.on_reconnect()
+            do()
+        except CONNECTION_ERRORS as error:
+            self._back_off(error)
+        self._wait(due_at)
+
+    def _wait(self, due_at: Callable[[], float]) -> None:
+        # Who ends an attempt after this line wakes us; who ended one before is seen by due_at().
+        self.waker.parked = True
+        now = time.monotonic()
+        seconds = min(due_at() - now, MAX_WAIT_SECONDS)
+        if seconds <= 0:  # who waits for nothing still gives the interpreter to the slots, and gets it back late
+            self.waker.parked = False
+            return
+        files = [] if self.session.is_closed or not self.idleness.asleep else [self.session.connection.fileno()]
+        if self.waker.wait(seconds, *files):
+            self._take_notifications()
+
+    def _take_notifications(self) -> None:
+        try:
+            self.session.take_notifications()
+        except CONNECTION_ERRORS as error:
+            self._back_off(error)
+
+    def _back_off(self, error: Exception) -> None:
+        """What is held is still held, if its lock lasts, and what has ended is recorded later."""
+        seconds = self.session.failed(error)
+        self.idleness.pause(seconds, now=time.monotonic())
+        self.on_back_off(seconds)

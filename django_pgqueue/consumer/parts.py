@@ -1,0 +1,95 @@
+"""The parts of a consumer's turn, each of which may fail without harm to the others."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line, is_of_the_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_pgqueue.consumer.session import Session
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+MIN_POSTPONE_SECONDS, MAX_POSTPONE_SECONDS = 0.1, 10.0
+APART_SECONDS = 60.0
+"""After an error in a transaction of several parts, each is a transaction of its own for so long: none of them undoes
+the others."""
+
+
+@dataclass(slots=True)
+class Postponed:
+    """A part that has failed."""
+
+    until: float = 0.0
+    seconds: float = MIN_POSTPONE_SECONDS
+    problem: str | None = None
+
+
+class Parts:
+    """Called by the consumer's thread alone."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.are_together = False
+        """Within one transaction."""
+        self._postponed: dict[str, Postponed] = {}
+        self._apart_until = 0.0
+
+    def attempt(self, part: str, do: Callable[[], object]) -> None:
+        """Does a part.  Its error is raised only if the connection is to blame.  Any other error is logged once, and
+        the part is left out for a while.
+        """
+        postponed = self._postponed.get(part)
+        if postponed is not None and time.monotonic() < postponed.until and not self.are_together:
+            return
+        try:
+            do()
+        except (psycopg.Error, UnicodeError) as error:
+            if self.are_together or is_of_the_connection(self.session.connection, error):
+                raise
+            self._postpone(part, error)
+        else:
+            if postponed is not None and not self.are_together:
+                del self._postponed[part]
+
+    @contextmanager
+    def together(self, *, wanted: bool) -> Iterator[None]:
+        """One transaction for the parts inside, where that is ``wanted`` and has not failed lately."""
+        if not wanted or time.monotonic() < self._apart_until:
+            yield
+            return
+        self.are_together = True
+        try:
+            with self.session.transaction():
+                yield
+        except (psycopg.Error, UnicodeError):
+            self._apart_until = time.monotonic() + APART_SECONDS
+            raise
+        finally:
+            self.are_together = False
+
+    def due_at(self, part: str, at: float) -> float:
+        """When a part is due that would be due ``at`` that time, had it not failed."""
+        postponed = self._postponed.get(part)
+        return at if postponed is None else max(at, postponed.until)
+
+    @property
+    def problems(self) -> list[str]:
+        return [one.problem for one in self._postponed.values() if one.problem is not None]
+
+    def _postpone(self, part: str, error: Exception) -> None:
+        postponed = self._postponed.setdefault(part, Postponed())
+        if postponed.problem is None and not isinstance(error, BUSY_ERRORS):
+            postponed.problem = f"{part}: {first_line(error)}"
+            logger.error("not possible worker=%s %s", self.session.consumer, postponed.problem)
+        postponed.until = time.monotonic() + postponed.seconds
+        postponed.seconds = min(MAX_POSTPONE_SECONDS, 2 * postponed.seconds)

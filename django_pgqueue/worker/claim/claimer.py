@@ -1,0 +1,244 @@
+"""Takes messages when there is room for them, hands them to the slots, and gives back what they do not begin."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from django_pgqueue import functions
+from django_pgqueue.consumer.errors import first_line
+from django_pgqueue.functions import Error
+from django_pgqueue.worker.claim.availability import Readiness
+from django_pgqueue.worker.claim.floors import Floors
+from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS, Pace
+from django_pgqueue.worker.claim.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.consumer.parts import Parts
+    from django_pgqueue.consumer.polling import Idleness
+    from django_pgqueue.consumer.session import Session
+    from django_pgqueue.functions import Floor, Received, Wanted
+    from django_pgqueue.worker.claim.held import Holdings
+    from django_pgqueue.worker.claim.registration import Presence
+    from django_pgqueue.worker.run.threads import Slots
+    from django_pgqueue.worker.settings import WorkerSettings
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+LET_BEGIN_SECONDS = 50e-6
+"""A slot that has just been given a job gets the interpreter at once: it would wait until this thread waits."""
+STALLED_SECONDS = 0.5
+"""When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""
+
+
+class Claimer:
+    """Used by the process's thread alone."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        session: Session,
+        parts: Parts,
+        *,
+        slots: Slots,
+        held: Holdings,
+        unfinished: Callable[[], int],
+        idleness: Idleness,
+        presence: Presence,
+        may_take: Callable[[int], int],
+        settle: Callable[[], object],
+        on_claim: Callable[[int, float], None],
+    ) -> None:
+        """``unfinished`` counts the messages that are held and have not ended.  ``may_take``: how many more the process
+        may take beside so many unfinished ones, before another one takes its place.  ``settle`` releases what waited
+        for messages that have ended.  ``on_claim`` is called with the number of messages of each claim, and the seconds
+        that it took.
+        """
+        self.settings = settings
+        self.session = session
+        self.parts = parts
+        self.slots = slots
+        self.held = held
+        self.unfinished = unfinished
+        self.idleness = idleness
+        self.presence = presence
+        self.may_take = may_take
+        self.settle = settle
+        self.on_claim = on_claim
+        self.pace = Pace(settings.threads, ahead=not settings.quarantine)
+        self.floors = Floors()
+        self.turns = Turns(settings.lock_ms)
+        self.readiness = Readiness(
+            settings, session, presence=presence, idleness=idleness, pace=self.pace, attempt=parts.attempt
+        )
+        self.unstarted: list[Received] = []
+        """To be given back."""
+        self.drained = False
+        """A burst has found nothing more."""
+        self._unreadable: list[tuple[functions.Token, Error]] = []
+
+    # When
+
+    def claim_if_due(self) -> None:
+        self.parts.attempt("claim", self._claim_if_due)
+
+    def _claim_if_due(self) -> None:
+        room = self._room(self.unfinished())
+        if room == 0:
+            self.readiness.full()
+            return
+        if time.monotonic() < self.idleness.next_look:
+            return
+        # Who knows of others that have room asks whether they are still there, which costs less than to look.
+        if self.idleness.is_poll and self.idleness.company.with_room and self.readiness.others_have_room():
+            self.idleness.sleeps_on(now=time.monotonic())
+            return
+        claimed, everywhere = self._look(room)
+        self.drained = self.settings.burst and everywhere and not claimed and not self._unreadable
+        self.parts.attempt("end what cannot be read", self._fail_unreadable)
+        self.readiness.looked(found=bool(claimed), full=len(claimed) >= room)
+
+    def due_at(self) -> float:
+        """When the next claim is due, by the monotonic clock."""
+        if not self._room(self.unfinished() - len(self.slots.done)):
+            return float("inf")
+        return self.parts.due_at("claim", self.idleness.next_look)
+
+    def attention_is_due_at(self) -> float:
+        """When to give back what no slot begins, or to tell others that there is no room."""
+        due_at = float("inf")
+        if self.slots.waiting():
+            due_at = self.parts.due_at("give back", self.pace.last_progress + STALLED_SECONDS)
+        full_asleep = self.idleness.asleep and not self.pace.room(self.unfinished())
+        if self.presence.says_room_by_mistake or full_asleep:  # after an error it leaves time
+            told_at = max(self.pace.last_progress + SHORT_SECONDS, self.session.reconnect_at)
+            due_at = min(due_at, self.parts.due_at("presence", told_at))
+        return due_at
+
+    def _room(self, unfinished: int) -> int:
+        return min(self.pace.room(unfinished), self.may_take(self.unfinished()))
+
+    # A claim
+
+    def _look(self, room: int) -> tuple[list[Received], bool]:
+        """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
+        # A sleeper asks what there is and when there will be more, and says that it lives, for the price of one
+        # transaction.  Who has been woken asks for work alone: somebody waits for it.
+        self.idleness.looks()
+        polls = self.idleness.polled
+        with self.parts.together(wanted=polls):
+            # A burst that is over must not leave what only waited for its last jobs.
+            if polls or self.settings.burst:
+                self.parts.attempt("dependencies", self.settle)
+            if polls:
+                self.readiness.be_seen_with_a_poll()
+            alone = not self.parts.are_together
+            began = time.monotonic()
+            floors = self.floors.choose(began)
+            claimed, waited_seconds = self._claim(room, floors, alone=alone, now=began)
+            now = time.monotonic()
+            if claimed and alone:
+                self._begin(claimed)
+            self.idleness.looked(found=len(claimed), wanted=room, now=now)
+            if self.idleness.asleep and not claimed:
+                self._sleep_until_due()
+        if claimed and not alone:  # nothing begins before its claim is committed
+            self._begin(claimed)
+        seconds, more = now - began - waited_seconds, len(claimed) >= room
+        self.turns.learn(more=more)
+        self.floors.learn(
+            claimed, seconds=seconds, full=floors is None, now=now, crowded=more and waited_seconds > seconds
+        )
+        self.on_claim(len(claimed), seconds)
+        return claimed, floors is None
+
+    def _claim(self, room: int, floors: list[Floor] | None, *, alone: bool, now: float) -> tuple[list[Received], float]:
+        """What was claimed, and how many seconds it waited for its turn.  ``alone``: in a transaction of its own."""
+        if self.settings.quarantine:
+            return functions.quarantine_dequeue(
+                self.session.statements,
+                queues=self.settings.queues,
+                exclude_queues=self.settings.exclude_queues,
+                lock_ms=self.settings.lock_ms,
+                worker=self.presence.id,
+                unreadable=self._cannot_be_read,
+            ), 0.0
+        wanted: Wanted = {
+            "queues": self.settings.queues,
+            "exclude_queues": self.settings.exclude_queues,
+            "limit": room,
+            "lock_ms": self.settings.lock_ms,
+            "worker": self.presence.id,
+            "tasks": True,
+            "floors": floors,
+        }
+        statements, unreadable = self.session.statements, self._cannot_be_read
+        if not alone or not self.turns.due(room, now=now):
+            return functions.message_dequeue(statements, **wanted, flush=False, unreadable=unreadable), 0.0
+        claimed, waited_ms = functions.message_dequeue_in_turn(
+            statements, **wanted, wait_ms=self.turns.wait_ms, unreadable=unreadable
+        )
+        return claimed, self.turns.waited(waited_ms, now=time.monotonic())
+
+    def _begin(self, claimed: list[Received]) -> None:
+        self.pace.last_progress = time.monotonic()
+        self.slots.clock.correct(claimed[0].locked_at)
+        new = self.held.add(claimed, now=self.pace.last_progress)
+        self.slots.refill_below = self.pace.refill_below
+        self.slots.run(new)
+        if len(new) <= self.settings.threads:
+            self.slots.waker.pause(LET_BEGIN_SECONDS)
+
+    def _sleep_until_due(self) -> None:
+        next_at, now_ms = functions.message_next_at(
+            self.session.statements,
+            queues=self.settings.queues,
+            exclude_queues=self.settings.exclude_queues,
+            tasks=True,
+        )
+        if next_at is not None:
+            self.idleness.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
+
+    # What cannot be read
+
+    def _cannot_be_read(self, message_id: int, attempt: int, error: Exception) -> None:
+        """A row that was claimed with others, and that Python cannot represent.  The others are run."""
+        logger.error("unreadable id=%s attempt=%s: %s", message_id, attempt, first_line(error))
+        reason = Error(message=f"The message cannot be read: {first_line(error)}")
+        self._unreadable.append((functions.Token(message_id, attempt, self.presence.id), reason))
+
+    def _fail_unreadable(self) -> None:
+        """Once: what cannot be ended either is held until its lock runs out."""
+        while self._unreadable:
+            token, error = self._unreadable.pop()
+            functions.message_fail(self.session.statements, token, error=error)
+
+    # Giving back
+
+    def give_back_if_due(self, *, stopping: bool) -> None:
+        """What no slot has begun goes back when the process stops, or when nothing has ended for a while."""
+        self.parts.attempt("give back", lambda: self._give_back(stopping=stopping))
+
+    def _give_back(self, *, stopping: bool) -> None:
+        stalled = self.slots.waiting() and time.monotonic() - self.pace.last_progress > STALLED_SECONDS
+        if stalled or stopping:
+            self.pace.stalled()
+            self.take_back()
+        while self.unstarted:
+            worker = self.unstarted[0].worker
+            given_back = [message for message in self.unstarted if message.worker == worker]
+            functions.message_release(self.session.statements, given_back, worker=worker)
+            for message in given_back:
+                self.forget(message)
+            self.unstarted = [message for message in self.unstarted if message.worker != worker]
+
+    def take_back(self) -> None:
+        """From the slots, to be given back.  Nothing of it begins from now on, even while the database is away."""
+        self.unstarted += self.slots.take_unstarted()
+
+    def forget(self, message: Received) -> None:
+        if self.held.forget(message):
+            self.slots.reports.forget(message)

@@ -1,0 +1,56 @@
+"""What a process does for all, in its own turn: schedules, and what waits for others."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from django_pgqueue import functions
+from django_pgqueue.worker.upkeep.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from django_pgqueue.consumer.parts import Parts
+    from django_pgqueue.consumer.polling import Idleness
+    from django_pgqueue.consumer.session import Session
+    from django_pgqueue.worker.settings import WorkerSettings
+
+SETTLE_EVERY_SECONDS = 0.2
+
+
+class Upkeep:
+    """Used by the process's thread alone."""
+
+    def __init__(self, settings: WorkerSettings, session: Session, parts: Parts, *, idleness: Idleness) -> None:
+        self.session = session
+        self.parts = parts
+        self.idleness = idleness
+        self.scheduler = Scheduler(session.database, worker=session.consumer, off=settings.burst)
+        self._next_settling = 0.0
+
+    def do_if_due(self) -> None:
+        self.parts.attempt("schedules", self._schedule_if_due)
+        self.parts.attempt("dependencies", self._settle_if_due)
+
+    def leave(self) -> None:
+        """The process claims nothing more: what it declares holds up nobody."""
+        self.parts.attempt("schedules", lambda: self.scheduler.leave(self.session.statements))
+
+    def due_at(self) -> float:
+        return self.parts.due_at("schedules", self.scheduler.next_look)
+
+    def settle(self) -> int:
+        """Releases messages whose wait for others is over.  Returns how many."""
+        return functions.message_settle(self.session.statements)
+
+    def _schedule_if_due(self) -> None:
+        if self.scheduler.look_if_due(self.session.statements):
+            self.idleness.notified()
+
+    def _settle_if_due(self) -> None:
+        """Looks at messages that wait for others and may have missed an end.  All the rest is released by claims."""
+        now = time.monotonic()
+        # A sleeper does it when it looks, in the same transaction.
+        if now >= self._next_settling and not self.idleness.asleep:
+            self._next_settling = now + SETTLE_EVERY_SECONDS
+            if self.settle():
+                self.idleness.notified()
