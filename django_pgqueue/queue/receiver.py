@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.errors import CONNECTION_ERRORS
+from django_pgqueue.consumer.loop import Loop
 from django_pgqueue.consumer.polling import Idleness
 from django_pgqueue.consumer.session import Session
 from django_pgqueue.consumer.wakeup import Waker
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 SEEN_EVERY_SECONDS = 4.0
-LONGEST_WAIT_SECONDS = 1.0
 LONGEST_LEAVE_SECONDS = 10.0
 LOCK_TIMEOUT = "200ms"
 """Who ends a message in a transaction that is still open holds its row: the other messages can not wait for that."""
@@ -61,6 +60,7 @@ class Pump:
         self.thread: threading.Thread | None = None
         self.next_seen = self.next_heartbeat = 0.0
         self.waker: Waker
+        self.loop: Loop
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
@@ -79,6 +79,7 @@ class Pump:
                 return
             self.session.open()
             self.waker = Waker()
+            self.loop = Loop(self.session, self.idleness, self.waker, on_reconnect=self._reconnected)
             self.thread = threading.Thread(target=self._run, name=f"pgqueue-listen-{self.queue}", daemon=True)
             self.thread.start()
 
@@ -122,7 +123,7 @@ class Pump:
         last: BaseException | None = None
         try:
             while not self.stopping:
-                self._turn()
+                self.loop.turn(self._turn, self._due_at)
         except BaseException as error:  # noqa: BLE001 -- it is the consumer's to hear of it
             last = error
             self.stopping = True
@@ -131,15 +132,22 @@ class Pump:
             self.deliver(last)
 
     def _turn(self) -> None:
-        try:
-            self._reconnect_if_needed()
-            if not self.session.is_closed:
-                self._heartbeat_if_due()
-                self._be_seen_if_due()
-                self._claim_if_due()
-        except CONNECTION_ERRORS as error:
-            self._pause(error)
-        self._wait()
+        if not self.session.is_closed:
+            self._heartbeat_if_due()
+            self._be_seen_if_due()
+            self._claim_if_due()
+
+    def _due_at(self) -> float:
+        if self.stopping:
+            return 0.0
+        if self.session.is_closed:
+            return self.session.reconnect_at
+        due = [self.next_seen]
+        if self._room() > 0:
+            due.append(self.idleness.next_look)
+        if self.held:
+            due.append(self.next_heartbeat)
+        return min(due)
 
     # Claiming
 
@@ -257,43 +265,9 @@ class Pump:
             tasks=False,
         )
 
-    # Waiting
-
-    def _wait(self) -> None:
-        # Whoever ends a message, or closes, wakes us.
-        files = [] if self.session.is_closed or not self.idleness.asleep else [self.connection.fileno()]
-        if self.waker.wait(self._seconds_until_something_is_due(), *files):
-            self._notified()
-
-    def _seconds_until_something_is_due(self) -> float:
-        now = time.monotonic()
-        if self.stopping:
-            return 0.0
-        if self.session.is_closed:
-            return self.session.reconnect_at - now
-        due = [now + LONGEST_WAIT_SECONDS, self.next_seen]
-        if self._room() > 0:
-            due.append(self.idleness.next_look)
-        if self.held:
-            due.append(self.next_heartbeat)
-        return min(due) - now
-
-    def _notified(self) -> None:
-        try:
-            self.session.take_notifications()
-        except CONNECTION_ERRORS as error:
-            self._pause(error)
-
-    # The connection
-
-    def _reconnect_if_needed(self) -> None:
-        if self.session.reopen_if_due():
-            self.next_seen = self.next_heartbeat = 0.0
-            self.idleness.notified()
-
-    def _pause(self, error: Exception) -> None:
-        """After an error of the connection: what was held is still held, if its lock lasts."""
-        self.idleness.pause(self.session.failed(error), now=time.monotonic())
+    def _reconnected(self) -> None:
+        self.next_seen = self.next_heartbeat = 0.0
+        self.idleness.notified()
 
     def _leave(self) -> None:
         with self.lock:

@@ -45,7 +45,7 @@ class Recycling:
         return self._stuck is not None
 
     def look_after(self, slots: Slots, *, patience_seconds: float) -> str | None:
-        """Ends what cannot go on: attempts whose time is up, and those whose slot has died.  Returns which slots did."""
+        """Ends what cannot go on: attempts whose time is up, and those whose slot died.  Returns which slots did."""
         now = time.monotonic()
         for message in slots.time_out(now):
             self.timed_out(message.id)
