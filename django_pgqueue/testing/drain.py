@@ -92,7 +92,7 @@ class InsideTheTest(Execution):
 
     __slots__ = ()
 
-    def _call(self) -> Any:
+    def call(self) -> Any:
         opened = [
             (connection, savepoint)
             for connection in connections.all(initialized_only=True)
@@ -101,13 +101,13 @@ class InsideTheTest(Execution):
         try:
             if registry.is_async(self.message.task or ""):
                 know(self.result)  # in this session: an event loop would have to open another one
-                return async_to_sync(self._acall)()  # with its timeout
-            return super()._call()
+                return async_to_sync(self.acall)()  # with its timeout
+            return super().call()
         finally:
             for connection, savepoint in opened:
                 _end(connection, savepoint, atomic=getattr(self.task, "atomic", False))
 
-    def _clean_up_after_receivers(self, signal: Signal) -> None:
+    def clean_up_after_receivers(self, signal: Signal) -> None:
         """The transaction that is open is the test's."""
 
 

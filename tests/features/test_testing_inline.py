@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,7 +103,7 @@ class TestInline:
 
         def enqueue() -> None:
             with inline():
-                monkeypatch.setattr("django_pgqueue.testing.inline.drain", break_down)
+                monkeypatch.setattr(sys.modules["django_pgqueue.testing.inline"], "drain", break_down)
                 shelf.note.enqueue()
 
         with pytest.raises(ZeroDivisionError):

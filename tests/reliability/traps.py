@@ -45,17 +45,24 @@ def lay(stage: str) -> Path:
 
 def set_up() -> None:
     """Puts the traps that are not in the tasks around the worker's own steps."""
-    from django_pgqueue.worker.run.execution import Execution
-    from django_pgqueue.worker.run.threads import Slots
-
+    slots = either("django_pgqueue.worker.run.threads", "django_pgqueue.worker.slots").Slots
+    recorder = either("django_pgqueue.worker.record.recorder", "django_pgqueue.worker.consumer")
+    slots.run = before(slots.run, "claimed")
     try:
-        recorder: Any = importlib.import_module("django_pgqueue.worker.record.recorder")
-    except ImportError:  # the old version, whose consumer records by itself
-        recorder = importlib.import_module("django_pgqueue.worker.process")
-
-    Slots.run = before(Slots.run, "claimed")  # type: ignore[method-assign]
-    Execution._complete = after(Execution._complete, "completed")  # type: ignore[method-assign]
+        atomic: Any = importlib.import_module("django_pgqueue.worker.run.atomic")
+        atomic.complete = after(atomic.complete, "completed")
+    except ImportError:
+        execution = importlib.import_module("django_pgqueue.worker.execution").Execution
+        execution._complete = after(execution._complete, "completed")
     recorder.record = after(recorder.record, "recorded")
+
+
+def either(name: str, old_name: str) -> Any:
+    """The module, which the old version of the package has under another name."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return importlib.import_module(old_name)
 
 
 def before(function: Callable[..., Any], stage: str) -> Callable[..., Any]:

@@ -272,17 +272,17 @@ class UntilItIsKilled(Execution):
     __slots__ = ("points",)
     points: Breakpoints
 
-    async def _acall(self) -> Any:
+    async def acall(self) -> Any:
         self.points.follow_this_coroutine()
-        return await super()._acall()
+        return await super().acall()
 
-    def _send_if_finished(self, outcome: Outcome | None = None) -> None:
+    def tell_finished(self, outcome: Outcome | None = None) -> None:
         if not self.points.is_stopped:
-            super()._send_if_finished(outcome)
+            super().tell_finished(outcome)
 
-    async def _asend_if_finished(self, outcome: Outcome | None = None) -> None:
+    async def atell_finished(self, outcome: Outcome | None = None) -> None:
         if not self.points.is_stopped:
-            await super()._asend_if_finished(outcome)
+            await super().atell_finished(outcome)
 
 
 class _Reports:

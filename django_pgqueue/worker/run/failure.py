@@ -5,23 +5,86 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from django_pgqueue.exceptions import Retry as RetryAsked, TaskCancelled, UnknownTask
+from django.db import InterfaceError, OperationalError
+
+from django_pgqueue.backend.lazy_result import is_known
+from django_pgqueue.compat import TaskError, TaskResultStatus
+from django_pgqueue.exceptions import InvalidContent, Retry as RetryAsked, TaskBeingImported, TaskCancelled, UnknownTask
+from django_pgqueue.functions import Error
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.worker.run.outcome import Cancelled, Failed, Outcome, Retry
+from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Deferred, Failed, Outcome, Retry
+from django_pgqueue.worker.run.result import earlier_attempts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from django_pgqueue.compat import AnyTaskResult
-    from django_pgqueue.functions import Error, Received
+    from django_pgqueue.functions import Received
     from django_pgqueue.models.tables import Attempt
     from django_pgqueue.tasks.context import Reports
+    from django_pgqueue.worker.run.execution import Execution
 
 E = TypeVar("E", bound=BaseException)
+
+
+def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
+    execution.finished_at = execution.clock()
+    exception, state = asked_for(exception), None
+    if is_a(exception, (Deferral, RetryAsked)):
+        try:
+            state = execution.state(getattr(exception, "state", None))
+        except InvalidContent as invalid:
+            exception = invalid
+    if is_a(exception, Deferral):
+        execution.set(status=TaskResultStatus.READY)
+        return Deferred(exception.wait_seconds, state)
+    error = Error.of(exception)
+    if is_a(exception, TaskBeingImported):  # no fault of the task: as often as for who asks for it
+        return Retry(error, retry.DEFAULT.seconds(attempt=execution.message.attempt), None, retry.ASKED_ATTEMPTS)
+    if execution.result is None:
+        cancelled = was_cancelled(exception, execution.message, execution.reports)
+        return Cancelled(error) if cancelled else Failed(error)
+    _add_error(
+        execution, TaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message)
+    )
+    if _went_down_with_its_connection(execution, exception):
+        outcome: Outcome = Abandoned(error)
+    else:
+        verdict = Verdict(
+            execution.message,
+            execution.task,
+            execution.result,
+            execution.reports,
+            partial(earlier_attempts, execution),
+            execution.backend.max_attempts(execution.task),
+        )
+        outcome = verdict.on(exception, error, state)
+    if isinstance(outcome, (Failed, Cancelled)):
+        execution.finish(TaskResultStatus.FAILED)
+    else:
+        execution.set(status=TaskResultStatus.READY)
+    return outcome
+
+
+def _add_error(execution: Execution, error: TaskError) -> None:
+    if is_known(execution.result):
+        execution.result.errors.append(error)
+    else:
+        execution.errors.append(error)
+
+
+def _went_down_with_its_connection(execution: Execution, exception: BaseException) -> bool:
+    if execution.is_lost:
+        return True
+    if not getattr(execution.task, "atomic", False) or not is_a(exception, (OperationalError, InterfaceError)):
+        return False
+    # Not Django's connection: it has opened another session by now.
+    return execution.session is None or bool(execution.session.closed)
 
 
 @dataclass(frozen=True, slots=True)
