@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.worker.conftest import Start
     from tests.worker.diary import Diary
 
-SENDER = "django_pgqueue.backend.PgQueueBackend"
+SENDER = "django_pgqueue.backend.pgqueue.PgQueueBackend"
 WORDS = ("enqueued", "started", "finished")
 
 
