@@ -10,9 +10,9 @@ from django_pgqueue.consumer.errors import CONNECTION_ERRORS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_pgqueue.consumer.polling import Idleness
+    from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
-    from django_pgqueue.consumer.wakeup import Waker
+    from django_pgqueue.consumer.wakeup import Wakeup
 
 MAX_WAIT_SECONDS = 1.0
 
@@ -25,8 +25,8 @@ class Loop:
     def __init__(
         self,
         session: Session,
-        idleness: Idleness,
-        waker: Waker,
+        polling: Polling,
+        wakeup: Wakeup,
         *,
         on_reconnect: Callable[[], None],
         on_back_off: Callable[[float], None] = lambda _: None,
@@ -35,8 +35,8 @@ class Loop:
         seconds for which the consumer leaves the database alone, after an error of the connection.
         """
         self.session = session
-        self.idleness = idleness
-        self.waker = waker
+        self.polling = polling
+        self.wakeup = wakeup
         self.on_reconnect = on_reconnect
         self.on_back_off = on_back_off
 
@@ -54,14 +54,14 @@ class Loop:
 
     def _wait(self, due_at: Callable[[], float]) -> None:
         # Who ends an attempt after this line wakes us; who ended one before is seen by due_at().
-        self.waker.parked = True
+        self.wakeup.parked = True
         now = time.monotonic()
         seconds = min(due_at() - now, MAX_WAIT_SECONDS)
         if seconds <= 0:  # who waits for nothing still gives the interpreter to the slots, and gets it back late
-            self.waker.parked = False
+            self.wakeup.parked = False
             return
-        files = [] if self.session.is_closed or not self.idleness.asleep else [self.session.connection.fileno()]
-        if self.waker.wait(seconds, *files):
+        files = [] if self.session.is_closed or not self.polling.asleep else [self.session.connection.fileno()]
+        if self.wakeup.wait(seconds, *files):
             self._take_notifications()
 
     def _take_notifications(self) -> None:
@@ -73,5 +73,5 @@ class Loop:
     def _back_off(self, error: Exception) -> None:
         """What is held is still held, if its lock lasts, and what has ended is recorded later."""
         seconds = self.session.failed(error)
-        self.idleness.pause(seconds, now=time.monotonic())
+        self.polling.pause(seconds, now=time.monotonic())
         self.on_back_off(seconds)

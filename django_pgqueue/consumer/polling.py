@@ -19,7 +19,7 @@ LONGEST_POLL_SECONDS = 1.2 * POLL_SECONDS
 SHORTEST_DUE_SECONDS = 0.01
 
 
-class Idleness:
+class Polling:
     def __init__(self, *, listen: bool) -> None:
         self.listen = listen
         self.asleep = False

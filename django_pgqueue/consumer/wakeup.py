@@ -8,7 +8,7 @@ import select
 import threading
 
 
-class Waker:
+class Wakeup:
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)

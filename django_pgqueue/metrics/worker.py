@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from django_pgqueue.metrics.exposition import encoded
-from django_pgqueue.worker.health.counters import Histogram, Tally
+from django_pgqueue.worker.health.counters import Counters, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client import Metric
 
-    from django_pgqueue.worker.health.shared_state import Board
+    from django_pgqueue.worker.health.shared_state import SharedState
     from django_pgqueue.worker.health.status import Health
     from django_pgqueue.worker.settings import WorkerSettings
 
 STATES = ("working", "starting", "disconnected", "stopping", "retiring", "stuck", "broken", "blocked", "gone")
 
 
-def exposed(board: Board, health: Health, settings: WorkerSettings, *, accept: str) -> tuple[str, bytes]:
-    tally = Tally()
+def exposed(board: SharedState, health: Health, settings: WorkerSettings, *, accept: str) -> tuple[str, bytes]:
+    tally = Counters()
     for place in board.places:
-        tally.plus(Tally(place.read()))
+        tally.plus(Counters(place.read()))
     families = [*of_jobs(tally), *of_claims(tally), *of_processes(board, health, settings)]
     return encoded(families, accept=accept)
 
 
-def of_jobs(tally: Tally) -> Iterator[Metric]:
+def of_jobs(tally: Counters) -> Iterator[Metric]:
     attempts = CounterMetricFamily(
         "pgqueue_worker_attempts", "Attempts that have ended, by how.", labels=("task", "queue", "status")
     )
@@ -46,7 +46,7 @@ def of_jobs(tally: Tally) -> Iterator[Metric]:
     yield from (attempts, run, wait)
 
 
-def of_claims(tally: Tally) -> Iterator[Metric]:
+def of_claims(tally: Counters) -> Iterator[Metric]:
     seconds = HistogramMetricFamily(
         "pgqueue_worker_claim_seconds", "How long dequeues took, after their turn had come."
     )
@@ -62,7 +62,7 @@ def of_claims(tally: Tally) -> Iterator[Metric]:
     )
 
 
-def of_processes(board: Board, health: Health, settings: WorkerSettings) -> Iterator[Metric]:
+def of_processes(board: SharedState, health: Health, settings: WorkerSettings) -> Iterator[Metric]:
     states = GaugeMetricFamily("pgqueue_worker_processes", "Processes of this worker, by state.", labels=("state",))
     found = [process["state"] for process in health.processes]
     for state in STATES:

@@ -16,9 +16,9 @@ import psycopg
 
 from django_pgqueue import functions
 from django_pgqueue.consumer.loop import Loop
-from django_pgqueue.consumer.polling import Idleness
+from django_pgqueue.consumer.polling import Polling
 from django_pgqueue.consumer.session import Session
-from django_pgqueue.consumer.wakeup import Waker
+from django_pgqueue.consumer.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,9 +48,9 @@ class Pump:
         self.hostname = socket.gethostname()[:255]
         # Unique for each start, as a worker's.
         self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.idleness = Idleness(listen=listen)
+        self.polling = Polling(listen=listen)
         self.session = Session(
-            database, consumer=self.id, pooled=not listen, notified=self.idleness.notified, kind="listener"
+            database, consumer=self.id, pooled=not listen, notified=self.polling.notified, kind="listener"
         )
         self.held: dict[int, Received] = {}
         self.being_ended: set[int] = set()
@@ -59,7 +59,7 @@ class Pump:
         self.stopping = False
         self.thread: threading.Thread | None = None
         self.next_seen = self.next_heartbeat = 0.0
-        self.waker: Waker
+        self.wakeup: Wakeup
         self.loop: Loop
 
     @property
@@ -78,8 +78,8 @@ class Pump:
             if self.thread is not None or self.stopping:
                 return
             self.session.open()
-            self.waker = Waker()
-            self.loop = Loop(self.session, self.idleness, self.waker, on_reconnect=self._reconnected)
+            self.wakeup = Wakeup()
+            self.loop = Loop(self.session, self.polling, self.wakeup, on_reconnect=self._reconnected)
             self.thread = threading.Thread(target=self._run, name=f"pgqueue-listen-{self.queue}", daemon=True)
             self.thread.start()
 
@@ -91,7 +91,7 @@ class Pump:
         if thread is None:
             self.deliver(None)
         elif thread is not threading.current_thread():
-            self.waker.wake()
+            self.wakeup.wake()
             thread.join(LONGEST_LEAVE_SECONDS)
 
     def holds(self, message: Received) -> bool:
@@ -113,7 +113,7 @@ class Pump:
             if self.held.get(message.id) is message:
                 del self.held[message.id]
                 self.has_room_again = True
-        self.waker.wake()
+        self.wakeup.wake()
 
     # The thread
 
@@ -144,7 +144,7 @@ class Pump:
             return self.session.reconnect_at
         due = [self.next_seen]
         if self._room() > 0:
-            due.append(self.idleness.next_look)
+            due.append(self.polling.next_look)
         if self.held:
             due.append(self.next_heartbeat)
         return min(due)
@@ -158,27 +158,27 @@ class Pump:
         with self.lock:
             if self.has_room_again:
                 self.has_room_again = False
-                self.idleness.notified()
+                self.polling.notified()
             room = self._room()
-        if room <= 0 or self.stopping or time.monotonic() < self.idleness.next_look:
+        if room <= 0 or self.stopping or time.monotonic() < self.polling.next_look:
             return
         # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
-        polls = self.idleness.asleep and not self.idleness.hurries
-        self.idleness.looks()
+        polls = self.polling.asleep and not self.polling.hurries
+        self.polling.looks()
         with self.session.transaction() if polls else nullcontext():
             claimed = functions.message_dequeue(
                 self.statements, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
             )
-            self.idleness.looked(found=len(claimed), wanted=room, now=time.monotonic())
-            if self.idleness.asleep and not claimed:
+            self.polling.looked(found=len(claimed), wanted=room, now=time.monotonic())
+            if self.polling.asleep and not claimed:
                 self._sleep_until_due()
         if new := [message for message in claimed if not self._has(message)]:
             self._hand_over(new)
-        if claimed and self.idleness.asleep:
+        if claimed and self.polling.asleep:
             self._wake_up(full=len(claimed) >= room)
-        elif self.idleness.wants_to_sleep:
+        elif self.polling.wants_to_sleep:
             self._be_seen(asleep=True)
-            self.idleness.fell_asleep()  # and looks once more: who sent before this was committed notified nobody
+            self.polling.fell_asleep()  # and looks once more: who sent before this was committed notified nobody
 
     def _has(self, message: Received) -> bool:
         """A crash of the server may have undone a claim, and then the same attempt is claimed here again."""
@@ -194,7 +194,7 @@ class Pump:
             self.deliver(message)
 
     def _wake_up(self, *, full: bool) -> None:
-        self.idleness.woke_up()
+        self.polling.woke_up()
         self._be_seen(asleep=False)
         if full:  # there may be more than this consumer can take: the next sleeper is ours to wake
             functions.worker_wake(self.statements, self.queue, tasks=False)
@@ -202,7 +202,7 @@ class Pump:
     def _sleep_until_due(self) -> None:
         next_at, now_ms = functions.message_next_at(self.statements, queues=[self.queue])
         if next_at is not None:
-            self.idleness.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
+            self.polling.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
 
     # Keeping what is held
 
@@ -249,11 +249,11 @@ class Pump:
 
     def _be_seen_if_due(self) -> None:
         if time.monotonic() >= self.next_seen:
-            self._be_seen(asleep=self.idleness.asleep)
+            self._be_seen(asleep=self.polling.asleep)
 
     def _be_seen(self, *, asleep: bool) -> None:
         self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
-        self.idleness.company = functions.worker_seen(
+        self.polling.company = functions.worker_seen(
             self.statements,
             worker=self.id,
             queues=[self.queue],
@@ -267,7 +267,7 @@ class Pump:
 
     def _reconnected(self) -> None:
         self.next_seen = self.next_heartbeat = 0.0
-        self.idleness.notified()
+        self.polling.notified()
 
     def _leave(self) -> None:
         with self.lock:
@@ -280,4 +280,4 @@ class Pump:
             self.connection.close()
         except psycopg.Error as error:  # the locks of what was held run out
             logger.warning("database error listener=%s while leaving: %s", self.id, error)
-        self.waker.close()
+        self.wakeup.close()

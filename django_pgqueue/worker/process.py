@@ -15,17 +15,17 @@ from django_pgqueue.compat import task_backends
 from django_pgqueue.consumer.background import Background
 from django_pgqueue.consumer.loop import Loop
 from django_pgqueue.consumer.parts import Parts
-from django_pgqueue.consumer.polling import Idleness
+from django_pgqueue.consumer.polling import Polling
 from django_pgqueue.consumer.session import Session
-from django_pgqueue.consumer.wakeup import Waker
+from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.tasks import registry
 from django_pgqueue.worker.claim.claimer import Claimer
-from django_pgqueue.worker.claim.held import Heartbeats, Holdings, Progress
-from django_pgqueue.worker.claim.registration import Presence
+from django_pgqueue.worker.claim.held import Heartbeats, Held, Progress
+from django_pgqueue.worker.claim.registration import Registration
 from django_pgqueue.worker.record.log import log_end
 from django_pgqueue.worker.record.recorder import RECORD_WITHIN_SECONDS, Recorder
 from django_pgqueue.worker.run.clock import DatabaseClock
-from django_pgqueue.worker.run.marks import Begun
+from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.run.threads import Slots
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE
 from django_pgqueue.worker.upkeep import deaths
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.consumer.background import Duty
-    from django_pgqueue.worker.health.reporter import Watch
+    from django_pgqueue.worker.health.reporter import Reporter
     from django_pgqueue.worker.run.marks import Death
     from django_pgqueue.worker.run.outcome import Ended
     from django_pgqueue.worker.settings import WorkerSettings
@@ -62,9 +62,9 @@ class WorkerProcess:
         settings: WorkerSettings,
         *,
         parent: int | None = None,
-        watch: Watch | None = None,
+        watch: Reporter | None = None,
         retirement: Retirement | None = None,
-        begun: Begun | None = None,
+        marks: Marks | None = None,
         died: Sequence[Death] = (),
     ) -> None:
         """``parent``: the process that started this one.  ``watch`` is told what is done, where somebody wants to know.
@@ -74,37 +74,37 @@ class WorkerProcess:
         self.settings = settings
         self.parent = parent
         self.watch = watch
-        self.begun = begun or Begun(settings.threads)
+        self.marks = marks or Marks(settings.threads)
         self.died = died
         self.backend = cast("PgQueueBackend", task_backends[settings.backend])
-        self.presence = Presence(settings, None if settings.quarantine else self.begun, problem=self._problem)
-        self.idleness = Idleness(listen=settings.listen)
-        self.waker = Waker()
+        self.registration = Registration(settings, None if settings.quarantine else self.marks, problem=self._problem)
+        self.polling = Polling(listen=settings.listen)
+        self.wakeup = Wakeup()
         self.session = Session(
             self.backend.settings.database,
-            consumer=self.presence.id,
+            consumer=self.registration.id,
             pooled=not settings.listen,
-            notified=self.idleness.notified,
+            notified=self.polling.notified,
             lock_ms=LOCK_MS,
             statement_ms=STATEMENT_MS,
             renamed=self._renamed,
         )
         self.parts = Parts(self.session)
         self.loop = Loop(
-            self.session, self.idleness, self.waker, on_reconnect=self._reconnected, on_back_off=self._backed_off
+            self.session, self.polling, self.wakeup, on_reconnect=self._reconnected, on_back_off=self._backed_off
         )
         self.recycling = Recycling(settings, retirement)
-        self.held = Holdings(settings, self.session, self.parts)
-        self.upkeep = Upkeep(settings, self.session, self.parts, idleness=self.idleness)
+        self.held = Held(settings, self.session, self.parts)
+        self.upkeep = Upkeep(settings, self.session, self.parts, polling=self.polling)
         self.maintenance = Maintenance(history_days=settings.history_days)
         self.clock = DatabaseClock()
         self.slots = Slots(
             self.settings.threads,
             backend=self.backend,
             clock=self.clock,
-            waker=self.waker,
+            wakeup=self.wakeup,
             on_end=partial(log_end, settings=self.backend.settings),
-            begun=self.begun,
+            marks=self.marks,
         )
         self.recorder = Recorder(self.session, announce=self.slots.announce, on_recorded=self._recorded)
         self.claimer = Claimer(
@@ -114,8 +114,8 @@ class WorkerProcess:
             slots=self.slots,
             held=self.held,
             unfinished=self.unfinished,
-            idleness=self.idleness,
-            presence=self.presence,
+            polling=self.polling,
+            registration=self.registration,
             may_take=self.recycling.room,
             settle=self.upkeep.settle,
             on_claim=self._claimed,
@@ -133,7 +133,7 @@ class WorkerProcess:
 
     @property
     def id(self) -> str:
-        return self.presence.id
+        return self.registration.id
 
     # The life of a process
 
@@ -150,7 +150,7 @@ class WorkerProcess:
     def turn(self) -> None:
         self._report()
         self._stop_if_asked()
-        if self.idleness.hurries and not self.held:  # somebody waits for it, and there is nothing else to do
+        if self.polling.hurries and not self.held:  # somebody waits for it, and there is nothing else to do
             self._claim_if_due()
         self._look_after_slots()
         self._collect()
@@ -159,7 +159,7 @@ class WorkerProcess:
             self.claimer.give_back_if_due(stopping=self.stop_by is not None)
             self.held.look_after(self.slots.cancel)
             self._retire_if_due()
-            self.claimer.readiness.be_seen_if_due(stopping=self.is_leaving)
+            self.claimer.availability.be_seen_if_due(stopping=self.is_leaving)
             self._do_upkeep_if_due()
             self._claim_if_due()
         for background in self.background:
@@ -191,7 +191,7 @@ class WorkerProcess:
             self.stop_by = time.monotonic() + self.settings.grace_seconds
         elif again:
             self.stop_now = True
-        self.waker.wake()
+        self.wakeup.wake()
 
     @property
     def is_leaving(self) -> bool:
@@ -215,8 +215,8 @@ class WorkerProcess:
     def _start(self) -> None:
         registry.autodiscover()
         self.session.open()
-        deaths.report(self.session, self.died, self.begun)
-        self.begun.sign_on(self.id)
+        deaths.report(self.session, self.died, self.marks)
+        self.marks.sign_on(self.id)
         self.clock.start(functions.now(self.session.statements))
         self.is_started = True
         logger.info("started worker=%s slots=%s queues=%s", self.id, self.settings.threads, self.settings.served)
@@ -252,10 +252,10 @@ class WorkerProcess:
         """Takes what has ended from the slots."""
         ended = self.slots.take_done()
         if ended:
-            self.claimer.pace.last_progress = time.monotonic()
+            self.claimer.prefetch.last_progress = time.monotonic()
             self.recycling.jobs += len(ended)
-            self.recorder.add(ended, now=self.claimer.pace.last_progress)
-            self.claimer.pace.learn(ended)
+            self.recorder.add(ended, now=self.claimer.prefetch.last_progress)
+            self.claimer.prefetch.learn(ended)
 
     def _recorded(self, ends: list[Ended], otherwise: dict[tuple[int, int], str]) -> None:
         if self.watch is not None:
@@ -263,10 +263,10 @@ class WorkerProcess:
         for end in ends:
             self.claimer.forget(end.message)
         if any(end.message.channel is not None for end in ends):  # a channel may have room again
-            self.idleness.notified()
+            self.polling.notified()
         if self.settings.burst:  # what has ended may have left something to do: leave only after another look
             self.claimer.drained = False
-            self.idleness.notified()
+            self.polling.notified()
 
     def _retire_if_due(self) -> None:
         if self.is_leaving:
@@ -306,7 +306,7 @@ class WorkerProcess:
     # The connection
 
     def _reconnected(self) -> None:
-        self.presence.next_seen = 0.0
+        self.registration.next_seen = 0.0
         self.slots.reconnects += 1
         for name in self._former_ids:
             functions.worker_gone(self.session.statements, name)
@@ -318,9 +318,9 @@ class WorkerProcess:
         """The server was started anew, or another one has taken over: what it had committed last may be gone, and its
         ids may come again.  With a new name no end of what is held here can be taken for the end of another job.
         """
-        before = self.presence.rename()
+        before = self.registration.rename()
         self._former_ids.append(before)
-        self.begun.sign_on(self.id)
+        self.marks.sign_on(self.id)
         self.upkeep.scheduler.renamed(self.id)
         logger.warning(
             "the server is another one, or was started anew: worker=%s goes on as worker=%s", before, self.id
@@ -349,23 +349,23 @@ class WorkerProcess:
         try:
             self.claimer.give_back_if_due(stopping=self.stop_by is not None)
             self._collect()
-            self.recorder.write_the_last(pause=self.waker.pause, is_hurried=lambda: self.stop_now)
+            self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.stop_now)
             self.held.abandon()
             self.parts.attempt("dependencies", self.upkeep.settle)
-            self.parts.attempt("presence", lambda: self.presence.leave(self.session.statements))
+            self.parts.attempt("presence", lambda: self.registration.leave(self.session.statements))
             if not self.claimer.unstarted:
-                self.begun.sign_off()
+                self.marks.sign_off()
             self.session.connection.close()
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
         for background in self.background:
             background.stop()
-        self.waker.close()
+        self.wakeup.close()
         if self.watch is not None:
             self.watch.write()
         if self.backend.settings.traces:
             traces.flush()
-        self.begun.leave()
+        self.marks.leave()
         logger.info("stopped worker=%s abandoned=%s", self.id, len(self.held))
         if self.held:
             return 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psycopg
 import pytest
 
-from django_pgqueue.monitoring.doctor import Finding, Patient
+from django_pgqueue.monitoring.doctor import Finding, Subject
 from django_pgqueue.monitoring.doctor.examination import Check, looked
 from tests.features.conftest import consume
 from tests.worker.conftest import conninfo, diary, rows, session
@@ -20,15 +20,15 @@ __all__ = ["consume", "diary", "rows", "session"]
 
 
 class Find(Protocol):
-    def __call__(self, name: str, look: Callable[[Patient], Any], **values: Any) -> list[Finding]: ...
+    def __call__(self, name: str, look: Callable[[Subject], Any], **values: Any) -> list[Finding]: ...
 
 
 @pytest.fixture
 def find(db: None) -> Find:
     """The findings of a name, with these values, of one check; it must have been able to look."""
 
-    def find(name: str, look: Callable[[Patient], Any], **values: Any) -> list[Finding]:
-        found = looked(Check(name, look), Patient("default"))
+    def find(name: str, look: Callable[[Subject], Any], **values: Any) -> list[Finding]:
+        found = looked(Check(name, look), Subject("default"))
         assert [finding.found for finding in found if finding.name == "could-not-look" != name] == []
         return [
             finding

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
-from django_pgqueue.monitoring.doctor import Finding, Kind, Patient, Severity, examination
+from django_pgqueue.monitoring.doctor import Finding, Kind, Severity, Subject, examination
 from django_pgqueue.monitoring.doctor.examination import Check
 from tests.admin.conftest import send
 from tests.terminal.conftest import environment  # noqa: F401 -- a fixture
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 def found_by(severity: Severity | None) -> Check:
-    def look(patient: Patient) -> Iterator[Finding]:
+    def look(patient: Subject) -> Iterator[Finding]:
         if severity is not None:
             yield Finding(
                 name="some-finding",
@@ -94,7 +94,7 @@ def test_programs_get_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_check_that_breaks_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(patient: Patient) -> Iterator[Finding]:
+    def breaks(patient: Subject) -> Iterator[Finding]:
         patient.rows("select 1/0")
         yield Kind("never", Severity.INFO, "").found("")
 
@@ -117,10 +117,10 @@ def test_who_can_not_ask_says_so(settings: Settings, monkeypatch: pytest.MonkeyP
         run("--database", "nowhere")
     assert refused.value.returncode == 2
 
-    def gone(self: Patient) -> bool:
+    def gone(self: Subject) -> bool:
         raise OperationalError
 
-    monkeypatch.setattr(Patient, "has_queue", property(gone))
+    monkeypatch.setattr(Subject, "has_queue", property(gone))
     with pytest.raises(CommandError, match="The database 'default' can not be reached") as away:
         run()
     assert away.value.returncode == 2
@@ -134,7 +134,7 @@ def test_in_a_window_its_progress_is_shown_and_taken_away(environment: dict[str,
 
 
 def test_findings_of_one_kind_stand_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    def many(patient: Patient) -> Iterator[Finding]:
+    def many(patient: Subject) -> Iterator[Finding]:
         for number in range(30):
             yield Finding(
                 name="dead", severity=Severity.WARNING, found=f"Worker {number:02} is dead.", remedy="Bury it.",

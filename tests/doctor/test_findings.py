@@ -24,8 +24,8 @@ from django_pgqueue.functions import sql_files
 from django_pgqueue.models import Message
 from django_pgqueue.monitoring.doctor import (
     KINDS,
-    Patient,
     Severity,
+    Subject,
     clocks,
     disks,
     examine,
@@ -546,7 +546,7 @@ def test_channel_count(find: Find, db: None) -> None:
 
 
 def test_nothing_is_said_of_a_queue_as_the_migrations_make_it(fixed_clock: object) -> None:
-    patient = Patient("default")
+    patient = Subject("default")
     assert [*installation.migrations(patient), *installation.parts(patient)] == []
     assert sql("select from pg_namespace where nspname = 'pgqueue_doctor_copy'") == [], "the copy leaves nothing"
 
@@ -584,7 +584,7 @@ def test_missing_table(find: Find, db: None) -> None:
 
 def test_a_database_without_a_queue_says_so_and_no_more(db: None) -> None:
     sql("alter table pgqueue_message rename to elsewhere")
-    found = {finding.name: finding for finding in examine(Patient("default"))}
+    found = {finding.name: finding for finding in examine(Subject("default"))}
     assert found["missing-table"].command == "python manage.py migrate --database default"
     assert not {"could-not-look", "missing-index"} & set(found)
 
@@ -804,7 +804,7 @@ def test_could_not_look(find: Find, another: Another, monkeypatch: pytest.Monkey
 def test_clock_difference(db: None) -> None:
     def seen(off: float) -> list[Finding]:
         return list(
-            clocks.difference(Patient("default", now=lambda: dt.datetime.now(dt.UTC) + dt.timedelta(seconds=off)))
+            clocks.difference(Subject("default", now=lambda: dt.datetime.now(dt.UTC) + dt.timedelta(seconds=off)))
         )
 
     assert seen(0) == []
@@ -816,19 +816,19 @@ def test_clock_difference(db: None) -> None:
 
 
 @pytest.fixture
-def through(transactional_db: None, settings: Settings) -> Iterator[Callable[..., Patient]]:
+def through(transactional_db: None, settings: Settings) -> Iterator[Callable[..., Subject]]:
     """The same database, by another address."""
     settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": {"DATABASE": "pooled"}}}
 
-    def patient(port: int, **more: Any) -> Patient:
+    def patient(port: int, **more: Any) -> Subject:
         connections.settings["pooled"] = {**connections.settings["default"], "HOST": "127.0.0.1", "PORT": port, **more}
-        return Patient("pooled")
+        return Subject("pooled")
 
     yield patient
     connections.settings.pop("pooled", None)
 
 
-def test_transaction_pooler(through: Callable[..., Patient], settings: Settings, db: None) -> None:
+def test_transaction_pooler(through: Callable[..., Subject], settings: Settings, db: None) -> None:
     with Pooler(conninfo()) as running:
         patient = through(running.port)
         found = only(list(pooler.mode(patient)))
@@ -852,7 +852,7 @@ def public_folder() -> Iterator[Path]:
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
 def test_pgbouncer_is_found_in_transaction_mode_only(
-    through: Callable[..., Patient], public_folder: Path, mode: str
+    through: Callable[..., Subject], public_folder: Path, mode: str
 ) -> None:
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:

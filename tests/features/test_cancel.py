@@ -13,7 +13,7 @@ from django.db import connection, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.compat import task_backends
-from django_pgqueue.consumer.wakeup import Waker
+from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.control import cancel
 from django_pgqueue.exceptions import TaskCancelled
 from django_pgqueue.models import Attempt, Message
@@ -133,7 +133,7 @@ class TestNothingToCancel:
 def slots(transactional_db: None, diary: Diary) -> Iterator[Slots]:
     """A worker's slots, one for plain and one for async tasks, without the worker."""
     backend: Any = task_backends["default"]
-    slots = Slots(1, backend=backend, clock=DatabaseClock(), waker=Waker(), on_end=lambda _: None)
+    slots = Slots(1, backend=backend, clock=DatabaseClock(), wakeup=Wakeup(), on_end=lambda _: None)
     yield slots
     slots.stop()
     close_event_loop(slots)

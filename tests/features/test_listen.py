@@ -72,7 +72,7 @@ def held() -> int:
 
 
 def is_asleep(ear: Ear) -> bool:
-    return ear.listener._pump.idleness.asleep and bool(asleep())
+    return ear.listener._pump.polling.asleep and bool(asleep())
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_sleeper_is_woken_by_what_is_sent_and_asks_nothing_meanwhile(
     monkeypatch.setattr(functions, "message_dequeue", counted)
     ear = ears()
     waits = ear.thread.submit(next, ear.listener)
-    wait_until(lambda: is_asleep(ear) and ear.listener._pump.idleness.next_look > 0, "it sleeps and has looked again")
+    wait_until(lambda: is_asleep(ear) and ear.listener._pump.polling.next_look > 0, "it sleeps and has looked again")
     before = len(looks)
     Queue("maps").send("for somebody else")
     nothing.enqueue()
@@ -150,7 +150,7 @@ def test_what_is_nacked_comes_again_also_to_who_sleeps_with_room_to_spare(
     MAIL.send("x")
     message = ear.next()
     waits = ear.thread.submit(next, ear.listener)
-    wait_until(lambda: is_asleep(ear) and ear.listener._pump.idleness.next_look > 0, "it sleeps and has looked again")
+    wait_until(lambda: is_asleep(ear) and ear.listener._pump.polling.next_look > 0, "it sleeps and has looked again")
     message.nack(delay)
     assert waits.result(SECONDS).attempt == 2
 
@@ -422,7 +422,7 @@ def test_it_sleeps_and_is_woken_also_after_a_lost_connection(ears: Any, session:
     for pid in first:
         session.rows("select pg_terminate_backend(%s)", pid)
     wait_until(lambda: set(session.strangers()) - set(first), "it has reconnected")
-    wait_until(lambda: ear.listener._pump.idleness.next_look > 0, "it has looked")
+    wait_until(lambda: ear.listener._pump.polling.next_look > 0, "it has looked")
     MAIL.send("after")
     assert waits.result(SECONDS).content == "after"
 
@@ -473,7 +473,7 @@ def test_it_is_seen_among_the_workers_while_it_listens(ears: Any) -> None:
 def test_without_notifications_it_polls(ears: Any, session: Session, settings: Any) -> None:
     ear = ears(notifications=False)
     waits = ear.thread.submit(next, ear.listener)
-    wait_until(lambda: ear.listener._pump.idleness.next_look > 1, "it has looked")
+    wait_until(lambda: ear.listener._pump.polling.next_look > 1, "it has looked")
     MAIL.send("x")
     assert waits.result(SECONDS).content == "x"
     assert not asleep()
@@ -482,8 +482,8 @@ def test_without_notifications_it_polls(ears: Any, session: Session, settings: A
         "default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "OPTIONS": {"LISTEN": False}},
         "other": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"},
     }
-    assert ears().listener._pump.idleness.listen is False
-    assert ears(notifications=True).listener._pump.idleness.listen is True
+    assert ears().listener._pump.polling.listen is False
+    assert ears(notifications=True).listener._pump.polling.listen is True
 
 
 def test_what_can_not_be_is_told_at_once() -> None:

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from django_pgqueue.models import Attempt
-from django_pgqueue.worker.run.marks import Begun
+from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import MAX_RETIRING, WorkerSettings
 from django_pgqueue.worker.supervise.supervisor import LONGEST_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
 from tests.features import slow
@@ -147,7 +147,7 @@ def test_the_wait_has_an_end_and_is_forgotten_after_a_stable_time(caplog: pytest
 
     def wait_after(lived_seconds: float) -> float:
         now = time.monotonic()
-        place.process = Process(4711, started=now - lived_seconds, seat=0, begun=Begun(1))
+        place.process = Process(4711, started=now - lived_seconds, seat=0, marks=Marks(1))
         supervisor._ended(place, place.process, 9)
         return max(0.0, round(place.start_at - now))
 

@@ -36,7 +36,7 @@ def long_nights(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def stays_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling, "FEW_A_SECOND", 0)
-    monkeypatch.setattr(polling.Idleness, "_is_quiet", lambda self: not self.asleep and self._found_at is None)
+    monkeypatch.setattr(polling.Polling, "_is_quiet", lambda self: not self.asleep and self._found_at is None)
     monkeypatch.setattr(polling, "AWAKE_SECONDS", 60.0)
 
 
@@ -87,9 +87,9 @@ def test_who_sleeps_says_that_he_lives_in_the_transaction_in_which_he_looks(
     monkeypatch.setattr(functions, "worker_seen", noted)
     monkeypatch.setattr(polling, "POLL_SECONDS", 0.1)
     before = Worker.objects.get().seen_at
-    consumer.presence.next_seen = time.monotonic() + 1
-    consumer.idleness.sleeps_on(now=0.0)  # and looks at once
-    consumer.waker.wake()
+    consumer.registration.next_seen = time.monotonic() + 1
+    consumer.polling.sleeps_on(now=0.0)  # and looks at once
+    consumer.wakeup.wake()
     wait_until(lambda: Worker.objects.get().seen_at > before, "it has been seen")
     assert set(statuses) == {"INTRANS"}
 
@@ -111,14 +111,14 @@ def test_what_a_sleeper_finds_by_looking_begins_when_its_claim_is_committed(
         "insert into pgqueue_message (content, task, dequeue_at) values (%s, %s, 0)",
         ('{"args": [], "kwargs": {}}', tasks.which_session.module_path),
     )
-    consumer.idleness.sleeps_on(now=0.0)
-    consumer.waker.wake()
+    consumer.polling.sleeps_on(now=0.0)
+    consumer.wakeup.wake()
     wait_until(lambda: statuses, "it has begun")
     assert statuses == ["IDLE"]
 
 
 def test_of_several_that_have_room_one_stays_awake(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling.Idleness, "_is_quiet", lambda _: False)
+    monkeypatch.setattr(polling.Polling, "_is_quiet", lambda _: False)
     monkeypatch.setattr(polling, "AWAKE_SECONDS", 60.0)
     for _ in range(3):
         consume()

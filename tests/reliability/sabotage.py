@@ -44,10 +44,10 @@ def alter_sql(connection: psycopg.Connection[object], kind: str) -> None:
 def patch_worker(kind: str) -> None:
     if kind != "second-look":
         return
-    from django_pgqueue.consumer.polling import POLL_SECONDS, Idleness
+    from django_pgqueue.consumer.polling import POLL_SECONDS, Polling
 
-    def fell_asleep(self: Idleness) -> None:
+    def fell_asleep(self: Polling) -> None:
         self.asleep, self.wants_to_sleep = True, False
         self.next_look = time.monotonic() + POLL_SECONDS  # and not at once
 
-    Idleness.fell_asleep = fell_asleep  # type: ignore[method-assign]
+    Polling.fell_asleep = fell_asleep  # type: ignore[method-assign]

@@ -23,13 +23,13 @@ def test_who_has_something_to_do_does_not_wait_for_nothing(
     """To wait for no time is to hand the interpreter to the slots, and to get it back when they have no more to do."""
     enqueue_many(nothing, [Call()] * 4000)
     consumer = WorkerProcess(WorkerSettings(threads=2, burst=True))
-    waits, wait = [], consumer.waker.wait
+    waits, wait = [], consumer.wakeup.wait
 
     def noted(seconds: float, *files: int) -> set[int]:
         waits.append(seconds)
         return wait(seconds, *files)
 
-    monkeypatch.setattr(consumer.waker, "wait", noted)
+    monkeypatch.setattr(consumer.wakeup, "wait", noted)
     assert consumer.run() == 0
     wait_until(lambda: not session.strangers(), "the slots are gone")
     assert Attempt.objects.filter(status="succeeded").count() == 4000

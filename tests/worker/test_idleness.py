@@ -1,4 +1,4 @@
-"""Idleness: when to look again."""
+"""Polling: when to look again."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from django_pgqueue.consumer.polling import (
     QUIET_AWAKE_SECONDS,
     SHORTEST_DUE_SECONDS,
     SHORTEST_LOOK_SECONDS,
-    Idleness,
+    Polling,
 )
 from django_pgqueue.functions import Company
 
 
 @pytest.fixture
-def idleness() -> Idleness:
-    return Idleness(listen=True)
+def idleness() -> Polling:
+    return Polling(listen=True)
 
 
-def looked_in_vain(idleness: Idleness, *times: float) -> None:
+def looked_in_vain(idleness: Polling, *times: float) -> None:
     for now in times:
         idleness.looks()
         idleness.looked(found=0, wanted=4, now=now)
 
 
-def test_who_found_all_he_wanted_looks_again_at_once(idleness: Idleness) -> None:
+def test_who_found_all_he_wanted_looks_again_at_once(idleness: Polling) -> None:
     idleness.looked(found=4, wanted=4, now=10.0)
     assert idleness.next_look == 10.0
 
 
-def test_who_found_less_looks_again_in_a_moment_and_then_less_and_less_often(idleness: Idleness) -> None:
+def test_who_found_less_looks_again_in_a_moment_and_then_less_and_less_often(idleness: Polling) -> None:
     idleness.looked(found=1, wanted=4, now=10.0)
     assert idleness.next_look == 10.0 + SHORTEST_LOOK_SECONDS
     looked_in_vain(idleness, 10.04)
@@ -41,14 +41,14 @@ def test_who_found_less_looks_again_in_a_moment_and_then_less_and_less_often(idl
     assert idleness.next_look == pytest.approx(10.4 + LONGEST_LOOK_SECONDS)
 
 
-def found_something(idleness: Idleness, *, a_second: int) -> float:
+def found_something(idleness: Polling, *, a_second: int) -> float:
     """For five seconds.  Answers when it was for the last time."""
     for number in range(5 * a_second + 1):
         idleness.looked(found=1, wanted=4, now=number / a_second)
     return 5.0
 
 
-def test_where_there_is_little_to_do_he_sleeps_almost_at_once(idleness: Idleness) -> None:
+def test_where_there_is_little_to_do_he_sleeps_almost_at_once(idleness: Polling) -> None:
     now = found_something(idleness, a_second=20)
     looked_in_vain(idleness, now, now + 0.9 * QUIET_AWAKE_SECONDS)
     assert not idleness.wants_to_sleep
@@ -58,7 +58,7 @@ def test_where_there_is_little_to_do_he_sleeps_almost_at_once(idleness: Idleness
 
 @pytest.mark.parametrize(("a_second", "workers"), [(300, 1), (20, 32)])
 def test_where_there_is_much_to_do_for_all_together_he_stays_awake(
-    idleness: Idleness, a_second: int, workers: int
+    idleness: Polling, a_second: int, workers: int
 ) -> None:
     """While somebody sleeps each enqueue notifies."""
     idleness.company = Company(workers=workers, with_room=1)
@@ -69,7 +69,7 @@ def test_where_there_is_much_to_do_for_all_together_he_stays_awake(
     assert idleness.wants_to_sleep
 
 
-def test_who_was_woken_and_found_something_looks_again_in_a_moment(idleness: Idleness) -> None:
+def test_who_was_woken_and_found_something_looks_again_in_a_moment(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.fell_asleep()
     looked_in_vain(idleness, 11.0)
@@ -82,7 +82,7 @@ def test_who_was_woken_and_found_something_looks_again_in_a_moment(idleness: Idl
     assert idleness.next_look == 11.5 + SHORTEST_LOOK_SECONDS
 
 
-def test_who_is_woken_during_a_look_looks_again_at_once(idleness: Idleness) -> None:
+def test_who_is_woken_during_a_look_looks_again_at_once(idleness: Polling) -> None:
     """The notification comes with the answer to a look that did not see the message yet."""
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.fell_asleep()
@@ -92,7 +92,7 @@ def test_who_is_woken_during_a_look_looks_again_at_once(idleness: Idleness) -> N
     assert idleness.next_look <= 11.0
 
 
-def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_he_does(idleness: Idleness) -> None:
+def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_he_does(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 10.1 + AWAKE_SECONDS)
     wanted_to_sleep = idleness.wants_to_sleep
     idleness.fell_asleep()
@@ -102,7 +102,7 @@ def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_h
     assert idleness.next_look <= 10.1 + AWAKE_SECONDS
 
 
-def test_who_sleeps_on_polls_later(idleness: Idleness) -> None:
+def test_who_sleeps_on_polls_later(idleness: Polling) -> None:
     idleness.fell_asleep()
     looked_in_vain(idleness, 11.0)
     assert idleness.polled
@@ -111,13 +111,13 @@ def test_who_sleeps_on_polls_later(idleness: Idleness) -> None:
 
 
 @pytest.mark.parametrize(("with_room", "times"), [(0, 1), (1, 1), (3, 3)])
-def test_those_who_have_room_share_the_looking(idleness: Idleness, with_room: int, times: int) -> None:
+def test_those_who_have_room_share_the_looking(idleness: Polling, with_room: int, times: int) -> None:
     idleness.company = Company(workers=8, with_room=with_room)
     looked_in_vain(idleness, 10.0)
     assert idleness.next_look == pytest.approx(10.0 + times * SHORTEST_LOOK_SECONDS)
 
 
-def test_a_sleeper_polls(idleness: Idleness) -> None:
+def test_a_sleeper_polls(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.fell_asleep()
     looked_in_vain(idleness, 11.0)
@@ -125,7 +125,7 @@ def test_a_sleeper_polls(idleness: Idleness) -> None:
     assert not idleness.wants_to_sleep
 
 
-def test_sleepers_do_not_all_poll_at_the_same_time(idleness: Idleness) -> None:
+def test_sleepers_do_not_all_poll_at_the_same_time(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     polls = set()
     for _ in range(10):
@@ -134,13 +134,13 @@ def test_sleepers_do_not_all_poll_at_the_same_time(idleness: Idleness) -> None:
     assert len(polls) > 5
 
 
-def test_a_notification_makes_it_look_at_once(idleness: Idleness) -> None:
+def test_a_notification_makes_it_look_at_once(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.notified()
     assert idleness.next_look <= 11.0
 
 
-def test_a_scheduled_message_shortens_the_sleep_and_a_later_one_does_not_lengthen_it(idleness: Idleness) -> None:
+def test_a_scheduled_message_shortens_the_sleep_and_a_later_one_does_not_lengthen_it(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.due_in(0.3, now=11.0)
     assert idleness.next_look == 11.3
@@ -150,20 +150,20 @@ def test_a_scheduled_message_shortens_the_sleep_and_a_later_one_does_not_lengthe
     assert idleness.next_look == 11.0 + SHORTEST_DUE_SECONDS, "what is due and not to be had is no reason to hurry"
 
 
-def test_after_an_error_it_waits(idleness: Idleness) -> None:
+def test_after_an_error_it_waits(idleness: Polling) -> None:
     idleness.looked(found=4, wanted=4, now=10.0)
     idleness.pause(2.0, now=10.0)
     assert idleness.next_look == 12.0
 
 
-def test_who_does_not_listen_does_not_sleep_but_looks_as_seldom(idleness: Idleness) -> None:
-    deaf = Idleness(listen=False)
+def test_who_does_not_listen_does_not_sleep_but_looks_as_seldom(idleness: Polling) -> None:
+    deaf = Polling(listen=False)
     looked_in_vain(deaf, 10.0, 11.0)
     assert not deaf.wants_to_sleep
     assert deaf.next_look >= 11.0 + 0.8 * POLL_SECONDS
 
 
-def test_who_found_something_stays_awake(idleness: Idleness) -> None:
+def test_who_found_something_stays_awake(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.looked(found=4, wanted=4, now=11.1)
     assert not idleness.wants_to_sleep

@@ -1,4 +1,4 @@
-"""Pace: how many messages a worker holds."""
+"""Prefetch: how many messages a worker holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MOST_CLAIMED, MOST_HELD, Pace
+from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MOST_CLAIMED, MOST_HELD, Prefetch
 from django_pgqueue.worker.run.outcome import Ended, Succeeded
 from tests.worker.test_floors import NOW, received
 
@@ -26,16 +26,16 @@ def one_after_the_other(seconds: list[float], *, slots: int) -> list[Ended]:
     return sorted(ends, key=lambda end: end.finished_at)
 
 
-def learned(*seconds: float, slots: int = 4) -> Pace:
-    pace = Pace(slots)
+def learned(*seconds: float, slots: int = 4) -> Prefetch:
+    pace = Prefetch(slots)
     for one in seconds:
         pace.learn([lasted(one, until=NOW)])
     return pace
 
 
 def test_at_first_it_holds_one_for_each_slot() -> None:
-    assert Pace(4).room(0) == 4
-    assert Pace(4).room(4) == 0
+    assert Prefetch(4).room(0) == 4
+    assert Prefetch(4).room(4) == 0
 
 
 def test_long_jobs_are_not_hoarded() -> None:
@@ -77,13 +77,13 @@ def test_when_nothing_ends_it_holds_one_for_each_slot_again() -> None:
 @pytest.mark.parametrize("slots", [1, 3, 20])
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 60, 500])
 def test_many_say_what_one_says(slots: int, count: int) -> None:
-    pace = Pace(slots)
+    pace = Prefetch(slots)
     pace.learn(one_after_the_other([2.0] * count, slots=slots))
     assert pace.job_seconds == pytest.approx(2.0, rel=0.2)
 
 
 def test_a_few_that_lost_the_interpreter_say_little() -> None:
-    pace = Pace(4)
+    pace = Prefetch(4)
     for turn in range(40):
         ends = one_after_the_other([0.000012] * 1000, slots=4)
         ends[turn * 25] = ends[0] = ends[62 * 8] = lasted(0.015, until=ends[-1].finished_at)
@@ -101,11 +101,11 @@ def test_a_long_job_among_short_ones_is_not_overlooked(place: int) -> None:
 
 
 def test_more_that_is_unfinished_than_it_would_hold_is_no_room() -> None:
-    assert Pace(2).room(100) == 0
+    assert Prefetch(2).room(100) == 0
 
 
 def test_jobs_may_be_short_until_they_turn_out_not_to_be() -> None:
-    assert Pace(4).may_be_short
+    assert Prefetch(4).may_be_short
     assert learned(0.0001).may_be_short
     assert not learned(1.0).may_be_short
     stalled = learned(*[0.0001] * 5)

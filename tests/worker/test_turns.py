@@ -13,7 +13,7 @@ import pytest
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.turns import APART_SECONDS, LONGEST_WAIT_MS, MANY, Turns
-from django_pgqueue.worker.health.reporter import Watch
+from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.waiting import SECONDS, wait_until
@@ -118,7 +118,7 @@ def test_who_waits_longer_than_it_claims_is_in_a_crowd_and_its_claim_is_not_call
     session: Session, kept: psycopg.Connection[Any]
 ) -> None:
     before = len(session.strangers())
-    watch = Mock(spec=Watch)
+    watch = Mock(spec=Reporter)
     consumer = WorkerProcess(WorkerSettings(threads=2, burst=True), watch=watch)
     consumer.claimer.floors = floors = FloorsThatAreTold()
     thread = threading.Thread(target=consumer.run)

@@ -1,4 +1,4 @@
-"""Waker: what ends the wait of a consumer."""
+"""Wakeup: what ends the wait of a consumer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from django_pgqueue.consumer.wakeup import Waker
+from django_pgqueue.consumer.wakeup import Wakeup
 
 if TYPE_CHECKING:
     import pytest
 
 
 def test_it_ends_a_wait_and_may_be_used_when_it_is_closed() -> None:
-    waker = Waker()
+    waker = Wakeup()
     waker.wake()
     assert waker.wait(30) == set()
     waker.close()
@@ -21,7 +21,7 @@ def test_it_ends_a_wait_and_may_be_used_when_it_is_closed() -> None:
 
 
 def test_who_closes_lets_who_is_just_waking_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    waker, write = Waker(), os.write
+    waker, write = Wakeup(), os.write
     begun, may_write = threading.Event(), threading.Event()
     written: list[int] = []
 

@@ -74,10 +74,10 @@ def test_an_event_loop_that_is_blocked_is_shown_and_no_reason_for_a_restart(star
 
 
 def test_a_process_that_cannot_be_replaced_though_a_slot_has_died_is_to_be_restarted() -> None:
-    from django_pgqueue.worker.health.shared_state import Board
+    from django_pgqueue.worker.health.shared_state import SharedState
     from django_pgqueue.worker.health.status import Health
 
-    board = Board(1)
+    board = SharedState(1)
     board.supervise(turned=100.0, pid=1, stopping=False, crashed=0, recycled=0)
     board.places[0].begin(pid=2, now=100.0)
     for died, alive in ((0, True), (1, False)):

@@ -13,8 +13,8 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.management.commands import qworker
-from django_pgqueue.worker.health.counters import MOST_SERIES, OTHERS, UNKNOWN, Tally
-from django_pgqueue.worker.health.shared_state import TEXT_BYTES, Board
+from django_pgqueue.worker.health.counters import MOST_SERIES, OTHERS, UNKNOWN, Counters
+from django_pgqueue.worker.health.shared_state import TEXT_BYTES, SharedState
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.outcome import Ended, Failed, Retry, Succeeded
 from tests.docs.test_references import section
@@ -126,7 +126,7 @@ def test_a_process_that_hangs_is_told(start: Start) -> None:
 def test_a_supervisor_that_hangs_is_told(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     from django_pgqueue.worker.health.status import SUPERVISOR_SECONDS, Health
 
-    board = Board(1)
+    board = SharedState(1)
     board.supervise(turned=100.0, pid=1, stopping=False, crashed=0, recycled=0)
     board.places[0].begin(pid=2, now=100.0)
     late = 100.0 + SUPERVISOR_SECONDS + 1
@@ -221,7 +221,7 @@ def test_what_was_recorded_is_counted_and_not_what_a_job_believes() -> None:
     assert became == {(third.id, 1): "failed"}
     again = record(connection, ends, worker="w")
     assert again == dict.fromkeys(outcomes, "lost")
-    tally = Tally()
+    tally = Counters()
     tally.record(ends, became)
     tally.record(ends, again)
     assert tally.series[nothing.module_path, "default"].statuses == {"succeeded": 1, "failed": 2, "lost": 3}
@@ -247,7 +247,7 @@ def test_a_retiring_process_is_shown_beside_the_next_one_and_both_are_counted(st
 
 
 def test_the_board_shows_the_last_whole_text() -> None:
-    first, second, *_ = Board(2).places
+    first, second, *_ = SharedState(2).places
     assert first.read() == {}
     for number in range(5):
         assert first.write({"reconnects": number})
@@ -259,11 +259,11 @@ def test_the_board_shows_the_last_whole_text() -> None:
 
 
 def test_labels_are_bounded_whatever_is_in_the_queue() -> None:
-    tally = Tally()
+    tally = Counters()
     for number in range(2 * MOST_SERIES):
         tally._series(write.module_path, f"q{number}")
         tally._series(f"tests.worker.tasks.gone{number}", "default")
     assert len(tally.series) == MOST_SERIES + 1
     assert {task for task, _ in tally.series} == {write.module_path, UNKNOWN, OTHERS}
-    assert Tally(tally.said).said == tally.said
+    assert Counters(tally.said).said == tally.said
     assert len(str(tally.said)) < TEXT_BYTES

@@ -14,7 +14,7 @@ from django.db import OperationalError
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import progress
 from django_pgqueue.management.terminal.text import printable
-from django_pgqueue.monitoring.doctor import Finding, Patient, Severity, examination, examine
+from django_pgqueue.monitoring.doctor import Finding, Severity, Subject, examination, examine
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -62,7 +62,7 @@ class Command(BaseCommand):
         try:
             with progress.bar("looking", len(examination.CHECKS)) as advance:
                 return examine(
-                    Patient(database), progress=lambda title: advance(1, f"looking at {title}") if advance else None
+                    Subject(database), progress=lambda title: advance(1, f"looking at {title}") if advance else None
                 )
         except OperationalError as error:
             message = f"The database {database!r} can not be reached: {error}"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from django_pgqueue.consumer.wakeup import Waker
+from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.management.terminal import status
 from django_pgqueue.management.terminal.text import GAP
 
@@ -133,7 +133,7 @@ def until_a_signal() -> Iterator[Callable[[float], bool]]:
     """What waits for a time and answers whether Ctrl-C or SIGTERM came.  Neither is an exception, which would be lost
     where it happens to come in the wrong place, and a terminal must not be left on its other screen.
     """
-    waker, came = Waker(), []
+    waker, came = Wakeup(), []
 
     def note(number: int, _: Any) -> None:
         came.append(number)

@@ -2,6 +2,6 @@
 
 from django_pgqueue.monitoring.doctor.examination import examine
 from django_pgqueue.monitoring.doctor.finding import KINDS, Finding, Kind, Severity
-from django_pgqueue.monitoring.doctor.subject import Patient
+from django_pgqueue.monitoring.doctor.subject import Subject
 
-__all__ = ["KINDS", "Finding", "Kind", "Patient", "Severity", "examine"]
+__all__ = ["KINDS", "Finding", "Kind", "Severity", "Subject", "examine"]

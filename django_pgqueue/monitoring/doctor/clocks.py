@@ -11,7 +11,7 @@ from django_pgqueue.monitoring.overview.formatting import span
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 MOST = dt.timedelta(seconds=2)
 
@@ -23,7 +23,7 @@ CLOCK_DIFFERENCE = Kind(
 )
 
 
-def difference(patient: Patient) -> Iterator[Finding]:
+def difference(patient: Subject) -> Iterator[Finding]:
     before = patient.now()
     theirs = patient.value("select clock_timestamp()")
     after = patient.now()

@@ -12,7 +12,7 @@ from django_pgqueue.values.sizes import size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 FILLING, NEARLY_FULL = 0.9, 0.95
 PROCESSES = Path("/proc")
@@ -33,7 +33,7 @@ select pg_tablespace_location(t.oid) from pg_tablespace t where pg_tablespace_lo
 SESSION = "select pg_backend_pid(), current_database(), coalesce(inet_client_port()::text, 'local')"
 
 
-def full(patient: Patient) -> Iterator[Finding]:
+def full(patient: Subject) -> Iterator[Finding]:
     if not _is_here(patient):
         return
     told = set()
@@ -55,7 +55,7 @@ def full(patient: Patient) -> Iterator[Finding]:
             )
 
 
-def _is_here(patient: Patient) -> bool:
+def _is_here(patient: Subject) -> bool:
     """Whether the process of our session runs on this host.  Addresses say nothing behind a tunnel or a pooler."""
     [(pid, database, port)] = patient.rows(SESSION)
     try:

@@ -26,7 +26,7 @@ from django_pgqueue.monitoring.overview.limits import bounded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 COULD_NOT_LOOK = Kind(
     "could-not-look",
@@ -38,7 +38,7 @@ COULD_NOT_LOOK = Kind(
 @dataclass(frozen=True, slots=True)
 class Check:
     title: str
-    look: Callable[[Patient], Iterator[Finding]]
+    look: Callable[[Subject], Iterator[Finding]]
     needs_queue: bool = True
 
 
@@ -81,7 +81,7 @@ CHECKS = (
 )
 
 
-def examine(patient: Patient, *, progress: Callable[[str], None] = lambda _: None) -> list[Finding]:
+def examine(patient: Subject, *, progress: Callable[[str], None] = lambda _: None) -> list[Finding]:
     """What was found, the worst first."""
     has_queue = patient.has_queue
     found: list[Finding] = []
@@ -99,7 +99,7 @@ def examine(patient: Patient, *, progress: Callable[[str], None] = lambda _: Non
     return sorted(found, key=lambda finding: -finding.severity)
 
 
-def looked(check: Check, patient: Patient) -> list[Finding]:
+def looked(check: Check, patient: Subject) -> list[Finding]:
     try:
         with bounded(patient.using):
             return list(check.look(patient))

@@ -12,7 +12,7 @@ from django_pgqueue.values.sizes import size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 MOST_COUNTED = 10_000
 MAINTAIN = "select pgqueue_attempt_maintain();"
@@ -61,7 +61,7 @@ from {OLD_DAYS}
 """  # noqa: S608 - a constant
 
 
-def partitions(patient: Patient) -> Iterator[Finding]:
+def partitions(patient: Subject) -> Iterator[Finding]:
     today = patient.value("select to_char(pgqueue_clock() at time zone 'UTC', 'YYYYMMDD')")
     for (day,) in patient.rows(WANTED):
         which = "today" if day == today else "tomorrow"
@@ -73,7 +73,7 @@ def partitions(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def default_partition(patient: Patient) -> Iterator[Finding]:
+def default_partition(patient: Subject) -> Iterator[Finding]:
     if patient.value("select to_regclass('pgqueue_attempt_default') is null"):
         return
     [(count, first, last)] = patient.rows(IN_DEFAULT, {"most": MOST_COUNTED + 1})
@@ -88,7 +88,7 @@ def default_partition(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def overdue(patient: Patient) -> Iterator[Finding]:
+def overdue(patient: Subject) -> Iterator[Finding]:
     kept = patient.history_days
     if kept is None:
         return

@@ -15,7 +15,7 @@ from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 COPY = "pgqueue_doctor_copy"
 AS_OWNER = re.compile(
@@ -93,7 +93,7 @@ where c.relnamespace = %(schema)s::regnamespace and not t.tgisinternal and c.rel
 """
 
 
-def migrations(patient: Patient) -> Iterator[Finding]:
+def migrations(patient: Subject) -> Iterator[Finding]:
     executor = MigrationExecutor(connections[patient.using])
     plan = executor.migration_plan([node for node in executor.loader.graph.leaf_nodes() if node[0] == "pgqueue"])
     missing = [migration.name for migration, _ in plan if migration.app_label == "pgqueue"]
@@ -105,13 +105,13 @@ def migrations(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def pins(patient: Patient) -> Iterator[Finding]:
+def pins(patient: Subject) -> Iterator[Finding]:
     strayed = functions.strayed(connections[patient.using])
     if strayed is not None:
         yield STRAYED_FUNCTIONS.found(strayed, "psql -f sql/repin.sql")
 
 
-def parts(patient: Patient) -> Iterator[Finding]:
+def parts(patient: Subject) -> Iterator[Finding]:
     there = patient.value(
         "select m.relnamespace::regnamespace::text from pg_class m where m.oid = to_regclass('pgqueue_message')"
     )
@@ -134,7 +134,7 @@ QUERIES = {
 }
 
 
-def _copy(patient: Patient) -> dict[str, dict[Any, str]]:
+def _copy(patient: Subject) -> dict[str, dict[Any, str]]:
     """What the files make, in a schema that nobody else ever sees."""
     with connections[patient.using].cursor() as cursor:
         cursor.execute(f"create schema {COPY}")
@@ -145,7 +145,7 @@ def _copy(patient: Patient) -> dict[str, dict[Any, str]]:
     return {name: _described(patient, query, COPY) for name, query in QUERIES.items()}
 
 
-def _described(patient: Patient, query: str, there: str) -> dict[Any, str]:
+def _described(patient: Subject, query: str, there: str) -> dict[Any, str]:
     """Definitions by their names, without the schema in which they are."""
 
     def bare(text: str) -> str:

@@ -11,7 +11,7 @@ from django_pgqueue.monitoring.overview.formatting import span
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 LONG = dt.timedelta(seconds=10)
 
@@ -42,7 +42,7 @@ limit 5
 """
 
 
-def held(patient: Patient) -> Iterator[Finding]:
+def held(patient: Subject) -> Iterator[Finding]:
     asked = {"long": LONG, "tables": patient.oids()}
     for pid, application, user, state, tables, mode, age, waiting in patient.rows(HELD, asked):
         yield LONG_LOCK.found(

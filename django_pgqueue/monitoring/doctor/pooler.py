@@ -10,7 +10,7 @@ from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 TRANSACTION_POOLER = Kind(
     "transaction-pooler",
@@ -23,7 +23,7 @@ TRANSACTION_POOLER = Kind(
 PID = "select pg_backend_pid()"
 
 
-def mode(patient: Patient) -> Iterator[Finding]:
+def mode(patient: Subject) -> Iterator[Finding]:
     """Two connections: with a session each, they never meet the same process of the server."""
     listening = [backend.alias for backend in patient.backends if backend.settings.listen]
     if not listening:

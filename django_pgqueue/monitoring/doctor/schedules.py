@@ -10,7 +10,7 @@ from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 MAX_SCHEDULES = 1_000
 FAILURES = 3
@@ -73,7 +73,7 @@ limit %(schedules)s
 """
 
 
-def failing(patient: Patient) -> Iterator[Finding]:
+def failing(patient: Subject) -> Iterator[Finding]:
     asked = {"schedules": MAX_SCHEDULES, "slots": LATEST_SLOTS, "failures": FAILURES}
     for name, task, message_id, error_class in patient.rows(FAILING, asked):
         yield FAILING_SCHEDULE.found(
@@ -87,7 +87,7 @@ def failing(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def versions(patient: Patient) -> Iterator[Finding]:
+def versions(patient: Subject) -> Iterator[Finding]:
     asked = {"silent_after": SILENT_AFTER, "schedules": MAX_SCHEDULES}
     for name, declarers in patient.rows(VERSIONS, asked):
         yield SCHEDULE_VERSIONS.found(

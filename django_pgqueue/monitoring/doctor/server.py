@@ -12,7 +12,7 @@ from django_pgqueue.monitoring.overview.formatting import span
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 SHORT = dt.timedelta(minutes=1)
 """A statement, or a transaction, of a job may well take that long."""
@@ -106,7 +106,7 @@ SWITCHES = (
 )
 
 
-def settings(patient: Patient) -> Iterator[Finding]:
+def settings(patient: Subject) -> Iterator[Finding]:
     # What a session begins with: this one has time limits of its own just now.
     known = {name: reset for name, _, reset, _ in patient.rows(SETTINGS)}
     for kind, name in SWITCHES:
@@ -133,7 +133,7 @@ def settings(patient: Patient) -> Iterator[Finding]:
     yield from _timeouts(patient, known)
 
 
-def _timeouts(patient: Patient, known: dict[str, str]) -> Iterator[Finding]:
+def _timeouts(patient: Subject, known: dict[str, str]) -> Iterator[Finding]:
     user = patient.value("select current_user::text")
     if known["idle_in_transaction_session_timeout"] == "0":
         yield IDLE_TRANSACTIONS.found(
@@ -154,7 +154,7 @@ def _timeouts(patient: Patient, known: dict[str, str]) -> Iterator[Finding]:
             )
 
 
-def connections(patient: Patient) -> Iterator[Finding]:
+def connections(patient: Subject) -> Iterator[Finding]:
     [(there, used, wanted)] = patient.rows(CONNECTIONS, {"silent_after": SILENT_AFTER})
     if wanted > there:
         yield FEW_CONNECTIONS.found(
@@ -173,7 +173,7 @@ def connections(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def notification_queue(patient: Patient) -> Iterator[Finding]:
+def notification_queue(patient: Subject) -> Iterator[Finding]:
     used = patient.value("select pg_notification_queue_usage()")
     if used >= FILLING:
         oldest = patient.rows(OLDEST)

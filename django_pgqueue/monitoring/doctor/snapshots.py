@@ -13,7 +13,7 @@ from django_pgqueue.monitoring.overview.long_transactions import OLD
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 VERY_OLD = dt.timedelta(hours=1)
 MOST = 5
@@ -90,7 +90,7 @@ limit %(most)s
 """
 
 
-def transactions(patient: Patient) -> Iterator[Finding]:
+def transactions(patient: Subject) -> Iterator[Finding]:
     for pid, application, user, state, age, query_age, query in patient.rows(SESSIONS, {"old": OLD, "most": MOST}):
         open_for = dt.timedelta(seconds=age)
         doing = f"its last query began {_words(query_age)} ago: {query}" if query else "its query can not be seen"
@@ -110,7 +110,7 @@ def transactions(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def prepared_transactions(patient: Patient) -> Iterator[Finding]:
+def prepared_transactions(patient: Subject) -> Iterator[Finding]:
     for gid, owner, age in patient.rows(PREPARED, {"old": OLD, "most": MOST}):
         yield PREPARED_TRANSACTION.found(
             f"The prepared transaction {gid} of user {owner} waits since {_words(age)} for its end.",
@@ -121,7 +121,7 @@ def prepared_transactions(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def replication_slots(patient: Patient) -> Iterator[Finding]:
+def replication_slots(patient: Subject) -> Iterator[Finding]:
     for name, is_active, age in patient.rows(SLOTS, _far()):
         yield REPLICATION_SLOT.found(
             f"The replication slot {name} ({'active' if is_active else 'nobody uses it'}) holds the rows of the last "
@@ -133,7 +133,7 @@ def replication_slots(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def standbys(patient: Patient) -> Iterator[Finding]:
+def standbys(patient: Subject) -> Iterator[Finding]:
     for pid, application, address, age in patient.rows(STANDBYS, _far()):
         yield STANDBY_FEEDBACK.found(
             f"The standby {application} at {address} (pid {pid} here) holds the rows of the last {age:,} transactions.",
@@ -146,7 +146,7 @@ def standbys(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def sight(patient: Patient) -> Iterator[Finding]:
+def sight(patient: Subject) -> Iterator[Finding]:
     [[user, sees]] = patient.rows("select current_user::text, pg_has_role(current_user, 'pg_read_all_stats', 'usage')")
     if not sees:
         yield LIMITED_SIGHT.found(

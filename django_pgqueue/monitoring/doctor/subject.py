@@ -44,7 +44,7 @@ OIDS = f"select c.oid::bigint from pg_class c where {OUR_TABLES}"  # noqa: S608 
 
 
 @dataclass(slots=True)
-class Patient:
+class Subject:
     using: str
     now: Callable[[], dt.datetime] = field(default=lambda: dt.datetime.now(dt.UTC))
     """The clock of this host."""

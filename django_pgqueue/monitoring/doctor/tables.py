@@ -13,7 +13,7 @@ from django_pgqueue.worker.upkeep import bloat
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 LARGE_BYTES = 1 << 20
 """What is smaller costs nothing, whatever the planner believes."""
@@ -97,7 +97,7 @@ limit 5
 """
 
 
-def unanalysed(patient: Patient) -> Iterator[Finding]:
+def unanalysed(patient: Subject) -> Iterator[Finding]:
     for table in patient.tables():
         if table.tuples < 0 and table.bytes >= LARGE_BYTES:
             yield UNANALYSED_TABLE.found(
@@ -108,7 +108,7 @@ def unanalysed(patient: Patient) -> Iterator[Finding]:
             )
 
 
-def bloated(patient: Patient) -> Iterator[Finding]:
+def bloated(patient: Subject) -> Iterator[Finding]:
     for one in bloat.found(connections[patient.using]):
         kind, command = BLOAT[one.kind]
         values: dict[str, Any] = {
@@ -120,7 +120,7 @@ def bloated(patient: Patient) -> Iterator[Finding]:
         yield kind.found(str(one), f"{command} {one.name};", **values)
 
 
-def invalid_indexes(patient: Patient) -> Iterator[Finding]:
+def invalid_indexes(patient: Subject) -> Iterator[Finding]:
     for index, table, in_bytes in patient.rows(INVALID, {"tables": patient.oids()}):
         yield INVALID_INDEX.found(
             f"The index {index} of {table} ({size(in_bytes)}) is invalid.",
@@ -131,7 +131,7 @@ def invalid_indexes(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def sequences(patient: Patient) -> Iterator[Finding]:
+def sequences(patient: Subject) -> Iterator[Finding]:
     asked = {"tables": patient.oids(), "full": FULL}
     for sequence, table, last, most in patient.rows(SEQUENCES, asked):
         used = last / most
@@ -145,7 +145,7 @@ def sequences(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def wraparound(patient: Patient) -> Iterator[Finding]:
+def wraparound(patient: Subject) -> Iterator[Finding]:
     asked = {"tables": patient.oids(), "old": OLD_XIDS}
     for table, age in patient.rows(FROZEN, asked):
         yield WRAPAROUND.found(

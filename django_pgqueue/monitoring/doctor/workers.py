@@ -21,7 +21,7 @@ from django_pgqueue.tasks import registry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.monitoring.doctor.subject import Patient
+    from django_pgqueue.monitoring.doctor.subject import Subject
 
 LOOKED_AT = 10_000
 """Messages from either end of the queue whose tasks are looked for."""
@@ -164,7 +164,7 @@ CANCEL = "select pgqueue_message_cancel(array(select id from pgqueue_message whe
 PAUSE = "update pgqueue_schedule set paused_at = now() where name = {};"
 
 
-def dead_workers(patient: Patient) -> Iterator[Finding]:
+def dead_workers(patient: Subject) -> Iterator[Finding]:
     now = patient.value("select pgqueue_clock()")
     for one in workers(now, using=patient.using).silent[:MOST]:
         yield DEAD_WORKER.found(
@@ -177,7 +177,7 @@ def dead_workers(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def queues_without_workers(patient: Patient) -> Iterator[Finding]:
+def queues_without_workers(patient: Subject) -> Iterator[Finding]:
     now = patient.value("select pgqueue_clock()")
     lanes = counts.lanes(using=patient.using)
     waiting = counts.waiting_queues(using=patient.using)
@@ -200,7 +200,7 @@ def queues_without_workers(patient: Patient) -> Iterator[Finding]:
             )
 
 
-def expired_messages(patient: Patient) -> Iterator[Finding]:
+def expired_messages(patient: Subject) -> Iterator[Finding]:
     asked = {"silent_ms": int(EXPIRED_FOR.total_seconds() * 1000), "most": LOOKED_AT}
     now_ms = patient.value("select pgqueue_now()")
     for queue, count, oldest in patient.rows(EXPIRED, asked):
@@ -216,7 +216,7 @@ def expired_messages(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def poison_jobs(patient: Patient) -> Iterator[Finding]:
+def poison_jobs(patient: Subject) -> Iterator[Finding]:
     for task, jobs, newest, lost in patient.rows(POISONS, {"looked_at": LOOKED_AT, "most": MOST}):
         yield POISON.found(
             f"Workers died again and again while they ran the task {task}: up to {lost} times for one job, "
@@ -229,7 +229,7 @@ def poison_jobs(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def paused_queues(patient: Patient) -> Iterator[Finding]:
+def paused_queues(patient: Subject) -> Iterator[Finding]:
     now = patient.value("select pgqueue_clock()")
     paused = {
         name: paused for name, paused in overview.paused(using=patient.using).items() if now - paused.since > PAUSED_FOR
@@ -250,7 +250,7 @@ def paused_queues(patient: Patient) -> Iterator[Finding]:
             )
 
 
-def long_held(patient: Patient) -> Iterator[Finding]:
+def long_held(patient: Subject) -> Iterator[Finding]:
     for task, count, message_id, worker, age in patient.rows(HELD, {"held_for": HELD_FOR, "most": MOST}):
         one, many = ("raw message", "raw messages") if task is None else (f"job of {task}", f"jobs of {task}")
         yield LONG_HELD.found(
@@ -265,7 +265,7 @@ def long_held(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def worker_problems(patient: Patient) -> Iterator[Finding]:
+def worker_problems(patient: Subject) -> Iterator[Finding]:
     for problem, count, worker in patient.rows(PROBLEMS, {"silent_after": SILENT_AFTER, "most": MOST}):
         others = f" and {count - 1} more" if count > 1 else ""
         yield WORKER_PROBLEM.found(
@@ -277,7 +277,7 @@ def worker_problems(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def overdue_looks(patient: Patient) -> Iterator[Finding]:
+def overdue_looks(patient: Subject) -> Iterator[Finding]:
     asked = {"overdue_ms": int(LOOK_OVERDUE_FOR.total_seconds() * 1000), "looked_at": LOOKED_AT}
     [(count, since_ms)] = patient.rows(OVERDUE, asked)
     if count:
@@ -291,7 +291,7 @@ def overdue_looks(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def unknown_tasks(patient: Patient) -> Iterator[Finding]:
+def unknown_tasks(patient: Subject) -> Iterator[Finding]:
     registry.autodiscover()
     asked = {"looked_at": LOOKED_AT}
     for task, count, queue in patient.rows(TASKS, asked):
@@ -322,7 +322,7 @@ def _problem(task: str) -> str | None:
     return None
 
 
-def miscounted_channels(patient: Patient) -> Iterator[Finding]:
+def miscounted_channels(patient: Subject) -> Iterator[Finding]:
     for name, running, counted in functions.channels_miscounted(connections[patient.using], limit=MOST):
         yield CHANNEL_COUNT.found(
             f"The channel {name!r} counts {running} running messages, and there are {counted}.",

@@ -16,82 +16,82 @@ from django_pgqueue.consumer.polling import LONGEST_POLL_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_pgqueue.consumer.polling import Idleness
+    from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
-    from django_pgqueue.worker.claim.prefetch import Pace
-    from django_pgqueue.worker.claim.registration import Presence
+    from django_pgqueue.worker.claim.prefetch import Prefetch
+    from django_pgqueue.worker.claim.registration import Registration
     from django_pgqueue.worker.settings import WorkerSettings
 
     Attempt = Callable[[str, Callable[[], object]], None]
 
 
-class Readiness:
+class Availability:
     def __init__(
         self,
         settings: WorkerSettings,
         session: Session,
         *,
-        presence: Presence,
-        idleness: Idleness,
-        pace: Pace,
+        registration: Registration,
+        polling: Polling,
+        prefetch: Prefetch,
         attempt: Attempt,
     ) -> None:
         """``attempt``: does what may fail without harm to the rest of the turn."""
         self.settings = settings
         self.session = session
-        self.presence = presence
-        self.idleness = idleness
-        self.pace = pace
+        self.registration = registration
+        self.polling = polling
+        self.prefetch = prefetch
         self.attempt = attempt
 
     def looked(self, *, found: bool, full: bool) -> None:
         """After a look.  ``full``: it took all that there was room for, and so there may be more."""
-        if not self.idleness.asleep:
+        if not self.polling.asleep:
             self._tell_of_room(has_room=not full)
-            if self.idleness.wants_to_sleep or self._is_not_needed():
+            if self.polling.wants_to_sleep or self._is_not_needed():
                 self._fall_asleep()
-        elif found and self.idleness.polled and self.others_have_room():
-            self.idleness.sleeps_on(now=time.monotonic())
+        elif found and self.polling.polled and self.others_have_room():
+            self.polling.sleeps_on(now=time.monotonic())
         elif found:
-            self._wake_up(has_room=not full or self.pace.may_be_short)
+            self._wake_up(has_room=not full or self.prefetch.may_be_short)
 
     def full(self) -> None:
         """There is no room to look for more."""
-        if not self.idleness.asleep:
+        if not self.polling.asleep:
             self._tell_of_room(has_room=False)
-        elif self.pace.is_full_for_long(time.monotonic()):  # and whoever notifies it would wait for it
+        elif self.prefetch.is_full_for_long(time.monotonic()):  # and whoever notifies it would wait for it
             self._wake_up(has_room=False)
 
     def others_have_room(self) -> bool:
         """Asks, as a sleeper."""
         self._be_seen(asleep=True)
-        return self.idleness.company.with_room > 0
+        return self.polling.company.with_room > 0
 
     def be_seen_if_due(self, *, stopping: bool) -> None:
-        if stopping and (self.presence.has_room or self.idleness.asleep):
+        if stopping and (self.registration.has_room or self.polling.asleep):
             self._wake_up(has_room=False)
-        elif time.monotonic() >= self.presence.next_seen:
-            self._be_seen(asleep=self.idleness.asleep, has_room=self.presence.has_room)
+        elif time.monotonic() >= self.registration.next_seen:
+            self._be_seen(asleep=self.polling.asleep, has_room=self.registration.has_room)
 
     def be_seen_with_a_poll(self) -> None:
         """A sleeper that looks anyhow says in the same transaction what would be due before the next look."""
-        if time.monotonic() >= self.presence.next_seen - LONGEST_POLL_SECONDS:
+        if time.monotonic() >= self.registration.next_seen - LONGEST_POLL_SECONDS:
             self._be_seen(asleep=True)
 
     def _is_not_needed(self) -> bool:
         """Where several are awake and have room, one of them is enough: what comes is shared among fewer, and taken in
         larger batches.
         """
-        if not self.presence.has_room or not self.presence.has_news_of_others():
+        if not self.registration.has_room or not self.registration.has_news_of_others():
             return False
-        return random.random() > 1 / max(1, self.idleness.company.with_room)  # noqa: S311 -- spreads load
+        return random.random() > 1 / max(1, self.polling.company.with_room)  # noqa: S311 -- spreads load
 
     def _fall_asleep(self) -> None:
         self._be_seen(asleep=True)
-        self.idleness.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
+        self.polling.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
 
     def _wake_up(self, *, has_room: bool) -> None:
-        self.idleness.woke_up()
+        self.polling.woke_up()
         self._be_seen(asleep=False, has_room=has_room)
         if not has_room:
             self._wake_next()
@@ -109,13 +109,13 @@ class Readiness:
         look all the time.
         """
         has_room, now = has_room and self.settings.listen, time.monotonic()
-        if self.presence.news_of_room(has_room=has_room, now=now, at_once=self.pace.is_full_for_long(now)):
+        if self.registration.news_of_room(has_room=has_room, now=now, at_once=self.prefetch.is_full_for_long(now)):
             self._be_seen(asleep=False, has_room=has_room)
             if not has_room:
                 self._wake_next()
 
     def _be_seen(self, *, asleep: bool, has_room: bool = False) -> None:
         def be_seen() -> None:
-            self.idleness.company = self.presence.be_seen(self.session.statements, asleep=asleep, has_room=has_room)
+            self.polling.company = self.registration.be_seen(self.session.statements, asleep=asleep, has_room=has_room)
 
         self.attempt("presence", be_seen)

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import first_line
 from django_pgqueue.functions import Error
-from django_pgqueue.worker.claim.availability import Readiness
+from django_pgqueue.worker.claim.availability import Availability
 from django_pgqueue.worker.claim.floors import Floors
-from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS, Pace
+from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS, Prefetch
 from django_pgqueue.worker.claim.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.consumer.parts import Parts
-    from django_pgqueue.consumer.polling import Idleness
+    from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
     from django_pgqueue.functions import Floor, Received, Wanted
-    from django_pgqueue.worker.claim.held import Holdings
-    from django_pgqueue.worker.claim.registration import Presence
+    from django_pgqueue.worker.claim.held import Held
+    from django_pgqueue.worker.claim.registration import Registration
     from django_pgqueue.worker.run.threads import Slots
     from django_pgqueue.worker.settings import WorkerSettings
 
@@ -44,10 +44,10 @@ class Claimer:
         parts: Parts,
         *,
         slots: Slots,
-        held: Holdings,
+        held: Held,
         unfinished: Callable[[], int],
-        idleness: Idleness,
-        presence: Presence,
+        polling: Polling,
+        registration: Registration,
         may_take: Callable[[int], int],
         settle: Callable[[], object],
         on_claim: Callable[[int, float], None],
@@ -63,16 +63,16 @@ class Claimer:
         self.slots = slots
         self.held = held
         self.unfinished = unfinished
-        self.idleness = idleness
-        self.presence = presence
+        self.polling = polling
+        self.registration = registration
         self.may_take = may_take
         self.settle = settle
         self.on_claim = on_claim
-        self.pace = Pace(settings.threads, ahead=not settings.quarantine)
+        self.prefetch = Prefetch(settings.threads, ahead=not settings.quarantine)
         self.floors = Floors()
         self.turns = Turns(settings.lock_ms)
-        self.readiness = Readiness(
-            settings, session, presence=presence, idleness=idleness, pace=self.pace, attempt=parts.attempt
+        self.availability = Availability(
+            settings, session, registration=registration, polling=polling, prefetch=self.prefetch, attempt=parts.attempt
         )
         self.unstarted: list[Received] = []
         """To be given back."""
@@ -88,38 +88,38 @@ class Claimer:
     def _claim_if_due(self) -> None:
         room = self._room(self.unfinished())
         if room == 0:
-            self.readiness.full()
+            self.availability.full()
             return
-        if time.monotonic() < self.idleness.next_look:
+        if time.monotonic() < self.polling.next_look:
             return
         # Who knows of others that have room asks whether they are still there, which costs less than to look.
-        if self.idleness.is_poll and self.idleness.company.with_room and self.readiness.others_have_room():
-            self.idleness.sleeps_on(now=time.monotonic())
+        if self.polling.is_poll and self.polling.company.with_room and self.availability.others_have_room():
+            self.polling.sleeps_on(now=time.monotonic())
             return
         claimed, everywhere = self._look(room)
         self.drained = self.settings.burst and everywhere and not claimed and not self._unreadable
         self.parts.attempt("end what cannot be read", self._fail_unreadable)
-        self.readiness.looked(found=bool(claimed), full=len(claimed) >= room)
+        self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
 
     def due_at(self) -> float:
         """When the next claim is due, by the monotonic clock."""
         if not self._room(self.unfinished() - len(self.slots.done)):
             return float("inf")
-        return self.parts.due_at("claim", self.idleness.next_look)
+        return self.parts.due_at("claim", self.polling.next_look)
 
     def attention_is_due_at(self) -> float:
         """When to give back what no slot begins, or to tell others that there is no room."""
         due_at = float("inf")
         if self.slots.waiting():
-            due_at = self.parts.due_at("give back", self.pace.last_progress + STALLED_SECONDS)
-        full_asleep = self.idleness.asleep and not self.pace.room(self.unfinished())
-        if self.presence.says_room_by_mistake or full_asleep:  # after an error it leaves time
-            told_at = max(self.pace.last_progress + SHORT_SECONDS, self.session.reconnect_at)
+            due_at = self.parts.due_at("give back", self.prefetch.last_progress + STALLED_SECONDS)
+        full_asleep = self.polling.asleep and not self.prefetch.room(self.unfinished())
+        if self.registration.says_room_by_mistake or full_asleep:  # after an error it leaves time
+            told_at = max(self.prefetch.last_progress + SHORT_SECONDS, self.session.reconnect_at)
             due_at = min(due_at, self.parts.due_at("presence", told_at))
         return due_at
 
     def _room(self, unfinished: int) -> int:
-        return min(self.pace.room(unfinished), self.may_take(self.unfinished()))
+        return min(self.prefetch.room(unfinished), self.may_take(self.unfinished()))
 
     # A claim
 
@@ -127,14 +127,14 @@ class Claimer:
         """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
         # A sleeper asks what there is and when there will be more, and says that it lives, for the price of one
         # transaction.  Who has been woken asks for work alone: somebody waits for it.
-        self.idleness.looks()
-        polls = self.idleness.polled
+        self.polling.looks()
+        polls = self.polling.polled
         with self.parts.together(wanted=polls):
             # A burst that is over must not leave what only waited for its last jobs.
             if polls or self.settings.burst:
                 self.parts.attempt("dependencies", self.settle)
             if polls:
-                self.readiness.be_seen_with_a_poll()
+                self.availability.be_seen_with_a_poll()
             alone = not self.parts.are_together
             began = time.monotonic()
             floors = self.floors.choose(began)
@@ -142,8 +142,8 @@ class Claimer:
             now = time.monotonic()
             if claimed and alone:
                 self._begin(claimed)
-            self.idleness.looked(found=len(claimed), wanted=room, now=now)
-            if self.idleness.asleep and not claimed:
+            self.polling.looked(found=len(claimed), wanted=room, now=now)
+            if self.polling.asleep and not claimed:
                 self._sleep_until_due()
         if claimed and not alone:  # nothing begins before its claim is committed
             self._begin(claimed)
@@ -163,7 +163,7 @@ class Claimer:
                 queues=self.settings.queues,
                 exclude_queues=self.settings.exclude_queues,
                 lock_ms=self.settings.lock_ms,
-                worker=self.presence.id,
+                worker=self.registration.id,
                 unreadable=self._cannot_be_read,
             ), 0.0
         wanted: Wanted = {
@@ -171,7 +171,7 @@ class Claimer:
             "exclude_queues": self.settings.exclude_queues,
             "limit": room,
             "lock_ms": self.settings.lock_ms,
-            "worker": self.presence.id,
+            "worker": self.registration.id,
             "tasks": True,
             "floors": floors,
         }
@@ -184,13 +184,13 @@ class Claimer:
         return claimed, self.turns.waited(waited_ms, now=time.monotonic())
 
     def _begin(self, claimed: list[Received]) -> None:
-        self.pace.last_progress = time.monotonic()
+        self.prefetch.last_progress = time.monotonic()
         self.slots.clock.correct(claimed[0].locked_at)
-        new = self.held.add(claimed, now=self.pace.last_progress)
-        self.slots.refill_below = self.pace.refill_below
+        new = self.held.add(claimed, now=self.prefetch.last_progress)
+        self.slots.refill_below = self.prefetch.refill_below
         self.slots.run(new)
         if len(new) <= self.settings.threads:
-            self.slots.waker.pause(LET_BEGIN_SECONDS)
+            self.slots.wakeup.pause(LET_BEGIN_SECONDS)
 
     def _sleep_until_due(self) -> None:
         next_at, now_ms = functions.message_next_at(
@@ -200,7 +200,7 @@ class Claimer:
             tasks=True,
         )
         if next_at is not None:
-            self.idleness.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
+            self.polling.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
 
     # What cannot be read
 
@@ -208,7 +208,7 @@ class Claimer:
         """A row that was claimed with others, and that Python cannot represent.  The others are run."""
         logger.error("unreadable id=%s attempt=%s: %s", message_id, attempt, first_line(error))
         reason = Error(message=f"The message cannot be read: {first_line(error)}")
-        self._unreadable.append((functions.Token(message_id, attempt, self.presence.id), reason))
+        self._unreadable.append((functions.Token(message_id, attempt, self.registration.id), reason))
 
     def _fail_unreadable(self) -> None:
         """Once: what cannot be ended either is held until its lock runs out."""
@@ -223,9 +223,9 @@ class Claimer:
         self.parts.attempt("give back", lambda: self._give_back(stopping=stopping))
 
     def _give_back(self, *, stopping: bool) -> None:
-        stalled = self.slots.waiting() and time.monotonic() - self.pace.last_progress > STALLED_SECONDS
+        stalled = self.slots.waiting() and time.monotonic() - self.prefetch.last_progress > STALLED_SECONDS
         if stalled or stopping:
-            self.pace.stalled()
+            self.prefetch.stalled()
             self.take_back()
         while self.unstarted:
             worker = self.unstarted[0].worker

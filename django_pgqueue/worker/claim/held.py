@@ -30,7 +30,7 @@ AGAIN_SECONDS = 0.5
 
 
 @dataclass(slots=True)
-class Held:
+class HeldMessage:
     message: Received
     claimed: float
     locked: float
@@ -40,7 +40,7 @@ class Held:
     lost: bool = False
 
 
-class Holdings:
+class Held:
     """The consumer's thread adds and forgets; the thread of the heartbeats reads."""
 
     def __init__(self, settings: WorkerSettings, session: Session, parts: Parts) -> None:
@@ -48,12 +48,12 @@ class Holdings:
         self.session = session
         self.parts = parts
         self.next_attention = 0.0
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, HeldMessage] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[HeldMessage]:
         return iter(list(self._held.values()))
 
     def add(self, messages: Iterable[Received], *, now: float) -> list[Received]:
@@ -70,7 +70,7 @@ class Holdings:
                 held.message.worker = message.worker
                 held.locked, held.missing, held.lost = now, False, False
                 continue
-            self._held[message.id] = Held(message, now, now)
+            self._held[message.id] = HeldMessage(message, now, now)
             new.append(message)
         return new
 
@@ -122,7 +122,7 @@ class Heartbeats:
 
     name = "the heartbeat"
 
-    def __init__(self, settings: WorkerSettings, held: Holdings) -> None:
+    def __init__(self, settings: WorkerSettings, held: Held) -> None:
         self.settings = settings
         self.held = held
         self.next_at = 0.0
@@ -138,7 +138,7 @@ class Heartbeats:
         for worker, group in groupby(old, key=lambda held: held.message.worker):
             self._renew(connect, list(group), worker, now)
 
-    def _renew(self, connect: Connect, old: list[Held], worker: str, now: float) -> None:
+    def _renew(self, connect: Connect, old: list[HeldMessage], worker: str, now: float) -> None:
         session = connect()
         try:
             ours = self._beat(session.statements, old, worker)
@@ -147,7 +147,7 @@ class Heartbeats:
         else:
             self._renewed(old, ours, now)
 
-    def _renew_apart(self, session: Session, old: list[Held], worker: str, now: float) -> None:
+    def _renew_apart(self, session: Session, old: list[HeldMessage], worker: str, now: float) -> None:
         """Those whose rows somebody else has locked are waited for, one by one, after all others."""
         with session.transaction():
             locked = functions.message_locked(session.statements, [held.message.id for held in old])
@@ -163,13 +163,13 @@ class Heartbeats:
                 else:
                     self._renewed([held], ours, now)
 
-    def _beat(self, connection: Connection, old: list[Held], worker: str) -> set[int]:
+    def _beat(self, connection: Connection, old: list[HeldMessage], worker: str) -> set[int]:
         messages = [held.message for held in old]
         if not messages:
             return set()
         return functions.message_heartbeat(connection, messages, worker=worker, lock_ms=self.settings.lock_ms)
 
-    def _renewed(self, old: list[Held], ours: set[int], now: float) -> None:
+    def _renewed(self, old: list[HeldMessage], ours: set[int], now: float) -> None:
         for held in old:
             if held.message.id in ours:
                 held.locked, held.missing = now, False

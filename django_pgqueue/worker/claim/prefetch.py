@@ -17,7 +17,7 @@ SHORT_SECONDS = 0.005
 """Slots that run jobs so short are free again before anybody else could be woken."""
 
 
-class Pace:
+class Prefetch:
     """Learns how long jobs take."""
 
     def __init__(self, slots: int, *, ahead: bool = True) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.functions import Connection
-    from django_pgqueue.worker.run.marks import Begun
+    from django_pgqueue.worker.run.marks import Marks
     from django_pgqueue.worker.settings import WorkerSettings
 
 SEEN_EVERY_SECONDS = 4.0
@@ -28,17 +28,17 @@ FULL_AFTER_SECONDS = 0.05
 """Who runs short jobs says so only when it has been full for so long: until then a few of them wake nobody else."""
 
 
-class Presence:
+class Registration:
     def __init__(
         self,
         settings: WorkerSettings,
-        begun: Begun | None = None,
+        marks: Marks | None = None,
         *,
         problem: Callable[[], str | None] = lambda: None,
     ) -> None:
         """``problem`` returns what the worker cannot do at present, for qdoctor."""
         self.settings = settings
-        self.begun = begun
+        self.marks = marks
         self.hostname = socket.gethostname()[:255]
         self.id = self._new_id()
         self.problem = problem
@@ -93,8 +93,8 @@ class Presence:
             has_room=has_room,
             problem=self.problem(),
         )
-        if company.quarantine_waits and self.begun is not None:
-            self.begun.want_quarantine()
+        if company.quarantine_waits and self.marks is not None:
+            self.marks.want_quarantine()
         self._has_news_of_others = self.has_room and has_room
         self.has_room = has_room
         return company

@@ -66,7 +66,7 @@ class Series:
         return [self.statuses, self.run.said, self.wait.said]
 
 
-class Tally:
+class Counters:
     """Goes on from what ``said`` says: the numbers of a process outlive it."""
 
     def __init__(self, said: Mapping[str, Any] | None = None) -> None:
@@ -124,7 +124,7 @@ class Tally:
             key = (OTHERS, OTHERS)
         return self.series.setdefault(key, Series())
 
-    def plus(self, other: Tally) -> None:
+    def plus(self, other: Counters) -> None:
         for key, series in other.series.items():
             self.series.setdefault(key, Series()).plus(series)
         self.claim_seconds.plus(other.claim_seconds)

@@ -11,9 +11,9 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from django_pgqueue.worker.health.reporter import Watch
+from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.health.server import Sites, serve
-from django_pgqueue.worker.health.shared_state import Board
+from django_pgqueue.worker.health.shared_state import SharedState
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class PortTaken(Exception):
     """Nothing can be served at the address."""
 
 
-class Watching:
+class Monitor:
     def __init__(self, settings: WorkerSettings, exposed: Exposed | None = None) -> None:
         self.settings = settings
         self.exposed = exposed
-        self.board = Board(settings.processes)
+        self.board = SharedState(settings.processes)
         self.sockets = {
             name: open_socket(settings.metrics_host, port)
             for name, port in (("metrics", settings.metrics_port), ("health", settings.health_port))
@@ -88,11 +88,11 @@ class Watching:
         self.crashed += code not in (0, RECYCLED)
         self.recycled += code == RECYCLED
 
-    def watch(self, number: int) -> Watch:
+    def watch(self, number: int) -> Reporter:
         """For a process that was just forked: the sockets are not its own."""
         for opened in self.sockets.values():
             opened.close()
-        return Watch(self.board.places[number])
+        return Reporter(self.board.places[number])
 
     def close(self) -> None:
         if self.pid is not None:

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from django_pgqueue.worker.health.counters import Tally
+from django_pgqueue.worker.health.counters import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ logger = logging.getLogger("django_pgqueue.worker")
 WRITE_EVERY_SECONDS = 0.5
 
 
-class Watch:
+class Reporter:
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.tally = Tally(place.read())
+        self.tally = Counters(place.read())
         self.looked = 0.0
         self._next_write = 0.0
         self._has_news = False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from django_pgqueue.worker.health.shared_state import Board
+    from django_pgqueue.worker.health.shared_state import SharedState
     from django_pgqueue.worker.settings import WorkerSettings
 
     Answer = tuple[int, str, bytes]
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         """What is served at /metrics: the content type and the text."""
 
         def __call__(
-            self, board: Board, health: Health, settings: WorkerSettings, *, accept: str
+            self, board: SharedState, health: Health, settings: WorkerSettings, *, accept: str
         ) -> tuple[str, bytes]: ...
 
 
@@ -44,7 +44,7 @@ NOT_FOUND = (HTTPStatus.NOT_FOUND, "text/plain", b"Here are /healthz, /readyz an
 class Sites:
     """What is served at which path."""
 
-    board: Board
+    board: SharedState
     settings: WorkerSettings
     exposed: Exposed | None = None
 

@@ -58,7 +58,7 @@ class SaidBySupervisor:
     recycled: int
 
 
-class Board:
+class SharedState:
     """Made before the processes are, with room for those that retire."""
 
     def __init__(self, processes: int) -> None:
@@ -88,7 +88,7 @@ class Board:
 class Place:
     """Of one process, and of those that come after it."""
 
-    def __init__(self, board: Board, number: int) -> None:
+    def __init__(self, board: SharedState, number: int) -> None:
         self.board = board
         self.at = PLACE_BYTES * (number + 1)
 

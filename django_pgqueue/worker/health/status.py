@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from django_pgqueue.worker.health.shared_state import Board, Said
+    from django_pgqueue.worker.health.shared_state import Said, SharedState
 
 SUPERVISOR_SECONDS = 30.0
 """A supervisor comes round every second."""
@@ -28,7 +28,7 @@ class Health:
         return {"status": self.status, **self.supervisor, "processes": self.processes}
 
     @classmethod
-    def of(cls, board: Board, *, lock_seconds: float, now: float) -> Health:
+    def of(cls, board: SharedState, *, lock_seconds: float, now: float) -> Health:
         above = board.supervisor
         stalled = now - above.turned > SUPERVISOR_SECONDS
         processes = [described(said, lock_seconds=lock_seconds, now=now) for said in board.said]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.run.threads import Slots
 
 
-class Coroutines:
+class EventLoop:
     """Made with the slots; the loop and its thread when the first async task comes."""
 
     def __init__(self, slots: Slots) -> None:
@@ -137,7 +137,7 @@ class Coroutines:
         execution = self.slots.execution(message)
         running.set(execution)
         self.slots.begin_in(self, execution)
-        with self.slots.begun.mark() as mark:
+        with self.slots.marks.mark() as mark:
             mark.begin(message)
             try:
                 end = await self._attempt(execution, task)

@@ -35,7 +35,7 @@ class Death:
     """Whether each of them ran when the process died: those that did may be why."""
 
 
-class Begun:
+class Marks:
     """Memory of one process, made before it is forked.  It has a mark for each thread and each coroutine.
 
     The slots write the marks, and the consumer's thread writes the rest.  The supervisor reads the marks when the

@@ -27,9 +27,9 @@ from django_pgqueue.worker.run.connections import (
     has_connected,
     leave_connections_clean,
 )
-from django_pgqueue.worker.run.event_loop import Coroutines
+from django_pgqueue.worker.run.event_loop import EventLoop
 from django_pgqueue.worker.run.execution import Execution
-from django_pgqueue.worker.run.marks import Begun
+from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.run.progress import SharedReports
 from django_pgqueue.worker.run.sessions import (
     Sessions,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from django_pgqueue.backend.pgqueue import PgQueueBackend
-    from django_pgqueue.consumer.wakeup import Waker
+    from django_pgqueue.consumer.wakeup import Wakeup
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.run.clock import DatabaseClock
     from django_pgqueue.worker.run.marks import Mark
@@ -78,7 +78,7 @@ class Timed:
 
     until: float
     """By the monotonic clock."""
-    where: Slot | Coroutines
+    where: Slot | EventLoop
     late_seconds: float = 0.0
     """So long it may clean up after that."""
 
@@ -97,16 +97,16 @@ class Slots:
         *,
         backend: PgQueueBackend,
         clock: DatabaseClock,
-        waker: Waker,
+        wakeup: Wakeup,
         on_end: Callable[[Ended], None],
-        begun: Begun | None = None,
+        marks: Marks | None = None,
     ) -> None:
         """``on_end`` is called with each end, by the thread that has it."""
         self.count = count
-        self.begun = begun or Begun(count)
+        self.marks = marks or Marks(count)
         self.backend = backend
         self.clock = clock
-        self.waker = waker
+        self.wakeup = wakeup
         self.on_end = on_end
         self.reports = SharedReports()
         self.done: deque[Ended] = deque()
@@ -119,8 +119,8 @@ class Slots:
         self._slots: list[Slot] = []
         self._without_thread: list[str] = []
         """Slots whose threads go on after their time."""
-        self._coroutines = Coroutines(self)
-        self._left: list[Coroutines] = []
+        self._event_loop = EventLoop(self)
+        self._left: list[EventLoop] = []
         """Event loops in which something goes on after its time: nothing more begins there."""
         self._execution = execution_class(backend)
         clean_sessions(backend.settings.database, pooled=not backend.settings.listen)
@@ -139,14 +139,14 @@ class Slots:
         while self._without_thread:
             self._start_thread(self._without_thread.pop())
 
-    def _loop_for_more(self) -> Coroutines:
-        if self._coroutines.is_left:
-            self._left.append(self._coroutines)
-            self._coroutines = Coroutines(self)
-        return self._coroutines
+    def _loop_for_more(self) -> EventLoop:
+        if self._event_loop.is_left:
+            self._left.append(self._event_loop)
+            self._event_loop = EventLoop(self)
+        return self._event_loop
 
-    def _loops(self) -> list[Coroutines]:
-        return [*self._left, self._coroutines]
+    def _loops(self) -> list[EventLoop]:
+        return [*self._left, self._event_loop]
 
     def waiting(self) -> int:
         """How many no slot has begun."""
@@ -189,8 +189,8 @@ class Slots:
         finally:  # a handler of the project's LOGGING may raise
             self.done.append(end)
             # The consumer wants to know of the first end, to record it in time, and of a stock that runs low.
-            if self.waker.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
-                self.waker.wake()
+            if self.wakeup.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
+                self.wakeup.wake()
 
     def _start_threads(self) -> None:
         signals.cache_receivers()
@@ -206,7 +206,7 @@ class Slots:
     def _work(self, slot: Slot) -> None:
         """A slot does not end before its worker: what raises here is nothing that a task has raised, and is logged."""
         slot.sessions = sessions_of_this_thread()
-        with self.begun.mark() as mark:
+        with self.marks.mark() as mark:
             while not slot.is_given_up:
                 try:
                     if (message := self._next()) is None:
@@ -279,7 +279,7 @@ class Slots:
                 messages.append(execution.message)
         return messages
 
-    def _time_out(self, execution: Execution, where: Slot | Coroutines) -> None:
+    def _time_out(self, execution: Execution, where: Slot | EventLoop) -> None:
         # Its sessions first: who takes the job over would wait for its locks.  All coroutines together have one.
         ends_sessions = partial(cut, where.sessions, execution.message) if isinstance(where, Slot) else None
         try:
@@ -327,7 +327,7 @@ class Slots:
         """How long the event loop has not come round that runs coroutines."""
         return max((loop.seconds_without_a_turn(now) for loop in self._loops() if loop.runs), default=0.0)
 
-    def begin_in(self, loop: Coroutines, execution: Execution) -> None:
+    def begin_in(self, loop: EventLoop, execution: Execution) -> None:
         """Called by the event loops.  What has no timeout may still be given up."""
         seconds = timeout_seconds(execution.message)
         until = float("inf") if seconds is None else time.monotonic() + seconds
@@ -355,7 +355,7 @@ class Slots:
             finally:
                 connections.close_all()
                 self._aside.discard(threading.current_thread())
-                self.waker.wake()
+                self.wakeup.wake()
 
         thread = threading.Thread(target=run, name="aside", daemon=True)
         self._aside.add(thread)

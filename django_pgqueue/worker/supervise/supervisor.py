@@ -17,16 +17,16 @@ from django.db import connections
 
 from django_pgqueue.consumer.errors import CONNECTION_ERRORS
 from django_pgqueue.consumer.forks import end_children, guarded
-from django_pgqueue.worker.health.monitor import Watching
+from django_pgqueue.worker.health.monitor import Monitor
 from django_pgqueue.worker.process import WorkerProcess
-from django_pgqueue.worker.run.marks import Begun
+from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
 from django_pgqueue.worker.upkeep.retirement import Retirement, retiring_pids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_pgqueue.worker.health.reporter import Watch
+    from django_pgqueue.worker.health.reporter import Reporter
     from django_pgqueue.worker.health.server import Exposed
     from django_pgqueue.worker.run.marks import Death
     from django_pgqueue.worker.settings import WorkerSettings
@@ -51,7 +51,7 @@ class Process:
     started: float
     seat: int | None
     """Its number on the board of those who watch.  The quarantine has none."""
-    begun: Begun
+    marks: Marks
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +107,7 @@ class Supervisor:
         self.stops_asked = 0
         self.kill_at = float("inf")
         self.code = 0
-        self.watching = Watching(settings, exposed) if settings.is_watched else None
+        self.monitor = Monitor(settings, exposed) if settings.is_watched else None
 
     def run(self) -> int:
         """Answers the exit code: 0 when every process ended well."""
@@ -128,8 +128,8 @@ class Supervisor:
                 signal.set_wakeup_fd(before)
                 for file in (read, write, *self.news):
                     os.close(file)
-                if self.watching is not None:
-                    self.watching.close()
+                if self.monitor is not None:
+                    self.monitor.close()
         return self.code
 
     @property
@@ -146,30 +146,30 @@ class Supervisor:
             for place in self.all_places:
                 if place.process is None and place.start_at <= now:
                     seat = None
-                    if self.watching is not None and place not in self.quarantine:
-                        seat = self.watching.free_seat()
+                    if self.monitor is not None and place not in self.quarantine:
+                        seat = self.monitor.free_seat()
                     place.process = self._fork(place, seat, now)
-                    if self.watching is not None and seat is not None:
-                        self.watching.began(seat, place.process.pid)
+                    if self.monitor is not None and seat is not None:
+                        self.monitor.began(seat, place.process.pid)
 
     def _be_watched(self) -> None:
-        if self.watching is not None:
+        if self.monitor is not None:
             with blocked({*STOP_SIGNALS, *self.stop_signals}):
-                self.watching.turned(stopping=bool(self.stops_asked))
+                self.monitor.turned(stopping=bool(self.stops_asked))
 
     def _fork(self, place: Place, seat: int | None, now: float) -> Process:
         sys.stdout.flush()
         sys.stderr.flush()
         supervisor = os.getpid()
         settings = self.settings.of_quarantine if place in self.quarantine else self.settings
-        begun = Begun(settings.threads)
+        marks = Marks(settings.threads)
         pid = os.fork()
         if pid == 0:
-            watch = None if self.watching is None or seat is None else self.watching.watch(seat)
+            watch = None if self.monitor is None or seat is None else self.monitor.watch(seat)
             os._exit(
-                work(settings, supervisor, watch=watch, retirement=place.retirement, begun=begun, died=self.deaths)
+                work(settings, supervisor, watch=watch, retirement=place.retirement, marks=marks, died=self.deaths)
             )
-        return Process(pid, now, seat, begun)
+        return Process(pid, now, seat, marks)
 
     def _look_after_processes(self) -> None:
         # A signal in between would stop what is there, and what is noted here would start something again.
@@ -182,8 +182,8 @@ class Supervisor:
         pids = retiring_pids(self.news[0])
         for place in self.all_places:
             if place.process is not None and place.process.pid in pids and not self.stops_asked:
-                if self.watching is not None and place.process.seat is not None:
-                    self.watching.retires(place.process.seat)
+                if self.monitor is not None and place.process.seat is not None:
+                    self.monitor.retires(place.process.seat)
                 place.retire()
 
     def _reap(self) -> None:
@@ -192,8 +192,8 @@ class Supervisor:
                 pid, status = os.waitpid(process.pid, os.WNOHANG)
                 if pid:
                     code = os.waitstatus_to_exitcode(status)
-                    if self.watching is not None:
-                        self.watching.ended(process.seat, code)
+                    if self.monitor is not None:
+                        self.monitor.ended(process.seat, code)
                     self._ended(place, process, code)
 
     def _ended(self, place: Place, process: Process, code: int) -> None:
@@ -201,7 +201,7 @@ class Supervisor:
         is_replaced = process is not place.process
         is_alone = place in self.quarantine
         # A job may have said any exit code.
-        has_left = process.begun.has_left
+        has_left = process.marks.has_left
         place.left(process)
         ran = self._bury(process)
         if self.stops_asked or ((self.settings.burst or is_alone) and code == 0 and has_left):
@@ -229,7 +229,7 @@ class Supervisor:
     def _bury(self, process: Process) -> bool:
         """Takes note of what a process has left behind.  True: something ran when it died."""
         self._forget_recorded(process)
-        death = process.begun.death(self.died + 1)
+        death = process.marks.death(self.died + 1)
         if death is None:
             return False
         self.died += 1
@@ -237,13 +237,13 @@ class Supervisor:
         return any(death.running)
 
     def _forget_recorded(self, process: Process) -> None:
-        self.deaths = [death for death in self.deaths if death.number > process.begun.last_reported]
+        self.deaths = [death for death in self.deaths if death.number > process.marks.last_reported]
 
     def _open_quarantine_if_wanted(self) -> None:
         wanted = False
         for process in [process for place in self.all_places for process in place.processes]:
             self._forget_recorded(process)
-            wanted = process.begun.take_wish() or wanted
+            wanted = process.marks.take_wish() or wanted
         idle = [place for place in self.quarantine if place.is_idle]
         # One at a time: whoever sees that still more is due says so again.
         if len(idle) == len(self.quarantine):
@@ -280,9 +280,9 @@ def work(
     settings: WorkerSettings,
     supervisor: int,
     *,
-    watch: Watch | None,
+    watch: Reporter | None,
     retirement: Retirement,
-    begun: Begun,
+    marks: Marks,
     died: Sequence[Death],
 ) -> int:
     """The child: a consumer, and never a way back into the parent's code."""
@@ -290,7 +290,7 @@ def work(
         connections.close_all()
         signal.set_wakeup_fd(-1)
         consumer = WorkerProcess(
-            settings, parent=supervisor, watch=watch, retirement=retirement, begun=begun, died=died
+            settings, parent=supervisor, watch=watch, retirement=retirement, marks=marks, died=died
         )
         # Ctrl-C, and SIGTERM from some service managers, reach the whole group, and the supervisor passes them on:
         # however often a child hears of the first request, only the supervisor knows whether there was a second.

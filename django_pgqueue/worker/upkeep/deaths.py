@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django_pgqueue.consumer.session import Session
-    from django_pgqueue.worker.run.marks import Begun, Death
+    from django_pgqueue.worker.run.marks import Death, Marks
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 
-def report(session: Session, deaths: Iterable[Death], begun: Begun) -> None:
+def report(session: Session, deaths: Iterable[Death], marks: Marks) -> None:
     """Where the database is away, the process ends, and the next one tries again."""
     for death in deaths:
         try:
@@ -34,4 +34,4 @@ def report(session: Session, deaths: Iterable[Death], begun: Begun) -> None:
         else:
             ran = [n for n, running in zip(death.ids, death.running, strict=True) if running]
             logger.warning("died worker=%s lost=%s ran=%s", death.worker, lost, ",".join(map(str, ran)) or "nothing")
-        begun.reported(death)
+        marks.reported(death)

@@ -10,7 +10,7 @@ from django_pgqueue.worker.upkeep.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from django_pgqueue.consumer.parts import Parts
-    from django_pgqueue.consumer.polling import Idleness
+    from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
     from django_pgqueue.worker.settings import WorkerSettings
 
@@ -20,10 +20,10 @@ SETTLE_EVERY_SECONDS = 0.2
 class Upkeep:
     """Used by the process's thread alone."""
 
-    def __init__(self, settings: WorkerSettings, session: Session, parts: Parts, *, idleness: Idleness) -> None:
+    def __init__(self, settings: WorkerSettings, session: Session, parts: Parts, *, polling: Polling) -> None:
         self.session = session
         self.parts = parts
-        self.idleness = idleness
+        self.polling = polling
         self.scheduler = Scheduler(session.database, worker=session.consumer, off=settings.burst)
         self._next_settling = 0.0
 
@@ -44,13 +44,13 @@ class Upkeep:
 
     def _schedule_if_due(self) -> None:
         if self.scheduler.look_if_due(self.session.statements):
-            self.idleness.notified()
+            self.polling.notified()
 
     def _settle_if_due(self) -> None:
         """Looks at messages that wait for others and may have missed an end.  All the rest is released by claims."""
         now = time.monotonic()
         # A sleeper does it when it looks, in the same transaction.
-        if now >= self._next_settling and not self.idleness.asleep:
+        if now >= self._next_settling and not self.polling.asleep:
             self._next_settling = now + SETTLE_EVERY_SECONDS
             if self.settle():
-                self.idleness.notified()
+                self.polling.notified()

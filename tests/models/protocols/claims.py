@@ -5,7 +5,7 @@ One message and some slots.  A slot belongs to a worker; two slots may be of the
 =====================  ============================================================================================
 claim                  pgqueue_message_dequeue: ``update … set unlock_at, worker, attempt = attempt + 1 … skip locked``
 the claim is undone    a crash of the server: workers claim with synchronous_commit = off, and go on without knowing
-claims what it has     Consumer._begin and Holdings.add: the claim had been undone, and this one renews it
+claims what it has     Consumer._begin and Held.add: the claim had been undone, and this one renews it
 the lock runs out      time goes by: unlock_at <= pgqueue_now()
 expire                 pgqueue_message_expire, in whoever dequeues next: ``for update skip locked``, then lost or failed
 heartbeat              pgqueue_message_heartbeat; a lock that is lengthened has not run out
@@ -68,7 +68,7 @@ class State(NamedTuple):
     slots: tuple[Slot, ...]
     effects: int = 0
     claims: int = 0
-    """Begun and not given back."""
+    """Marks and not given back."""
     given: int = 0
     crashes: int = 0
     wrong: str | None = None

@@ -5,13 +5,13 @@ by itself is the matter of ``sleepers.py``.  What stands for what:
 
 ====================  =============================================================================================
 looks                 Consumer._look, as often as it likes while slots are free; full: it took as many as it could
-says so               Readiness._tell_of_room: pgqueue_worker_seen(p_has_room), committed; perhaps long after it has
+says so               Availability._tell_of_room: pgqueue_worker_seen(p_has_room), committed; perhaps long after it has
                       room, and by one that was woken perhaps while it has none: its jobs may be short
-full                  Readiness.full: what was said is taken back, committed, unless there is room again by
+full                  Availability.full: what was said is taken back, committed, unless there is room again by
                       then; then the next is woken
-polls                 Readiness.looked: a sleeper that found something sleeps on where others have room
-falls asleep          Readiness._is_not_needed: as others have room
-stops                 Readiness.be_seen_if_due, and nothing is looked for any more; then the next is woken
+polls                 Availability.looked: a sleeper that found something sleeps on where others have room
+falls asleep          Availability._is_not_needed: as others have room
+stops                 Availability.be_seen_if_due, and nothing is looked for any more; then the next is woken
 writes                pgqueue_message_create: the row, and pgqueue_worker_wake, which wakes nobody where somebody has
                       said that he has room
 ====================  =============================================================================================

@@ -3,17 +3,17 @@
 Workers with one slot each, and transactions that enqueue one message each.  What stands for what:
 
 ====================  =============================================================================================
-looks                 Consumer._look: pgqueue_message_dequeue sees what has been committed when it begins
-falls asleep          Readiness._fall_asleep: pgqueue_worker_seen(p_asleep_ms), committed; then one more look
-waits                 Consumer._wait: until a notification, which is kept in Idleness.next_look, or has come by then
-wakes up              Readiness._wake_up: pgqueue_worker_seen(null), committed; then, if it was full, the next sleeper
+looks                 Claimer._look: pgqueue_message_dequeue sees what has been committed when it begins
+falls asleep          Availability._fall_asleep: pgqueue_worker_seen(p_asleep_ms), committed; then one more look
+waits                 Loop._wait: until a notification, which is kept in Polling.next_look, or has come by then
+wakes up              Availability._wake_up: pgqueue_worker_seen(null), committed; then, if it was full, the next one
                       is woken (pgqueue_worker_wake)
 writes                pgqueue_message_create: the row, and pgqueue_worker_wake, which reads the sleepers and leaves a
                       notification for one of them
 commits               the message is there, and the notification is delivered
 ====================  =============================================================================================
 
-Workers also look about once a second without being woken (Idleness.POLL_SECONDS).  That is left out here: whatever is
+Workers also look about once a second without being woken (Polling.POLL_SECONDS).  That is left out here: whatever is
 found at the first look is no trouble then, and the question is what a notification can do.  It can not do everything: a
 transaction that read the sleepers, and then stayed open while one of them signed on or off, notified the wrong one, or
 nobody.  Its message is ``late``, and waits for a look, a second at most.  Nothing else may.

@@ -1,0 +1,133 @@
+"""The transaction of an atomic task: the task, its writes, its enqueues and its completion."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
+
+from django_pgqueue import functions
+from django_pgqueue.backend import results
+from django_pgqueue.exceptions import AttemptLost, TaskCancelled
+from django_pgqueue.logs import in_a_line
+from django_pgqueue.tasks import retry
+from django_pgqueue.tasks.context import Deferral
+from django_pgqueue.worker.run.isolation import first_line, is_conflict, sees_one_snapshot
+from django_pgqueue.worker.run.outcome import Committed, Outcome
+
+if TYPE_CHECKING:
+    from django_pgqueue.worker.run.execution import Execution
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+MAX_RESTARTS = 3
+"""How often the transaction of an atomic task is begun anew, within one attempt, because it met another one."""
+RESTART_SECONDS = 0.01
+
+CONNECTION_PAUSES = (0.1, 0.3, 1.0, 2.0, None)
+MAX_UNCONNECTED_SECONDS = 60.0
+"""Until an atomic task whose transaction got no connection is tried again, at most."""
+
+
+def run_atomically(execution: Execution) -> Outcome:
+    """The task, its writes, its enqueues and its completion are one transaction: all happens once, or nothing."""
+    message, restarts = execution.message, 0
+    while True:
+        try:
+            return _run_in_a_transaction(execution)
+        except Exception as exception:
+            if restarts == MAX_RESTARTS or execution.is_over or not is_conflict(exception):
+                raise
+            restarts += 1
+            logger.warning(
+                "restarted id=%s task=%s attempt=%s restarts=%s: its transaction was rolled back: %s",
+                message.id, message.task, message.attempt, restarts, first_line(exception),
+            )  # fmt: skip
+        if execution.reports.is_cancelled(message):
+            reason = "Somebody asked the task to stop, and its transaction was rolled back."
+            raise TaskCancelled(reason)
+        time.sleep(random.uniform(0, RESTART_SECONDS * 2**restarts))  # noqa: S311 -- those that met part
+        execution.args, execution.kwargs = results.called(message)  # the task may have changed them
+
+
+def _run_in_a_transaction(execution: Execution) -> Outcome:
+    database = execution.backend.settings.database
+    connection = connections[database]
+    completed = False
+    try:
+        execution.message.kept = _sees_one_snapshot(execution, connection)
+        with transaction.atomic(using=database):
+            execution.session = connection.connection
+            if execution.message.kept:
+                _keep(execution, connection)
+            normal, text = execution.returned(execution.call())
+            complete(execution, connection, text)
+            completed = True
+    except Exception:
+        if not completed or not _is_committed(execution):
+            raise
+        logger.exception("What message id=%s left for on_commit() failed; the message is done.", execution.message.id)
+    finally:
+        execution.message.kept = False
+    execution.succeed(normal)
+    return Committed()
+
+
+def _sees_one_snapshot(execution: Execution, connection: Any) -> bool:
+    """Looks for a connection for some seconds: a worker that cannot get one shall not hurry through its queue and
+    put back one message after the other.
+    """
+    message = execution.message
+    for pause_seconds in CONNECTION_PAUSES:
+        try:
+            return sees_one_snapshot(connection)
+        except (OperationalError, InterfaceError) as error:
+            if pause_seconds is None or execution.is_over:
+                logger.warning(
+                    "not begun id=%s task=%s attempt=%s: its transaction got no connection: %s",
+                    message.id, in_a_line(message.task), message.attempt, first_line(error),
+                )  # fmt: skip
+                wait_seconds = retry.DEFAULT.seconds(attempt=message.attempt)
+                raise Deferral(min(wait_seconds, MAX_UNCONNECTED_SECONDS), None) from error
+        time.sleep(pause_seconds)
+    raise AssertionError
+
+
+def _keep(execution: Execution, connection: Any) -> None:
+    if not functions.message_keep(connection, execution.message):
+        raise _lost(execution)
+
+
+def _is_committed(execution: Execution) -> bool:
+    try:
+        return results.has_succeeded(execution.message, database=execution.backend.settings.database)
+    except (DatabaseError, InterfaceError):
+        return False
+
+
+def complete(execution: Execution, connection: Any, text: str | None) -> None:
+    try:
+        execution.finished_at = execution.clock()
+        end = functions.Success(
+            execution.message.id, execution.message.attempt, text, execution.started_at, execution.finished_at
+        )
+        ours = functions.message_complete(connection, [end], worker=execution.message.worker)
+    except (InternalError, transaction.TransactionManagementError) as error:
+        message = (
+            f"{execution.message.task} is atomic, and its transaction can only be rolled back: it went on after an "
+            "error of the database, or called set_rollback(). Put what may fail into a savepoint: "
+            "with transaction.atomic(): ..."
+        )
+        raise transaction.TransactionManagementError(message) from error
+    if not ours:
+        raise _lost(execution)
+
+
+def _lost(execution: Execution) -> AttemptLost:
+    execution.is_lost = True
+    return AttemptLost(
+        f"Message {execution.message.id}: attempt {execution.message.attempt} was lost, and is rolled back."
+    )

@@ -1,0 +1,67 @@
+"""The ``TaskResult`` of an attempt that runs, and what happened before it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django.db import DatabaseError, InterfaceError, connections
+
+from django_pgqueue.backend import results
+
+if TYPE_CHECKING:
+    from django_pgqueue.models.tables import Attempt
+    from django_pgqueue.worker.run.execution import Execution
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+def result_of(execution: Execution) -> Any:
+    """The ``TaskResult``, made when somebody is going to see it: few jobs have anybody who does.  None: the message
+    is not the call of a task.
+    """
+    if execution.made_result is None and execution.args is not None:
+        execution.made_result = make_result(execution, execution.args)
+    return execution.made_result
+
+
+def make_result(execution: Execution, args: list[Any]) -> Any:
+    return results.running(
+        execution.message,
+        execution.task,
+        call=(args, execution.kwargs),
+        backend=execution.backend,
+        started_at=execution.started_at,
+        earlier=partial(earlier_attempts, execution),
+        errors=execution.errors,
+    )
+
+
+def earlier_attempts(execution: Execution) -> list[Attempt]:
+    if execution.earlier is None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            execution.earlier = _look_back(execution)
+        else:  # where Django's ORM is not spoken
+            with ThreadPoolExecutor(1) as elsewhere:
+                execution.earlier = elsewhere.submit(_look_back_and_leave, execution).result()
+    return execution.earlier
+
+
+def _look_back(execution: Execution) -> list[Attempt]:
+    try:
+        return results.earlier_attempts(execution.message, database=execution.backend.settings.database)
+    except (DatabaseError, InterfaceError):  # what happened before is worth knowing, not worth failing for
+        logger.warning("The earlier attempts of message id=%s can not be read.", execution.message.id, exc_info=True)
+        return []
+
+
+def _look_back_and_leave(execution: Execution) -> list[Attempt]:
+    try:
+        return _look_back(execution)
+    finally:
+        connections.close_all()
