@@ -5,12 +5,12 @@ One message and some slots.  A slot belongs to a worker; two slots may be of the
 =====================  ============================================================================================
 claim                  pgqueue_message_dequeue: ``update … set unlock_at, worker, attempt = attempt + 1 … skip locked``
 the claim is undone    a crash of the server: workers claim with synchronous_commit = off, and go on without knowing
-claims what it has     Consumer._begin and Held.add: the claim had been undone, and this one renews it
+claims what it has     Claimer._begin and Held.add: the claim had been undone, and this one renews it
 the lock runs out      time goes by: unlock_at <= pgqueue_now()
 expire                 pgqueue_message_expire, in whoever dequeues next: ``for update skip locked``, then lost or failed
 heartbeat              pgqueue_message_heartbeat; a lock that is lengthened has not run out
 ends (takes the row)   pgqueue_message_complete: ``delete … where worker = … and attempt = …``, in the transaction of an
-                       atomic task, whose writes are already there (Execution._run_atomically)
+                       atomic task, whose writes are already there (atomic.run_atomically)
 commits, rolls back    its commit; AttemptLost rolls it back
 gives back             pgqueue_message_release, of what was not begun: the attempt does not count
 dies                   the worker's process is killed; what it had not committed is rolled back

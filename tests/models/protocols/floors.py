@@ -119,6 +119,6 @@ class Floors:
                     head_is_due=False,
                 ),
             )
-        # Whatever is taken already has to end first (Consumer._finished).
+        # Whatever is taken already has to end first (WorkerProcess._is_finished).
         elif (from_head or self.broken == "leaves early") and "taken" not in {m.stage for m in state.messages}:
             yield f"perhaps leaves: nothing from {where}", state._replace(gone=True)

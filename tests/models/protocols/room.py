@@ -4,7 +4,7 @@ Two workers, one with two slots and one with a single one, and transactions that
 by itself is the matter of ``sleepers.py``.  What stands for what:
 
 ====================  =============================================================================================
-looks                 Consumer._look, as often as it likes while slots are free; full: it took as many as it could
+looks                 Claimer._look,  as often as it likes while slots are free; full: it took as many as it could
 says so               Availability._tell_of_room: pgqueue_worker_seen(p_has_room), committed; perhaps long after it has
                       room, and by one that was woken perhaps while it has none: its jobs may be short
 full                  Availability.full: what was said is taken back, committed, unless there is room again by
