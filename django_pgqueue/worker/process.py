@@ -22,6 +22,7 @@ from django_pgqueue.tasks import registry
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.held import Heartbeats, Held, Progress
 from django_pgqueue.worker.claim.registration import Registration
+from django_pgqueue.worker.health.reporter import NoReporter, Reporter
 from django_pgqueue.worker.record.log import log_end
 from django_pgqueue.worker.record.recorder import RECORD_WITHIN_SECONDS, Recorder
 from django_pgqueue.worker.run.clock import DatabaseClock
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.consumer.background import Duty
-    from django_pgqueue.worker.health.reporter import Reporter
     from django_pgqueue.worker.run.marks import Death
     from django_pgqueue.worker.run.outcome import Ended
     from django_pgqueue.worker.settings import WorkerSettings
@@ -62,18 +62,17 @@ class WorkerProcess:
         settings: WorkerSettings,
         *,
         parent: int | None = None,
-        watch: Reporter | None = None,
+        reporter: Reporter | None = None,
         retirement: Retirement | None = None,
         marks: Marks | None = None,
         died: Sequence[Death] = (),
     ) -> None:
-        """``parent``: the process that started this one.  ``watch`` is told what is done, where somebody wants to know.
-        ``begun`` is read by the supervisor when this process has died.  ``died``: other processes, whose deaths are to
-        be recorded.
+        """``parent``: the process that started this one.  ``reporter`` is told what is done.  ``marks`` is read by the
+        supervisor when this process has died.  ``died``: other processes, whose deaths are to be recorded.
         """
         self.settings = settings
         self.parent = parent
-        self.watch = watch
+        self.reporter = reporter or NoReporter()
         self.marks = marks or Marks(settings.threads)
         self.died = died
         self.backend = cast("PgQueueBackend", task_backends[settings.backend])
@@ -105,6 +104,7 @@ class WorkerProcess:
             wakeup=self.wakeup,
             on_end=partial(log_end, settings=self.backend.settings),
             marks=self.marks,
+            idle_seconds=settings.idle_seconds,
         )
         self.recorder = Recorder(self.session, announce=self.slots.announce, on_recorded=self._recorded)
         self.claimer = Claimer(
@@ -118,7 +118,7 @@ class WorkerProcess:
             registration=self.registration,
             may_take=self.recycling.room,
             settle=self.upkeep.settle,
-            on_claim=self._claimed,
+            on_claim=self.reporter.claimed,
         )
         self.background = [
             self._beside("heartbeats", Heartbeats(self.settings, self.held), Progress(self.slots.reports)),
@@ -250,23 +250,14 @@ class WorkerProcess:
 
     def _collect(self) -> None:
         """Takes what has ended from the slots."""
-        ended = self.slots.take_done()
-        if ended:
-            self.claimer.prefetch.last_progress = time.monotonic()
-            self.recycling.jobs += len(ended)
-            self.recorder.add(ended, now=self.claimer.prefetch.last_progress)
-            self.claimer.prefetch.learn(ended)
+        if ends := self.slots.take_done():
+            self.claimer.ended(ends)
+            self.recycling.jobs += len(ends)
+            self.recorder.add(ends, now=time.monotonic())
 
     def _recorded(self, ends: list[Ended], otherwise: dict[tuple[int, int], str]) -> None:
-        if self.watch is not None:
-            self.watch.recorded(ends, otherwise)
-        for end in ends:
-            self.claimer.forget(end.message)
-        if any(end.message.channel is not None for end in ends):  # a channel may have room again
-            self.polling.notified()
-        if self.settings.burst:  # what has ended may have left something to do: leave only after another look
-            self.claimer.drained = False
-            self.polling.notified()
+        self.reporter.recorded(ends, otherwise)
+        self.claimer.recorded(ends)
 
     def _retire_if_due(self) -> None:
         if self.is_leaving:
@@ -282,18 +273,13 @@ class WorkerProcess:
     # Whoever looks on
 
     def _report(self) -> None:
-        if self.watch is not None:
-            self.watch.turned(
-                running=self.unfinished(),
-                connected=not self.session.is_closed,
-                stopping=self.stop_by is not None,
-                blocked_seconds=self.recycling.watchdog.blocked_seconds,
-                died=self.recycling.watchdog.died,
-            )
-
-    def _claimed(self, count: int, seconds: float) -> None:
-        if self.watch is not None:
-            self.watch.claimed(count, seconds=seconds)
+        self.reporter.turned(
+            running=self.unfinished(),
+            connected=not self.session.is_closed,
+            stopping=self.stop_by is not None,
+            blocked_seconds=self.recycling.watchdog.blocked_seconds,
+            died=self.recycling.watchdog.died,
+        )
 
     def _problem(self) -> str | None:
         """What the process cannot do at present, for qdoctor."""
@@ -311,8 +297,7 @@ class WorkerProcess:
         for name in self._former_ids:
             functions.worker_gone(self.session.statements, name)
         self._former_ids = []
-        if self.watch is not None:
-            self.watch.reconnected()
+        self.reporter.reconnected()
 
     def _renamed(self) -> str:
         """The server was started anew, or another one has taken over: what it had committed last may be gone, and its
@@ -361,8 +346,7 @@ class WorkerProcess:
         for background in self.background:
             background.stop()
         self.wakeup.close()
-        if self.watch is not None:
-            self.watch.write()
+        self.reporter.write()
         if self.backend.settings.traces:
             traces.flush()
         self.marks.leave()

@@ -37,6 +37,8 @@ class WorkerSettings:
     health_port: int | None = None
     """Where health alone is served."""
     metrics_host: str = "127.0.0.1"
+    idle_seconds: float = 5.0
+    """A slot that has had no job for so long closes the connections that Django would close after each request."""
     quarantine: bool = False
     """Takes quarantined messages alone, one after the other, and leaves when none is due."""
 

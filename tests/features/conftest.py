@@ -36,7 +36,7 @@ def consume(transactional_db: None, diary: Diary, session: Session) -> Iterator[
     threads: list[tuple[WorkerProcess, threading.Thread]] = []
 
     def start_consumer(**settings: Any) -> WorkerProcess:
-        consumer = WorkerProcess(WorkerSettings(**{"threads": 2, "grace_seconds": 1, **settings}))
+        consumer = WorkerProcess(WorkerSettings(**{"threads": 2, "grace_seconds": 1, "idle_seconds": 0.5, **settings}))
         thread = threading.Thread(target=consumer.run, name=f"consumer-{len(threads)}")
         threads.append((consumer, thread))
         thread.start()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from django.db import connection
 
-from django_pgqueue.worker.run import event_loop, threads
 from tests.features import tasks
 from tests.waiting import wait_until
 from tests.worker.watching import ended
@@ -29,11 +28,7 @@ def test_jobs_that_follow_each_other_share_one_although_django_would_close_it(co
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("task", [tasks.which_session, tasks.which_session_async], ids=["sync", "async"])
-def test_who_has_nothing_to_do_closes_it(
-    consume: Consume, session: Session, monkeypatch: pytest.MonkeyPatch, task: AnyTask
-) -> None:
-    for module in (threads, event_loop):
-        monkeypatch.setattr(module, "IDLE_SECONDS", 0.05)
-    consume(threads=1)
+def test_who_has_nothing_to_do_closes_it(consume: Consume, session: Session, task: AnyTask) -> None:
+    consume(threads=1, idle_seconds=0.05)
     pid = ended(task.enqueue()).return_value
     wait_until(lambda: pid not in session.strangers(), "the session is closed")

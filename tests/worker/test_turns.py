@@ -118,8 +118,8 @@ def test_who_waits_longer_than_it_claims_is_in_a_crowd_and_its_claim_is_not_call
     session: Session, kept: psycopg.Connection[Any]
 ) -> None:
     before = len(session.strangers())
-    watch = Mock(spec=Reporter)
-    consumer = WorkerProcess(WorkerSettings(threads=2, burst=True), watch=watch)
+    reporter = Mock(spec=Reporter)
+    consumer = WorkerProcess(WorkerSettings(threads=2, burst=True), reporter=reporter)
     consumer.claimer.floors = floors = FloorsThatAreTold()
     thread = threading.Thread(target=consumer.run)
     thread.start()
@@ -133,6 +133,6 @@ def test_who_waits_longer_than_it_claims_is_in_a_crowd_and_its_claim_is_not_call
     wait_until(lambda: len(session.strangers()) == before, "its sessions are closed")
     assert not any(floors.crowds[:so_far])
     assert floors.crowds[so_far]
-    seconds = [call.kwargs["seconds"] for call in watch.claimed.call_args_list]
+    seconds = [call.args[1] for call in reporter.claimed.call_args_list]
     assert 0 < seconds[so_far] < 0.5 * LONGEST_WAIT_MS / 1000
     assert Attempt.objects.filter(status="succeeded").count() == FLOOD

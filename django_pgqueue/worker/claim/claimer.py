@@ -15,7 +15,7 @@ from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS, Prefetch
 from django_pgqueue.worker.claim.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from django_pgqueue.consumer.parts import Parts
     from django_pgqueue.consumer.polling import Polling
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Floor, Received, Wanted
     from django_pgqueue.worker.claim.held import Held
     from django_pgqueue.worker.claim.registration import Registration
+    from django_pgqueue.worker.run.outcome import Ended
     from django_pgqueue.worker.run.threads import Slots
     from django_pgqueue.worker.settings import WorkerSettings
 
@@ -238,6 +239,23 @@ class Claimer:
     def take_back(self) -> None:
         """From the slots, to be given back.  Nothing of it begins from now on, even while the database is away."""
         self.unstarted += self.slots.take_unstarted()
+
+    # What has ended
+
+    def ended(self, ends: Sequence[Ended]) -> None:
+        """Learns how long jobs take."""
+        self.prefetch.last_progress = time.monotonic()
+        self.prefetch.learn(ends)
+
+    def recorded(self, ends: Sequence[Ended]) -> None:
+        """Lets go of messages whose ends are recorded."""
+        for end in ends:
+            self.forget(end.message)
+        if any(end.message.channel is not None for end in ends):  # a channel may have room again
+            self.polling.notified()
+        if self.settings.burst:  # what has ended may have left something to do: leave only after another look
+            self.drained = False
+            self.polling.notified()
 
     def forget(self, message: Received) -> None:
         if self.held.forget(message):

@@ -88,7 +88,7 @@ class Monitor:
         self.crashed += code not in (0, RECYCLED)
         self.recycled += code == RECYCLED
 
-    def watch(self, number: int) -> Reporter:
+    def reporter(self, number: int) -> Reporter:
         """For a process that was just forked: the sockets are not its own."""
         for opened in self.sockets.values():
             opened.close()

@@ -38,7 +38,7 @@ class Reporter:
         if self._has_news and now >= self._next_write:
             self.write()
 
-    def claimed(self, found: int, *, seconds: float) -> None:
+    def claimed(self, found: int, seconds: float) -> None:
         self.looked = time.monotonic()
         self.tally.claim(found, seconds)
         self._has_news = True
@@ -59,3 +59,20 @@ class Reporter:
         if not self.place.write(self.tally.said) and not self._has_complained:
             self._has_complained = True
             logger.warning("The names of tasks and queues are too long for the board: metrics stay as they are.")
+
+
+class NoReporter(Reporter):
+    """Where nobody looks on."""
+
+    def __init__(self) -> None:
+        """Has no place in the shared state."""
+
+    def turned(self, **_: object) -> None: ...
+
+    def claimed(self, found: int, seconds: float) -> None: ...
+
+    def recorded(self, ended: Sequence[Ended], otherwise: Mapping[tuple[int, int], str]) -> None: ...
+
+    def reconnected(self) -> None: ...
+
+    def write(self) -> None: ...

@@ -21,8 +21,6 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 
 OPEN = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
-IDLE_SECONDS = 5.0
-"""Who has had no job for so long closes the connections that Django would close after each."""
 
 _here = threading.local()
 _pooled: dict[str, bool] = {}
@@ -107,7 +105,7 @@ def _has_receivers_of_others() -> bool:
 
 
 def close_idle_connections() -> None:
-    """Nothing has followed for ``IDLE_SECONDS``."""
+    """Nothing has followed for some seconds."""
     for connection in connections.all(initialized_only=True):
         if _is_for_one_request(connection):
             connection.close()

@@ -13,7 +13,7 @@ from django.db import connections
 
 from django_pgqueue.consumer.forks import shared_loops
 from django_pgqueue.logs import log_trouble
-from django_pgqueue.worker.run.connections import IDLE_SECONDS, close_idle_connections, leave_connections_clean
+from django_pgqueue.worker.run.connections import close_idle_connections, leave_connections_clean
 from django_pgqueue.worker.run.sessions import running
 from django_pgqueue.worker.run.watchdog import is_alive
 
@@ -169,7 +169,7 @@ class EventLoop:
         elif not self._running:
             if self._idle is not None:
                 self._idle.cancel()
-            self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_if_idle)
+            self._idle = asyncio.get_running_loop().call_later(self.slots.idle_seconds, self._close_if_idle)
         if message is not None:  # somebody cancelled whatever the loop had, and this had not begun
             self.slots.ended(self.slots.execution(message).broken(_why(task)))
 

@@ -21,7 +21,6 @@ from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import registry
 from django_pgqueue.worker.run.connections import (
-    IDLE_SECONDS,
     clean_sessions,
     close_idle_connections,
     has_connected,
@@ -100,14 +99,18 @@ class Slots:
         wakeup: Wakeup,
         on_end: Callable[[Ended], None],
         marks: Marks | None = None,
+        idle_seconds: float,
     ) -> None:
-        """``on_end`` is called with each end, by the thread that has it."""
+        """``on_end`` is called with each end, by the thread that has it.  ``idle_seconds``: a slot that has had no job
+        for so long closes its connections.
+        """
         self.count = count
         self.marks = marks or Marks(count)
         self.backend = backend
         self.clock = clock
         self.wakeup = wakeup
         self.on_end = on_end
+        self.idle_seconds = idle_seconds
         self.reports = SharedReports()
         self.done: deque[Ended] = deque()
         self.refill_below = 0
@@ -253,7 +256,7 @@ class Slots:
 
     def _next(self) -> Received | None:
         try:
-            return self._waiting.get(timeout=IDLE_SECONDS)
+            return self._waiting.get(timeout=self.idle_seconds)
         except Empty:
             close_idle_connections()
             return self._waiting.get()

@@ -165,9 +165,11 @@ class Supervisor:
         marks = Marks(settings.threads)
         pid = os.fork()
         if pid == 0:
-            watch = None if self.monitor is None or seat is None else self.monitor.watch(seat)
+            reporter = None if self.monitor is None or seat is None else self.monitor.reporter(seat)
             os._exit(
-                work(settings, supervisor, watch=watch, retirement=place.retirement, marks=marks, died=self.deaths)
+                work(
+                    settings, supervisor, reporter=reporter, retirement=place.retirement, marks=marks, died=self.deaths
+                )
             )
         return Process(pid, now, seat, marks)
 
@@ -280,7 +282,7 @@ def work(
     settings: WorkerSettings,
     supervisor: int,
     *,
-    watch: Reporter | None,
+    reporter: Reporter | None,
     retirement: Retirement,
     marks: Marks,
     died: Sequence[Death],
@@ -290,7 +292,7 @@ def work(
         connections.close_all()
         signal.set_wakeup_fd(-1)
         consumer = WorkerProcess(
-            settings, parent=supervisor, watch=watch, retirement=retirement, marks=marks, died=died
+            settings, parent=supervisor, reporter=reporter, retirement=retirement, marks=marks, died=died
         )
         # Ctrl-C, and SIGTERM from some service managers, reach the whole group, and the supervisor passes them on:
         # however often a child hears of the first request, only the supervisor knows whether there was a second.
