@@ -148,22 +148,20 @@ class WorkerProcess:
         return self._leave()
 
     def turn(self) -> None:
+        """One round of a job's life: it is claimed, a slot runs it, it ends, and its end is recorded."""
         self._report()
         self._stop_if_asked()
-        if self.polling.hurries and not self.held:  # somebody waits for it, and there is nothing else to do
-            self._claim_if_due()
+        self._claim_if_woken()
         self._look_after_slots()
         self._collect()
         if not self.session.is_closed:
-            self.recorder.write_if_due(now=time.monotonic(), busy=self.unfinished() > 0)
-            self.claimer.give_back_if_due(stopping=self.stop_by is not None)
-            self.held.look_after(self.slots.cancel)
+            self.recorder.write_if_due(
+                now=time.monotonic(), busy=self.unfinished() > 0
+            )  # frees channels and dependants
+            self._look_after_held()
             self._retire_if_due()
-            self.claimer.availability.be_seen_if_due(stopping=self.is_leaving)
             self._do_upkeep_if_due()
             self._claim_if_due()
-        for background in self.background:
-            background.start_if_due()
 
     def due_at(self) -> float:
         """When the next turn is due, by the monotonic clock."""
@@ -233,17 +231,29 @@ class WorkerProcess:
 
     # The steps of a turn
 
+    def _claim_if_woken(self) -> None:
+        """Before anything else: somebody waits for it, and there is nothing else to do."""
+        if self.polling.hurries and not self.held and not self.session.is_closed:
+            self._claim_if_due()
+
     def _claim_if_due(self) -> None:
-        if not self.is_leaving and not self.session.is_closed:
+        if not self.is_leaving:
             self.claimer.claim_if_due()
 
+    def _look_after_held(self) -> None:
+        self.claimer.give_back_if_due(stopping=self.stop_by is not None)
+        self.held.look_after(self.slots.cancel)
+
     def _do_upkeep_if_due(self) -> None:
+        self.claimer.availability.be_seen_if_due(stopping=self.is_leaving)
         if self.is_leaving:
             self.upkeep.leave()
         else:
             self.upkeep.do_if_due()
 
     def _look_after_slots(self) -> None:
+        for background in self.background:
+            background.start_if_due()
         died = self.recycling.look_after(self.slots, patience_seconds=self.settings.grace_seconds)
         if died is not None:
             logger.error("slot died worker=%s: %s, and so the process is replaced", self.id, died)
