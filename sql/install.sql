@@ -1,86 +1,119 @@
 -- Installs the queue into the first schema of the search_path, without Django:
 --   psql -f sql/install.sql
--- All or nothing.  The order is that of the migrations: tables first, then each function after those it calls.
+-- All or nothing.  This is the one list of what a queue consists of, and its order is that of the migrations too: the
+-- tables, then the functions in the order of a message's life.  A function in language sql stands after those it calls.
+-- A file stands in the folder of its noun: a lane belongs to its channel, a binding to its exchange, a session to its
+-- worker.  The files beside this one are not part of a queue: somebody runs them by hand.
 \set ON_ERROR_STOP on
 begin;
-\ir pgqueue_message.sql
-\ir pgqueue_attempt.sql
-\ir pgqueue_worker.sql
-\ir pgqueue_queue.sql
-\ir pgqueue_schedule.sql
-\ir pgqueue_ledger.sql
-\ir pgqueue_exchange.sql
-\ir pgqueue_report.sql
-\ir pgqueue_channel.sql
-\ir pgqueue_ended.sql
-\ir pgqueue_to_epoch.sql
-\ir pgqueue_from_epoch.sql
-\ir pgqueue_clock.sql
-\ir pgqueue_now.sql
-\ir pgqueue_advisory_lock.sql
-\ir pgqueue_session_worker.sql
-\ir pgqueue_worker_wake.sql
-\ir pgqueue_worker_seen.sql
-\ir pgqueue_worker_gone.sql
-\ir pgqueue_attempt_error.sql
-\ir pgqueue_attempt_append.sql
-\ir pgqueue_attempt_partition.sql
-\ir pgqueue_attempt_maintain.sql
-\ir pgqueue_attempt_fingerprint.sql
-\ir pgqueue_attempt_drop.sql
-\ir pgqueue_message_lane.sql
-\ir pgqueue_channel_room.sql
-\ir pgqueue_channel_prune.sql
-\ir pgqueue_lane_arm.sql
-\ir pgqueue_lane_dequeue.sql
-\ir pgqueue_lane_dequeue_apart.sql
-\ir pgqueue_channel_set.sql
-\ir pgqueue_channel_release.sql
-\ir pgqueue_channel_repair.sql
-\ir pgqueue_message_create.sql
-\ir pgqueue_message_create_unique.sql
-\ir pgqueue_message_create_item.sql
-\ir pgqueue_message_create_after.sql
-\ir pgqueue_message_lock_keys.sql
-\ir pgqueue_message_create_many.sql
-\ir pgqueue_message_levels.sql
-\ir pgqueue_message_queues.sql
-\ir pgqueue_message_next_at.sql
-\ir pgqueue_message_lose.sql
-\ir pgqueue_message_expire.sql
-\ir pgqueue_message_ended.sql
-\ir pgqueue_message_look.sql
-\ir pgqueue_message_settle.sql
-\ir pgqueue_message_await_turn.sql
-\ir pgqueue_message_dequeue.sql
-\ir pgqueue_message_heartbeat.sql
-\ir pgqueue_message_keep.sql
-\ir pgqueue_message_release.sql
-\ir pgqueue_worker_died.sql
-\ir pgqueue_quarantine_waits.sql
-\ir pgqueue_quarantine_dequeue.sql
-\ir pgqueue_message_progress.sql
-\ir pgqueue_message_complete.sql
-\ir pgqueue_message_defer.sql
-\ir pgqueue_message_fail.sql
-\ir pgqueue_message_cancel.sql
-\ir pgqueue_message_request_cancel.sql
-\ir pgqueue_message_cancellations.sql
-\ir pgqueue_queue_pause.sql
-\ir pgqueue_queue_resume.sql
-\ir pgqueue_message_reschedule.sql
-\ir pgqueue_attempt_enqueue.sql
-\ir pgqueue_schedule_declare.sql
-\ir pgqueue_schedule_fire.sql
-\ir pgqueue_schedule_prune.sql
-\ir pgqueue_staged_enqueue.sql
-\ir pgqueue_staged_discard.sql
-\ir pgqueue_exchange_declare.sql
-\ir pgqueue_exchange_delete.sql
-\ir pgqueue_exchange_route.sql
-\ir pgqueue_binding_compile.sql
-\ir pgqueue_binding_declare.sql
-\ir pgqueue_binding_delete.sql
-\ir pgqueue_message_publish.sql
+
+-- Tables.  Each file makes the tables of its noun, with their indexes and constraints.
+\ir tables/pgqueue_message.sql
+\ir tables/pgqueue_attempt.sql
+\ir tables/pgqueue_worker.sql
+\ir tables/pgqueue_queue.sql
+\ir tables/pgqueue_schedule.sql
+\ir tables/pgqueue_ledger.sql
+\ir tables/pgqueue_exchange.sql
+\ir tables/pgqueue_report.sql
+\ir tables/pgqueue_channel.sql
+\ir tables/pgqueue_ended.sql
+
+-- Clock.  The queue takes the time from the database alone, and stores times of messages in milliseconds since 1970.
+\ir clock/pgqueue_to_epoch.sql
+\ir clock/pgqueue_from_epoch.sql
+\ir clock/pgqueue_clock.sql
+\ir clock/pgqueue_now.sql
+
+-- Enqueue.  A message is one row, and the transaction that inserts it wakes a sleeping worker.
+\ir queue/pgqueue_advisory_lock.sql
+\ir worker/pgqueue_worker_wake.sql
+\ir channel/pgqueue_channel_room.sql
+\ir message/pgqueue_message_create.sql
+\ir message/pgqueue_message_create_unique.sql
+\ir message/pgqueue_message_create_after.sql
+\ir message/pgqueue_message_create_item.sql
+\ir message/pgqueue_message_lock_keys.sql
+\ir message/pgqueue_message_create_many.sql
+\ir message/pgqueue_message_reschedule.sql
+
+-- Dequeue.  A consumer takes the first messages that are ready, and locks them for a while.
+\ir worker/pgqueue_session_worker.sql
+\ir message/pgqueue_message_levels.sql
+\ir message/pgqueue_message_queues.sql
+\ir message/pgqueue_message_next_at.sql
+\ir message/pgqueue_message_await_turn.sql
+\ir message/pgqueue_message_dequeue.sql
+
+-- Keep.  The consumer lengthens its locks, reports progress, learns of cancellations, and gives back what it has not begun.
+\ir message/pgqueue_message_heartbeat.sql
+\ir message/pgqueue_message_keep.sql
+\ir message/pgqueue_message_progress.sql
+\ir message/pgqueue_message_request_cancel.sql
+\ir message/pgqueue_message_cancellations.sql
+\ir message/pgqueue_message_release.sql
+
+-- End.  An attempt succeeds, fails, is cancelled, is lost or puts its message back, and goes into the history each time.
+\ir attempt/pgqueue_attempt_error.sql
+\ir attempt/pgqueue_attempt_append.sql
+\ir message/pgqueue_message_complete.sql
+\ir message/pgqueue_message_defer.sql
+\ir message/pgqueue_message_fail.sql
+\ir message/pgqueue_message_cancel.sql
+\ir message/pgqueue_message_lose.sql
+\ir message/pgqueue_message_expire.sql
+\ir message/pgqueue_quarantine_waits.sql
+\ir message/pgqueue_quarantine_dequeue.sql
+
+-- After.  The end of a message releases the messages that wait for it.
+\ir message/pgqueue_message_ended.sql
+\ir message/pgqueue_message_look.sql
+\ir message/pgqueue_message_settle.sql
+
+-- History.  Each day has a partition, and an attempt of it can be enqueued again.
+\ir attempt/pgqueue_attempt_partition.sql
+\ir attempt/pgqueue_attempt_maintain.sql
+\ir attempt/pgqueue_attempt_fingerprint.sql
+\ir attempt/pgqueue_attempt_drop.sql
+\ir attempt/pgqueue_attempt_enqueue.sql
+
+-- Channels.  Messages of a channel wait in lanes, so that the channel's limits hold and channels take turns.
+\ir message/pgqueue_message_lane.sql
+\ir channel/pgqueue_channel_prune.sql
+\ir channel/pgqueue_lane_arm.sql
+\ir channel/pgqueue_lane_dequeue.sql
+\ir channel/pgqueue_lane_dequeue_apart.sql
+\ir channel/pgqueue_channel_set.sql
+\ir channel/pgqueue_channel_release.sql
+\ir channel/pgqueue_channel_repair.sql
+
+-- Queues.  Nothing is dequeued from a paused queue.
+\ir queue/pgqueue_queue_pause.sql
+\ir queue/pgqueue_queue_resume.sql
+
+-- Schedules.  A schedule enqueues one message for each of its times.
+\ir schedule/pgqueue_schedule_declare.sql
+\ir schedule/pgqueue_schedule_fire.sql
+\ir schedule/pgqueue_schedule_prune.sql
+
+-- Exchanges.  An exchange puts a message into every queue that is bound to it with a pattern that matches.
+\ir exchange/pgqueue_exchange_declare.sql
+\ir exchange/pgqueue_exchange_delete.sql
+\ir exchange/pgqueue_exchange_route.sql
+\ir exchange/pgqueue_binding_compile.sql
+\ir exchange/pgqueue_binding_declare.sql
+\ir exchange/pgqueue_binding_delete.sql
+\ir message/pgqueue_message_publish.sql
+
+-- Workers.  A worker has a row while it lives, and what a dead one held is ended at once.
+\ir worker/pgqueue_worker_seen.sql
+\ir worker/pgqueue_worker_gone.sql
+\ir worker/pgqueue_worker_died.sql
+
+-- Spark.  The tasks of a job stage their messages, and one transaction enqueues them.
+\ir staged/pgqueue_staged_enqueue.sql
+\ir staged/pgqueue_staged_discard.sql
+
+-- The partitions of today and the days ahead.
 select pgqueue_attempt_maintain();
 commit;

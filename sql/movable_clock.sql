@@ -2,7 +2,7 @@
 -- reset pgqueue.now), so that tests move time instead of sleeping.  Whoever owns the queue runs it, after install.sql:
 --   psql -f sql/movable_clock.sql
 -- Not for a database that is in use: any login could write times there that no worker expects.  The way back is
---   psql -f sql/pgqueue_clock.sql -f sql/pgqueue_now.sql
+--   psql -f sql/clock/pgqueue_clock.sql -f sql/clock/pgqueue_now.sql
 -- django_pgqueue.testing does it by itself in the test database of a project.
 create or replace function pgqueue_clock(p_real timestamptz default clock_timestamp()) returns timestamptz
 language sql volatile parallel safe

@@ -79,7 +79,7 @@ def message_create(
 
 
 def message_create_many(connection: Connection, messages: str) -> list[int | None]:
-    """Enqueues many messages: ``messages`` is the JSON array that sql/pgqueue_message_create_many.sql describes.
+    """Enqueues many messages: ``messages`` is the JSON array that pgqueue_message_create_many.sql describes.
     Answers None for each that its channel refuses.
     """
     with connection.cursor() as cursor:

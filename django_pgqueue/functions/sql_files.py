@@ -1,11 +1,13 @@
 """Finds the SQL of the queue: beside the package in a checkout, inside it in a wheel.
 
-``sql/<name>.sql`` is always what is in force today.  When a released text changes, the superseded text moves to
-``sql/history/<migration>/<name>.sql``, so that old migrations keep running the text they were written for.
+``sql/<folder>/<name>.sql`` is the text that is in force today.  ``sql/released/<version>.txt`` lists the texts that a
+release has shipped.  When one of them changes later, ``sql/released/<version>/<name>.sql`` keeps the shipped text, so
+that migrations keep running the texts that they were written for.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -22,16 +24,69 @@ def folder() -> Path:
     raise FileNotFoundError(message)
 
 
+def path(name: str) -> Path:
+    """The file of ``name``, in whichever folder it stands.
+
+    >>> path("pgqueue_message_fail").relative_to(folder()).as_posix()
+    'message/pgqueue_message_fail.sql'
+    """
+    for found in (folder() / f"{name}.sql", *folder().glob(f"*/{name}.sql")):
+        if found.is_file():
+            return found
+    message = f"There is no {name}.sql in {folder()}."
+    raise FileNotFoundError(message)
+
+
 def current(name: str) -> str:
     """The text of ``name`` that is in force today."""
-    return (folder() / f"{name}.sql").read_text(encoding="utf-8")
+    return path(name).read_text(encoding="utf-8")
 
 
-def load(name: str, *, migration: str) -> str:
-    """The text of ``name`` as ``migration`` knew it.
+def load(name: str, *, release: str | None = None) -> str:
+    """The text of ``name`` as ``release`` ships it: the one in force, unless it has changed since.
 
-    >>> "create table pgqueue_message" in load("pgqueue_message", migration="0001_initial")
+    >>> "create table pgqueue_message" in load("pgqueue_message", release="0.1.0")
     True
     """
-    superseded = folder() / "history" / migration / f"{name}.sql"
-    return superseded.read_text(encoding="utf-8") if superseded.is_file() else current(name)
+    for version in releases() if release else []:
+        kept = folder() / "released" / version / f"{name}.sql"
+        if _number(version) >= _number(release or "") and kept.is_file():
+            return kept.read_text(encoding="utf-8")
+    return current(name)
+
+
+def install_order(release: str | None = None) -> list[str]:
+    """The names of all texts that make a queue, in the order of install.sql, today or in ``release``."""
+    if release in releases():
+        return [name for name in shipped(release) if name != "uninstall"]
+    return re.findall(r"^\\ir (?:\w+/)?(\w+)\.sql$", current("install"), re.MULTILINE)
+
+
+def releases() -> list[str]:
+    """The versions that have been released, the oldest first."""
+    return sorted((file.stem for file in (folder() / "released").glob("*.txt")), key=_number)
+
+
+def release_after(version: str) -> str | None:
+    """The release that follows ``version``; None: it is being made."""
+    return next((later for later in releases() if _number(later) > _number(version)), None)
+
+
+def shipped(release: str) -> dict[str, str]:
+    """The digests of the texts that ``release`` has shipped, by name: the order of install.sql, and ``uninstall``."""
+    return {name: digest for name, digest in _rows(release) if name != "migration"}
+
+
+def last_migration(release: str) -> str:
+    """The name of the last migration that ``release`` has shipped."""
+    return dict(_rows(release))["migration"]
+
+
+def _rows(release: str) -> list[tuple[str, str]]:
+    lines = (folder() / "released" / f"{release}.txt").read_text(encoding="utf-8").splitlines()
+    return [(name, value) for name, value in map(str.split, lines)]
+
+
+def _number(version: str) -> list[int]:
+    """What versions are compared by: 0.10.0 comes after 0.9.0."""
+    return [int(part) for part in re.findall(r"\d+", version)]

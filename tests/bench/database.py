@@ -13,7 +13,6 @@ from django.db import ProgrammingError, connection as django_connection
 
 from django_pgqueue.consumer.connection import connect as worker_connect
 from django_pgqueue.functions import sql_files
-from tests.installing import install_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,8 +52,8 @@ def elsewhere() -> str:
     execute("create schema bench_elsewhere")
     there = f"{url()}?options=-csearch_path%3Dbench_elsewhere"
     with psycopg.connect(there) as connection:
-        for name in install_order():
-            connection.execute((sql_files.folder() / f"{name}.sql").read_bytes())
+        for name in sql_files.install_order():
+            connection.execute(sql_files.current(name).encode())
     return there
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.docs.pages import FOLDER, ROOT
+from django_pgqueue.functions import sql_files
+from tests.docs.pages import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +74,7 @@ def written(page: str) -> str:
     for number, part in enumerate(parts[1:], start=1):
         name, _, rest = part.partition(" -->\n")
         _, _, after = rest.partition(END)
-        content = "\n".join(str(function) for function in functions(ROOT / "sql" / f"{name}.sql"))
+        content = "\n".join(str(function) for function in functions(sql_files.path(name)))
         parts[number] = f"{name} -->\n{content}{END}{after}"
     return PLACE.join(parts)
 

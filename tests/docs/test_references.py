@@ -14,6 +14,7 @@ from django.db import connection
 from django_pgqueue import checks, exceptions
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.functions import sql_files
 from django_pgqueue.monitoring.doctor import KINDS
 from tests.docs import sql_reference
 from tests.docs.commands import all_actions
@@ -49,9 +50,9 @@ def test_the_sql_page_has_every_function_of_the_database() -> None:
         installed = [name for (name,) in cursor.fetchall()]
     documented = [
         function.name
-        for path in sorted((ROOT / "sql").glob("*.sql"))
-        if f"<!-- sql: {path.stem} -->" in text_of("sql")
-        for function in sql_reference.functions(path)
+        for name in sql_files.install_order()
+        if f"<!-- sql: {name} -->" in text_of("sql")
+        for function in sql_reference.functions(sql_files.path(name))
     ]
     assert sorted(documented) == sorted(installed)
     assert re.findall(r"^### (.+)$", text_of("sql"), re.MULTILINE) == re.findall(r"<!-- sql: (\w+) -->", text_of("sql"))

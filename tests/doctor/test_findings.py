@@ -553,7 +553,7 @@ def test_nothing_is_said_of_a_queue_as_the_migrations_make_it(fixed_clock: objec
 
 def test_a_clock_that_any_session_can_move_is_found(find: Find, db: None) -> None:
     found = {finding.command for finding in find("changed-function", installation.parts)}
-    assert found == {"psql -f sql/pgqueue_clock.sql", "psql -f sql/pgqueue_now.sql"}
+    assert found == {"psql -f sql/clock/pgqueue_clock.sql", "psql -f sql/clock/pgqueue_now.sql"}
 
 
 def test_strayed_functions(find: Find, db: None) -> None:
@@ -573,13 +573,17 @@ def test_strayed_functions(find: Find, db: None) -> None:
 def test_unapplied_migration(find: Find, db: None) -> None:
     sql("delete from django_migrations where app = 'pgqueue'")
     found = only(find("unapplied-migration", installation.migrations))
-    assert "lacks the migrations 0001_initial of pgqueue" in found.found
+    assert "lacks the migrations 0001_initial" in found.found
     assert found.command == "python manage.py migrate pgqueue --database default"
 
 
 def test_missing_table(find: Find, db: None) -> None:
-    sql("drop table pgqueue_ledger")
-    assert only(find("missing-table", installation.parts)).command == "psql -f sql/pgqueue_ledger.sql"
+    sql("drop table pgqueue_ledger, pgqueue_arrival, pgqueue_staged")
+    assert [finding.command for finding in find("missing-table", installation.parts)] == [
+        "psql -f sql/tables/pgqueue_channel.sql",
+        "psql -f sql/tables/pgqueue_ledger.sql",
+        "psql -f sql/tables/pgqueue_ledger.sql",
+    ]
 
 
 def test_a_database_without_a_queue_says_so_and_no_more(db: None) -> None:
@@ -604,7 +608,7 @@ def test_missing_function(find: Find, db: None) -> None:
     sql("drop function pgqueue_queue_pause(text, text)")
     found = only(find("missing-function", installation.parts))
     assert found.found == "There is no function pgqueue_queue_pause(text,text)."
-    assert found.command == "psql -f sql/pgqueue_queue_pause.sql"
+    assert found.command == "psql -f sql/queue/pgqueue_queue_pause.sql"
 
 
 @pytest.mark.parametrize("change", ["stable", "volatile", "reset search_path", "set jit = on"])
@@ -622,7 +626,7 @@ def test_a_function_whose_text_was_changed_is_told_with_its_line(find: Find, fix
     sql(text.replace("group by w.tasks", "group by 1").replace("%", "%%"))
     found = only(find("changed-function", installation.parts))
     assert "'group by 1' instead of 'group by w.tasks'" in found.found
-    assert found.command == "psql -f sql/pgqueue_worker_wake.sql"
+    assert found.command == "psql -f sql/worker/pgqueue_worker_wake.sql"
 
 
 def test_unknown_function(find: Find, db: None) -> None:

@@ -34,7 +34,7 @@ def alter_sql(connection: psycopg.Connection[object], kind: str) -> None:
     if kind not in IN_SQL:
         return
     name, text, instead = IN_SQL[kind]
-    whole = (sql_files.folder() / f"{name}.sql").read_text(encoding="utf-8")
+    whole = sql_files.current(name)
     if whole.count(text) != 1:
         message = f"{name}.sql has changed: the sabotage {kind!r} does not find its place."
         raise RuntimeError(message)

@@ -68,4 +68,4 @@ def test_a_seed_stands_for_its_faults() -> None:
 @pytest.mark.parametrize("kind", sabotage.IN_SQL)
 def test_each_sabotage_finds_its_place(kind: str) -> None:
     name, text, _ = sabotage.IN_SQL[kind]
-    assert (sql_files.folder() / f"{name}.sql").read_text(encoding="utf-8").count(text) == 1
+    assert sql_files.current(name).count(text) == 1

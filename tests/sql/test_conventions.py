@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.installing import install_order
+from django_pgqueue.functions import sql_files as schema
 from tests.sql.databases import sql_files
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ TABLES = (
     "pgqueue_ledger",
     "pgqueue_report",
 )
-FUNCTIONS = [name for name in install_order() if name not in TABLES]
+FUNCTIONS = [name for name in schema.install_order() if name not in TABLES]
 WITH_DYNAMIC_SQL = {"pgqueue_attempt_partition", "pgqueue_attempt_maintain", "pgqueue_attempt_drop"}
 SPOKEN_KEYWORDS = r"\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|RETURNS|LANGUAGE|CREATE|FUNCTION|BEGIN|END|NULL|AND|OR)\b"
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from django.db import migrations
 
 from django_pgqueue import functions
 from django_pgqueue.functions import sql_files as schema
-from django_pgqueue.migrations import __name__ as migrations_package
-from tests.installing import install_order
-from tests.sql.databases import described, empty_database, migrate, psql, session_in, sql_files
+from tests.sql.databases import described, empty_database, migrate, psql, session_in
 from tests.sql.sessions import token
 
 if TYPE_CHECKING:
@@ -91,18 +89,23 @@ def test_uninstall_takes_everything_out_and_may_be_repeated(migrated: str) -> No
             assert {kind: found for kind, found in described(session).items() if found} == {}
 
 
-def test_every_file_is_installed_in_the_order_of_the_migration() -> None:
-    migration = __import__(f"{migrations_package}.0001_initial", fromlist=["Migration"]).Migration
-    texts = {text: name for name, text in sql_files().items()}
-    by_django = [
-        texts[operation.sql]
-        for operation in migration.operations
-        if isinstance(operation, migrations.RunSQL) and operation.sql in texts
-    ]
-    assert by_django == install_order()
-    assert sorted(install_order()) == sorted(
-        set(sql_files()) - {"install", "uninstall", "roles", "roles_drop", "movable_clock", "repin"}
+def test_install_has_every_file_of_a_folder_and_no_other() -> None:
+    of_folders = sorted(f"{path.parent.name}/{path.name}" for path in schema.folder().glob("*/*.sql"))
+    assert sorted(re.findall(r"^\\ir (.*)$", schema.current("install"), re.MULTILINE)) == of_folders
+    assert [f"{name}.sql" for name in sorted(schema.install_order())] == sorted(
+        path.partition("/")[2] for path in of_folders
     )
+
+
+def test_a_name_is_that_of_one_file() -> None:
+    """sql_files finds a text by its name in whichever folder it stands."""
+    names = [path.stem for path in (*schema.folder().glob("*.sql"), *schema.folder().glob("*/*.sql"))]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_a_file_at_the_top_is_run_by_hand() -> None:
+    top = {path.stem for path in schema.folder().glob("*.sql")}
+    assert top == {"install", "uninstall", "roles", "roles_drop", "movable_clock", "repin"}
 
 
 def test_after_a_rename_the_functions_are_pinned_anew(empty: str) -> None:

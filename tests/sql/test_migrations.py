@@ -11,7 +11,6 @@ from django.db import connection, models
 
 from django_pgqueue.functions import sql_files as schema
 from django_pgqueue.models import Attempt, Binding, Exchange, Message, Worker
-from tests.installing import install_order
 from tests.sql.databases import described, empty_database, migrate, session_in, sql_files
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def test_running_the_files_of_the_functions_again_changes_nothing(session: Sessi
     for name in ("pgqueue_clock", "pgqueue_now"):  # that of the tests can be moved
         session.rows(sql_files()[name])
     before = session.rows(definitions)
-    for name in install_order():
+    for name in schema.install_order():
         if "create table" not in sql_files()[name]:
             session.rows(sql_files()[name])
     assert session.rows(definitions) == before
@@ -82,18 +81,26 @@ def test_rows_that_django_writes_have_the_defaults_of_the_table(db: None) -> Non
     assert message.created_at is not None
 
 
-def test_a_superseded_text_is_found_before_the_one_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_has_the_text_that_was_kept_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "folder", lambda: tmp_path)
-    (tmp_path / "pgqueue_now.sql").write_text("in force today")
-    superseded = tmp_path / "history" / "0001_initial"
-    superseded.mkdir(parents=True)
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "pgqueue_now.sql").write_text("in force today")
+    for version in ("0.2.0", "0.9.0", "0.10.0"):
+        (tmp_path / "released" / version).mkdir(parents=True)
+        (tmp_path / "released" / f"{version}.txt").write_text("migration 0001_initial\n")
+    assert schema.releases() == ["0.2.0", "0.9.0", "0.10.0"]
+    assert [schema.release_after(version) for version in schema.releases()] == ["0.9.0", "0.10.0", None]
+    assert schema.load("pgqueue_now", release="0.2.0") == schema.load("pgqueue_now") == "in force today"
 
-    assert schema.load("pgqueue_now", migration="0001_initial") == "in force today"
-    (superseded / "pgqueue_now.sql").write_text("as 0001_initial knew it")
-    assert schema.load("pgqueue_now", migration="0001_initial") == "as 0001_initial knew it"
-    assert schema.load("pgqueue_now", migration="0002_next") == "in force today"
+    (tmp_path / "released" / "0.9.0" / "pgqueue_now.sql").write_text("until 0.9.0")
+    assert [schema.load("pgqueue_now", release=version) for version in schema.releases()] == [
+        "until 0.9.0",
+        "until 0.9.0",
+        "in force today",
+    ]
+    assert schema.load("pgqueue_now") == "in force today"
 
 
 def test_a_text_that_is_missing_is_an_error_that_names_it() -> None:
     with pytest.raises(FileNotFoundError, match=r"pgqueue_nothing\.sql"):
-        schema.load("pgqueue_nothing", migration="0001_initial")
+        schema.load("pgqueue_nothing", release="0.1.0")

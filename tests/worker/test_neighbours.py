@@ -49,7 +49,7 @@ def open_transaction(statement: str, *parameters: Any) -> Iterator[None]:
 @contextmanager
 def replaced(session: Session, function: str, body: str) -> Iterator[None]:
     """One of the queue's functions does something else for a while."""
-    text = (sql_files.folder() / f"{function}.sql").read_text()
+    text = sql_files.current(function)
     head, _, tail = text.partition("$$")
     language = "language plpgsql" if "language plpgsql" in head else "language sql"
     other = head.replace(language, "language plpgsql") + f"$$ {body} $$;" + tail.partition("$$;")[2]

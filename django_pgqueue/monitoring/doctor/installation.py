@@ -14,6 +14,7 @@ from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from django_pgqueue.monitoring.doctor.subject import Subject
 
@@ -139,9 +140,8 @@ def _copy(patient: Subject) -> dict[str, dict[Any, str]]:
     with connections[patient.using].cursor() as cursor:
         cursor.execute(f"create schema {COPY}")
         cursor.execute(f"set local search_path = {COPY}")
-        files = re.findall(r"^\\ir (\w+)\.sql$", sql_files.load("install", migration=""), re.MULTILINE)
-        for name in files:
-            cursor.execute(sql_files.load(name, migration=""))
+        for name in sql_files.install_order():
+            cursor.execute(sql_files.current(name))
     return {name: _described(patient, query, COPY) for name, query in QUERIES.items()}
 
 
@@ -161,7 +161,7 @@ def _described(patient: Subject, query: str, there: str) -> dict[Any, str]:
 def _tables(wanted: dict[str, dict[Any, str]], is_: dict[str, dict[Any, str]]) -> Iterator[Finding]:
     tables = {table for table, _ in is_["columns"]}
     for table in sorted({table for table, _ in wanted["columns"]} - tables):
-        yield MISSING_TABLE.found(f"There is no table {table}.", f"psql -f sql/{table}.sql", table=table)
+        yield MISSING_TABLE.found(f"There is no table {table}.", f"psql -f {_file_of_table(table)}", table=table)
     for what in ("columns", "constraints"):
         for (table, name), text in sorted(wanted[what].items()):
             found = is_[what].get((table, name))
@@ -179,21 +179,30 @@ def _tables(wanted: dict[str, dict[Any, str]], is_: dict[str, dict[Any, str]]) -
 
 def _functions(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]:
     for signature, text in sorted(wanted.items()):
-        name = signature.partition("(")[0]
+        file = _shown(sql_files.path(signature.partition("(")[0]))
         if signature not in is_:
-            yield MISSING_FUNCTION.found(
-                f"There is no function {signature}.", f"psql -f sql/{name}.sql", function=signature
-            )
+            yield MISSING_FUNCTION.found(f"There is no function {signature}.", f"psql -f {file}", function=signature)
         elif is_[signature] != text:
             yield CHANGED_FUNCTION.found(
-                f"The function {signature} is not what sql/{name}.sql says: {_first_difference(text, is_[signature])}",
-                f"psql -f sql/{name}.sql",
+                f"The function {signature} is not what {file} says: {_first_difference(text, is_[signature])}",
+                f"psql -f {file}",
                 function=signature,
             )
     for signature in sorted(set(is_) - set(wanted)):
         yield UNKNOWN_FUNCTION.found(
             f"There is a function {signature} that no file makes.", f"\\sf {signature}", function=signature
         )
+
+
+def _file_of_table(table: str) -> str:
+    """A file makes all tables of its noun: pgqueue_channel.sql makes the lanes too."""
+    made = re.compile(rf"^create (unlogged )?table {table} ", re.MULTILINE)
+    files = sorted((sql_files.folder() / "tables").glob("*.sql"))
+    return _shown(next(file for file in files if made.search(file.read_text(encoding="utf-8"))))
+
+
+def _shown(file: Path) -> str:
+    return f"sql/{file.relative_to(sql_files.folder()).as_posix()}"
 
 
 def _indexes(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]:
