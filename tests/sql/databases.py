@@ -111,15 +111,15 @@ def session_in(conninfo: str, *, search_path: str | None = None) -> Iterator[Ses
         yield Session(connection)
 
 
-def migrate(conninfo: str, *, back: bool = False) -> None:
-    """Runs the migrations of the queue, forward or back to zero."""
+def migrate(conninfo: str, *, back: bool = False, to: str | None = None, fake: bool = False) -> None:
+    """Runs the migrations of the queue, forward or back to zero, or ``to`` one.  ``fake``: only says that they were."""
     connection: Any = connections["default"].copy(alias="another")
     connection.settings_dict["NAME"] = conninfo_to_dict(conninfo)["dbname"]
     connections["another"] = connection
     try:
         executor = MigrationExecutor(connection)
-        leaves = executor.loader.graph.leaf_nodes("pgqueue")
-        executor.migrate([("pgqueue", None)] if back else leaves)
+        targets = [("pgqueue", to)] if to or back else executor.loader.graph.leaf_nodes("pgqueue")
+        executor.migrate(targets, fake=fake)
     finally:
         connection.close()
         del connections["another"]
@@ -153,9 +153,8 @@ def sql_files() -> dict[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in (*folder.glob("*.sql"), *folder.glob("*/*.sql"))}
 
 
-def install(session: Session) -> None:
-    """Makes the queue in the first schema of the session's search_path, without psql."""
-    files = sql_files()
-    for name in schema.install_order():
-        session.rows(files[name])
+def install(session: Session, release: str | None = None) -> None:
+    """Makes the queue of today, or of a release, in the first schema of the session's search_path, without psql."""
+    for name in schema.install_order(release):
+        session.rows(schema.load(name, release=release))
     session.rows("select pgqueue_attempt_maintain()")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -90,11 +91,10 @@ def test_uninstall_takes_everything_out_and_may_be_repeated(migrated: str) -> No
 
 
 def test_install_has_every_file_of_a_folder_and_no_other() -> None:
-    of_folders = sorted(f"{path.parent.name}/{path.name}" for path in schema.folder().glob("*/*.sql"))
-    assert sorted(re.findall(r"^\\ir (.*)$", schema.current("install"), re.MULTILINE)) == of_folders
-    assert [f"{name}.sql" for name in sorted(schema.install_order())] == sorted(
-        path.partition("/")[2] for path in of_folders
-    )
+    of_folders = [f"{path.parent.name}/{path.name}" for path in schema.folder().glob("*/*.sql")]
+    installed = re.findall(r"^\\ir (.*)$", schema.current("install"), re.MULTILINE)
+    assert sorted(installed) == sorted(of_folders)
+    assert schema.install_order() == [Path(file).stem for file in installed]
 
 
 def test_a_name_is_that_of_one_file() -> None:

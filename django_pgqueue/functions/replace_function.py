@@ -1,0 +1,57 @@
+"""The operation of a migration that changes one function of sql/."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.db import migrations
+
+from django_pgqueue.functions import sql_files
+
+HEAD = re.compile(r"^create or replace function (.*?)\nlanguage ", re.MULTILINE | re.DOTALL)
+"""Name, parameters and result of a function."""
+
+
+class ReplaceFunction(migrations.RunSQL):
+    """Changes a function from the text that the release ``since`` ships to the text of the release after it.
+
+    It makes a function that ``since`` does not have, and drops one that the release after it no longer has.
+    """
+
+    def __init__(self, name: str, *, since: str) -> None:
+        self.name, self.since = name, since
+        if since not in sql_files.releases():
+            message = f"ReplaceFunction({name!r}, since={since!r}): there is no sql/released/{since}.txt."
+            raise ValueError(message)
+        following = sql_files.release_after(since)
+        super().__init__(_change(name, since, following), reverse_sql=_change(name, following, since))
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return self.__class__.__qualname__, [self.name], {"since": self.since}
+
+    def describe(self) -> str:
+        return f"Replace the function {self.name}"
+
+
+def _change(name: str, before: str | None, after: str | None) -> list[Any]:
+    """The statements that lead from the text of one release to that of another.
+
+    A function with other parameters would stand beside the old one, and calls would be ambiguous.  PostgreSQL refuses
+    another result.  In both cases the old function is dropped first, as the uninstall.sql of its release says.
+    """
+    old, new = (
+        sql_files.load(name, release=release) if name in sql_files.install_order(release) else ""
+        for release in (before, after)
+    )
+    return [*(drops(name, before) if _heads(old) != _heads(new) else []), *([new] if new else [])]
+
+
+def drops(name: str, release: str | None = None) -> list[str]:
+    """The statements that drop the functions of ``name``, today or in ``release``."""
+    uninstall = sql_files.load("uninstall", release=release)
+    return re.findall(rf"^drop function if exists {name}\b.*;$", uninstall, re.MULTILINE)
+
+
+def _heads(text: str) -> set[str]:
+    return {" ".join(head.split()) for head in HEAD.findall(text)}
