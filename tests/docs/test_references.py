@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from django_pgqueue import checks, exceptions
+from django_pgqueue.backend import pgqueue
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.functions import sql_files
@@ -101,7 +102,8 @@ def test_the_settings_page_has_every_option_with_its_default() -> None:
 
 
 def test_the_checks_page_has_every_check() -> None:
-    in_code = set(re.findall(r"pgqueue\.[EW]\d{3}", Path(checks.__file__).read_text()))
+    texts = [Path(module.__file__).read_text() for module in (checks, pgqueue)]
+    in_code = set(re.findall(r"pgqueue\.[EW]\d{3}", "".join(texts)))
     assert set(ROW.findall(text_of("checks"))) == in_code
 
 

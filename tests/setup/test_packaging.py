@@ -16,7 +16,8 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PYPROJECT["project"]["version"]
 CONSTRAINTS = (ROOT / "example_project" / "constraints.txt").read_text()
 # Parts of the top level that a build must know; docs may be missing where only the code was copied.
-SDIST = {"django_pgqueue", "sql", "example_project", "tests", "docs", "pyproject.toml", "README.md", "LICENSE"}
+TEXTS = {"README.md", "CONTRIBUTING.md", "LICENSE"}
+SDIST = {"django_pgqueue", "sql", "example_project", "tests", "docs", "pyproject.toml"} | TEXTS
 
 
 @pytest.fixture(scope="session")
