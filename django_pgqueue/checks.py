@@ -16,7 +16,7 @@ from django_pgqueue.backend import lookup, schedules
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
 from django_pgqueue.tasks import registry, sensitive
-from django_pgqueue.values import arguments
+from django_pgqueue.values import arguments, limits
 from django_pgqueue.values.names import NAMES_ARE, is_name
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
     rules = {
         "max_attempts": (
             arguments.is_max_attempts,
-            f"a whole number from 1 to {arguments.MAX_MAX_ATTEMPTS:,}, or None",
+            f"a whole number from 1 to {limits.MAX_MAX_ATTEMPTS:,}, or None",
         ),
         "max_content_bytes": (
             lambda value: type(value) is int and 1 <= value <= LARGEST_CONTENT_BYTES,

@@ -12,18 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from django_pgqueue.spark.messages import NAMES, Declared
-from django_pgqueue.spark.rows import (
-    CONTROL_CHARACTER,
-    MAX_NAME_BYTES,
-    MOST_ATTEMPTS,
-    RAW,
-    STAGED,
-    Unfit,
-    escaped,
-    milliseconds,
-    read_json,
-)
+from django_pgqueue.spark.rows import RAW, STAGED, Unfit, escaped, milliseconds, read_json
 from django_pgqueue.spark.tasks import EVERY
+from django_pgqueue.values.limits import (
+    CONTROL_CHARACTER,
+    MAX_MAX_ATTEMPTS,
+    MAX_NAME_BYTES,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,8 +70,8 @@ def _staged(given: dict[str, pa.Array], number: int, tasks: Mapping[str, Declare
     declared = _declared(task, tasks)
     return {
         "dequeue_at": given.get("dequeue_at"),
-        "max_attempts": _number(given.get("max_attempts"), declared["max_attempts"], 1, MOST_ATTEMPTS),
-        "priority": _number(given.get("priority"), declared["priority"], -100, 100),
+        "max_attempts": _number(given.get("max_attempts"), declared["max_attempts"], 1, MAX_MAX_ATTEMPTS),
+        "priority": _number(given.get("priority"), declared["priority"], MIN_PRIORITY, MAX_PRIORITY),
         "queue": _filled(given.get("queue"), declared["queue"]),
         "channel": given.get("channel"),
         "task": task,

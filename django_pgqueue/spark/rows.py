@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark.messages import NAMES, Declared
 from django_pgqueue.spark.tasks import EVERY
+from django_pgqueue.values.limits import (
+    CONTROL_CHARACTER,
+    MAX_MAX_ATTEMPTS,
+    MAX_NAME_BYTES,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
-MAX_NAME_BYTES = 255
-CONTROL_CHARACTER = r"[\x00-\x1f\x7f]"
-MOST_ATTEMPTS = 1_000_000
 CHUNK = 1_000_000
 LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|\d{309}")
 RAW = Declared(max_attempts=5)
@@ -79,12 +83,12 @@ class Intake:
         priority, queue, attempts = get("priority"), get("queue"), get("max_attempts")
         if priority is None:
             priority = says.priority
-        elif not -100 <= priority <= 100:
-            raise Unfit(f"priority is {priority}, and goes from -100 to 100")
+        elif not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+            raise Unfit(f"priority is {priority}, and goes from {MIN_PRIORITY} to {MAX_PRIORITY}")
         if attempts is None:
             attempts = says.max_attempts
-        elif not 1 <= attempts <= MOST_ATTEMPTS:
-            raise Unfit(f"max_attempts is {attempts}, and goes from 1 to {MOST_ATTEMPTS:,}")
+        elif not 1 <= attempts <= MAX_MAX_ATTEMPTS:
+            raise Unfit(f"max_attempts is {attempts}, and goes from 1 to {MAX_MAX_ATTEMPTS:,}")
         return (
             get("dequeue_at"),
             attempts,

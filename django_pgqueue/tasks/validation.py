@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.tasks import after, channel, sensitive, unique
 from django_pgqueue.tasks.schedule import Recurrence, check_call
-from django_pgqueue.values import arguments
+from django_pgqueue.values import arguments, limits
 from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _validate_retries(task: AnyTask) -> None:
     max_attempts, backoff = getattr(task, "max_attempts", None), getattr(task, "backoff", None)
     if not arguments.is_max_attempts(max_attempts):
         message = (
-            f"max_attempts must be a whole number from 1 to {arguments.MAX_MAX_ATTEMPTS:,}, or None for no retries, "
+            f"max_attempts must be a whole number from 1 to {limits.MAX_MAX_ATTEMPTS:,}, or None for no retries, "
             f"not {max_attempts!r}."
         )
         raise InvalidTask(message)

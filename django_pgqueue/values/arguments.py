@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.values.limits import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY
 from django_pgqueue.values.names import name_of
 
-MIN_PRIORITY, MAX_PRIORITY = -100, 100
 MAX_LIMIT = 2**31 - 1
 MAX_LOCK_SECONDS, MAX_WAIT_SECONDS = 1e9, 1e12
-
-MAX_MAX_ATTEMPTS = 1_000_000
-"""No retries without end, and far from what the column can hold: it grows with each defer."""
 
 
 def is_max_attempts(value: object) -> bool:

@@ -6,14 +6,11 @@ import re
 from typing import Any
 
 from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.values import limits
+from django_pgqueue.values.limits import MAX_NAME_BYTES
 from django_pgqueue.values.redaction import quote
 
-MAX_NAME_BYTES = 255
-
-
-CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
-
-
+CONTROL_CHARACTER = re.compile(limits.CONTROL_CHARACTER)
 NAMES_ARE = f"names are text of 1 to {MAX_NAME_BYTES} bytes in UTF-8, without control characters"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +14,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from django_pgqueue.spark import columns
 from django_pgqueue.spark.messages import Declared
 from django_pgqueue.spark.rows import Intake, copied
+from django_pgqueue.values.arguments import checked_max_attempts, checked_priority
+from django_pgqueue.values.limits import MAX_MAX_ATTEMPTS, MAX_NAME_BYTES, MAX_PRIORITY, MIN_PRIORITY
+from django_pgqueue.values.names import name_of
 
 TASKS = {"shop.send": Declared(), "shop.report": Declared(queue="reports", priority=7, max_attempts=4)}
 TYPES = {"priority": pa.int32(), "max_attempts": pa.int64(), "dequeue_at": pa.int64()}
@@ -33,7 +38,9 @@ ODD = [
 ]
 JSON = st.one_of(st.none(), st.sampled_from(ODD), st.text(alphabet='[]{}",:1-.e \\tn', max_size=8))
 NAME = st.one_of(
-    st.none(), st.sampled_from(["mail", "", "x" * 255, "x" * 256, "a\x00", "a\tb\\c\n"]), st.text(max_size=5)
+    st.none(),
+    st.sampled_from(["mail", "", "x" * MAX_NAME_BYTES, "x" * (MAX_NAME_BYTES + 1), "a\x00", "a\tb\\c\n"]),
+    st.text(max_size=5),
 )
 ROW = st.fixed_dictionaries(
     {},
@@ -42,8 +49,8 @@ ROW = st.fixed_dictionaries(
         "args": JSON,
         "kwargs": JSON,
         "queue": NAME,
-        "priority": st.sampled_from([None, 0, -100, 100, 101]),
-        "max_attempts": st.sampled_from([None, 1, 0, 2**31 - 1, 2**31]),
+        "priority": st.sampled_from([None, 0, MIN_PRIORITY, MAX_PRIORITY, MAX_PRIORITY + 1]),
+        "max_attempts": st.sampled_from([None, 1, 0, MAX_MAX_ATTEMPTS, MAX_MAX_ATTEMPTS + 1]),
         "dequeue_at": st.sampled_from([None, -1, 10**15]),
         "channel": NAME,
         "unique_key": NAME,
@@ -96,3 +103,37 @@ def test_a_part_of_a_larger_batch_is_only_that_part() -> None:
     text = columns.lines(batch.slice(1, 1), "> ", tasks={}, most=9)
     assert text is not None
     assert bytes(text) == b"> 0\t5\t0\tdefault\t\\N\t\\N\t\\N\t2\t\\N\n"
+
+
+CHECKS = {"priority": checked_priority, "max_attempts": checked_max_attempts}
+
+
+@pytest.mark.parametrize(
+    ("column", "fit", "unfit"),
+    [
+        ("priority", MIN_PRIORITY, MIN_PRIORITY - 1),
+        ("priority", MAX_PRIORITY, MAX_PRIORITY + 1),
+        ("max_attempts", 1, 0),
+        ("max_attempts", MAX_MAX_ATTEMPTS, MAX_MAX_ATTEMPTS + 1),
+        ("queue", "x" * MAX_NAME_BYTES, "x" * (MAX_NAME_BYTES + 1)),
+        ("channel", "é" * (MAX_NAME_BYTES // 2), "é" * (MAX_NAME_BYTES // 2 + 1)),
+        ("queue", "a b", "a\x1fb"),
+        ("queue", "\x80", "\x7f"),
+        ("channel", "x", ""),
+    ],
+)
+def test_a_message_may_be_what_it_may_be_in_python(column: str, fit: Any, unfit: Any) -> None:
+    """Row by row, a batch at a time, and for the callers of Python: the same limits."""
+    check = CHECKS.get(column, lambda name: name_of(column, name))
+    assert check(fit) == fit
+    with pytest.raises(ValueError, match=r"is not|is neither|cannot be"):
+        check(unfit)
+    at_once, one_by_one, _ = both([{"content": "1", column: fit}])
+    assert at_once == one_by_one
+    assert both([{"content": "1", column: unfit}]) == (None, "", True)
+
+
+def test_executors_need_no_django() -> None:
+    modules = "django_pgqueue.spark.columns, django_pgqueue.spark.rows, django_pgqueue.values.limits"
+    program = f"import sys; sys.modules['django'] = None; import {modules}"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

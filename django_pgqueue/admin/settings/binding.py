@@ -27,7 +27,8 @@ from django_pgqueue.routing.declared import DECLARED, check_arguments
 from django_pgqueue.routing.patterns import checked_pattern
 from django_pgqueue.tasks import registry
 from django_pgqueue.values.arguments import is_max_attempts
-from django_pgqueue.values.names import MAX_NAME_BYTES, NAMES_ARE, is_name
+from django_pgqueue.values.limits import MAX_NAME_BYTES
+from django_pgqueue.values.names import NAMES_ARE, is_name
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet

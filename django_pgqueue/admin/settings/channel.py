@@ -18,7 +18,8 @@ from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.fields import EpochField
 from django_pgqueue.models.tables import Channel
-from django_pgqueue.values.names import MAX_NAME_BYTES, NAMES_ARE, is_name
+from django_pgqueue.values.limits import MAX_NAME_BYTES
+from django_pgqueue.values.names import NAMES_ARE, is_name
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet

@@ -16,7 +16,8 @@ from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import QueueState
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.values.names import MAX_NAME_BYTES, name_of
+from django_pgqueue.values.limits import MAX_NAME_BYTES
+from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
     from django.db.models import Model, QuerySet

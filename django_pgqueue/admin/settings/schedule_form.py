@@ -18,7 +18,7 @@ from django_pgqueue.exceptions import InvalidContent, InvalidSchedule, UnknownTa
 from django_pgqueue.models.tables import Schedule
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import MILLISECOND, Rule, check_call, zone
-from django_pgqueue.values import content, names
+from django_pgqueue.values import content, limits, names
 from django_pgqueue.values.arguments import is_max_attempts
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         "task", "content", "cron", "interval_ms", "timezone", "catch_up", "queue", "priority", "max_attempts",
     )  # fmt: skip
 
-    name = forms.CharField(max_length=names.MAX_NAME_BYTES, widget=AdminTextInputWidget)
+    name = forms.CharField(max_length=limits.MAX_NAME_BYTES, widget=AdminTextInputWidget)
     task = forms.CharField(
         widget=AdminTextInputWidget, help_text="Dotted path of a task, such as shop.tasks.send_receipt."
     )
