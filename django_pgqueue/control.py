@@ -84,14 +84,14 @@ def run_schedule(name: str, *, database: str | None = None) -> int:
     ``DuplicateMessage`` is raised.
     """
     connection, known = _connection(database), _known(name, database)
-    ran = functions.schedule_run(connection, name, **schedules.columns_of(connection, known))
-    if ran is None:
+    message = schedules.message_of(connection, known)
+    if message is None:
         raise _unknown(name)
-    message_id, new = ran
-    if not new and getattr(registry.find(known.task), "on_conflict", "keep") == "raise":
-        message = f"{known.task} is already enqueued: message {message_id} holds its unique key."
-        raise DuplicateMessage(message, existing_id=message_id)
-    return message_id
+    created = functions.enqueue(connection, message, f"The message of schedule {name!r}")
+    if not created.is_new and getattr(registry.find(known.task), "on_conflict", "keep") == "raise":
+        words = f"{known.task} is already enqueued: message {created.id} holds its unique key."
+        raise DuplicateMessage(words, existing_id=created.id)
+    return created.id
 
 
 def set_channel(

@@ -9,15 +9,16 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import functions
+from django_pgqueue.functions import NewMessage
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.values.times import LARGEST_MS, SMALLEST_MS
+from django_pgqueue.values.times import LARGEST_MS, SMALLEST_MS, DequeueAt
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("ms", [SMALLEST_MS, -1, 0, LARGEST_MS])
 def test_every_dequeue_at_can_be_enqueued_and_deferred_to(ms: int) -> None:
-    functions.message_create(connection, "{}", dequeue_at=-1)
-    created = functions.message_create(connection, "{}", dequeue_at=ms, queue="other")
+    functions.enqueue(connection, NewMessage(content="{}", when=DequeueAt(-1)))
+    created = functions.enqueue(connection, NewMessage(content="{}", when=DequeueAt(ms), queue="other"))
     [received] = functions.message_dequeue(connection, queues=["default"], worker="w")
     assert functions.message_defer(connection, received, dequeue_at=ms) == "deferred"
     found = Message.objects.filter(pk__in=[created.id, received.id])
@@ -27,7 +28,7 @@ def test_every_dequeue_at_can_be_enqueued_and_deferred_to(ms: int) -> None:
 @pytest.mark.django_db
 def test_queues_with_waiting_messages_are_named_in_order() -> None:
     for queue in ("mail", "default", "mail"):
-        functions.message_create(connection, "{}", queue=queue)
+        functions.enqueue(connection, NewMessage(content="{}", queue=queue))
     assert functions.message_queues(connection) == ["default", "mail"]
 
 
@@ -35,7 +36,7 @@ def test_queues_with_waiting_messages_are_named_in_order() -> None:
 @pytest.mark.parametrize("attempts", [(1, 2), (2, 1)])
 def test_the_late_end_of_a_lost_attempt_does_not_hide_that_of_the_one_that_is_ours(attempts: tuple[int, int]) -> None:
     """A worker whose lock ran out may have taken the same message again: both ends may come in one batch."""
-    functions.message_create(connection, "{}")
+    functions.enqueue(connection, NewMessage(content="{}"))
     for lock_ms in (0, 60_000):
         [received] = functions.message_dequeue(connection, worker="w", lock_ms=lock_ms)
     ends = [functions.Success(received.id, attempt) for attempt in attempts]
@@ -52,7 +53,7 @@ def test_times_are_written_to_the_microsecond() -> None:
         for microsecond in (0, 1, 2, 499_999, 500_000, 999_998, 999_999)
     ]
     for _ in moments:
-        functions.message_create(connection, "{}")
+        functions.enqueue(connection, NewMessage(content="{}"))
     held = functions.message_dequeue(connection, worker="w", limit=len(moments))
     ends = [
         functions.Success(message.id, message.attempt, None, moment, None if number % 5 else moment)

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.values import times
-from django_pgqueue.values.times import EPOCH, EpochDateTime
+from django_pgqueue.values.times import EPOCH, Delay, DequeueAt, EpochDateTime
 
 MICROSECOND, MILLISECOND = dt.timedelta(microseconds=1), dt.timedelta(milliseconds=1)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -82,20 +82,20 @@ NOON = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ({}, (None, None)),
-        ({"run_after": None, "dequeue_at": None}, (None, None)),
-        ({"run_after": NOON}, (1_700_000_000_000, None)),
-        ({"run_after": NOON.astimezone(BERLIN)}, (1_700_000_000_000, None)),
-        ({"run_after": EpochDateTime.from_ms(-7)}, (-7, None)),
-        ({"run_after": dt.timedelta(seconds=2)}, (None, 2000)),
-        ({"run_after": dt.timedelta(seconds=-2)}, (None, -2000)),
-        ({"dequeue_at": 0}, (0, None)),
-        ({"dequeue_at": -(2**63)}, (-(2**63), None)),
-        ({"dequeue_at": 2**63 - 1}, (2**63 - 1, None)),
+        ({}, None),
+        ({"run_after": None, "dequeue_at": None}, None),
+        ({"run_after": NOON}, DequeueAt(1_700_000_000_000)),
+        ({"run_after": NOON.astimezone(BERLIN)}, DequeueAt(1_700_000_000_000)),
+        ({"run_after": EpochDateTime.from_ms(-7)}, DequeueAt(-7)),
+        ({"run_after": dt.timedelta(seconds=2)}, Delay(2000)),
+        ({"run_after": dt.timedelta(seconds=-2)}, Delay(-2000)),
+        ({"dequeue_at": 0}, DequeueAt(0)),
+        ({"dequeue_at": -(2**63)}, DequeueAt(-(2**63))),
+        ({"dequeue_at": 2**63 - 1}, DequeueAt(2**63 - 1)),
     ],
 )
-def test_a_time_a_time_from_now_or_milliseconds(said: dict[str, Any], meant: tuple[int | None, int | None]) -> None:
-    assert times.split(**said) == meant
+def test_a_time_a_time_from_now_or_milliseconds(said: dict[str, Any], meant: times.When | None) -> None:
+    assert times.when(**said) == meant
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_a_time_a_time_from_now_or_milliseconds(said: dict[str, Any], meant: tup
 )
 def test_what_can_not_be_meant_is_refused_with_the_next_step(said: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidMessage, match=why):
-        times.split(**said)
+        times.when(**said)

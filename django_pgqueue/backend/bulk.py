@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
@@ -13,8 +13,9 @@ from django_pgqueue import functions, traces
 from django_pgqueue.backend.pgqueue import PgQueueBackend, validate_path
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
-from django_pgqueue.tasks import channel as channels, sensitive, unique
-from django_pgqueue.values import content, names, redaction, times
+from django_pgqueue.functions import NewMessage
+from django_pgqueue.tasks import call as task_call, sensitive
+from django_pgqueue.values import names, redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,10 +65,10 @@ def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[
 
 
 class Encoded(NamedTuple):
-    """A message that waits for its statement.  Without columns it is like all others."""
+    """A content that waits for its statement.  Without a message of its own it is like all others."""
 
     text: str
-    columns: dict[str, Any] | None
+    message: NewMessage | None
     what: str
 
 
@@ -89,12 +90,13 @@ class Bulk:
         self.sending = sending
         self.now = functions.now(connection)
         self.limit = backend.settings.max_content_bytes
-        self.columns = self._columns(task)
+        self.shared = self._shared(task)
         self.known: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.keyed = getattr(task, "unique_key", None) is not None
         self.locked = False
-        self.channel = getattr(task, "channel", None)
-        self.alike = not self.keyed and not callable(self.channel)
+        channel = getattr(task, "channel", None)
+        self.alike = not self.keyed and not callable(channel)
+        self.like = NewMessage(content="null", channel=None if callable(channel) else channel, **self.shared)
         self.raises = self.keyed and getattr(task, "on_conflict", "keep") == "raise"
 
     def enqueue(self, calls: Iterable[Any], on_progress: Callable[[int], None] | None) -> int:
@@ -134,70 +136,69 @@ class Bulk:
             self.locked = True
         if self.raises:
             self._send_each(batch)
-        elif batch[0].columns is None:
-            headers = json.dumps(self.columns["headers"]) if "headers" in self.columns else None
-            contents = f"[{','.join([encoded.text for encoded in batch])}]"
-            ids = functions.message_create_alike(self.connection, contents, **self.columns | {"headers": headers})
-            self._check_taken(batch, ids)
+            return
+        messages = [encoded.message for encoded in batch if encoded.message is not None]
+        if messages:
+            ids = functions.enqueue_many(self.connection, messages)
         else:
-            objects = [
-                f'{{"content":{encoded.text},{json.dumps(encoded.columns, ensure_ascii=False)[1:]}' for encoded in batch
-            ]
-            ids = functions.message_create_many(self.connection, f"[{','.join(objects)}]")
-            self._check_taken(batch, ids)
+            ids = functions.enqueue_alike(self.connection, [encoded.text for encoded in batch], self.like)
+        self._check_taken(batch, ids)
 
     def _check_taken(self, batch: list[Encoded], ids: list[int | None]) -> None:
         if None in ids:
             refused = batch[ids.index(None)]
-            raise functions.refusal(self.connection, (refused.columns or self.columns)["channel"], refused.what)
+            raise functions.refusal(self.connection, (refused.message or self.like).channel, refused.what)
 
     def _send_each(self, batch: list[Encoded]) -> None:
         """Only who enqueues one by one is told of each whether it is new.  In the order of the keys, as others do."""
-        for text, columns, what in sorted(batch, key=lambda encoded: str((encoded.columns or {})["unique_key"])):
-            own = dict(columns or {})
-            key, headers = own.pop("unique_key"), own.pop("headers", None)
-            headers = None if headers is None else json.dumps(headers)
-            created, new = functions.message_create_unique(self.connection, key, text, headers=headers, **own)
-            if not new:
-                message = (
+        keyed = [
+            (encoded.message.unique.key, encoded.message, encoded.what)
+            for encoded in batch
+            if encoded.message is not None and encoded.message.unique is not None
+        ]
+        for _, message, what in sorted(keyed, key=itemgetter(0)):
+            created = functions.enqueue(self.connection, message)
+            if not created.is_new:
+                words = (
                     f"{what}: {self.task.module_path} is already enqueued: message {created.id} holds its unique key. "
                     "Use on_conflict='keep' to leave it at that."
                 )
-                raise DuplicateMessage(message, existing_id=created.id)
+                raise DuplicateMessage(words, existing_id=created.id)
 
     def _encoded(self, item: Any, position: int) -> Encoded:
         what = item.where if isinstance(item, Call) and item.where is not None else f"calls[{position}]"
         try:
             args, kwargs = _arguments(item)
-            normal = {
-                "args": content.normalize(args, f"{what}['args']"),
-                "kwargs": content.normalize(kwargs, f"{what}['kwargs']") if kwargs else {},
-            }
-            text = content.dump(normal, max_bytes=self.limit, what=what)
-            return Encoded(text, None if self.alike else self._own_columns(item, normal), what)
+            arguments, text = task_call.write(args, kwargs, max_bytes=self.limit, what=what)
+            return Encoded(text, None if self.alike else self._message(item, arguments, text), what)
         except InvalidContent:
             raise  # says where
         except (PgQueueError, InvalidTask, TypeError, ValueError, OverflowError) as error:
             message = f"{what}: {error}"
             raise InvalidMessage(message) from error
 
-    def _own_columns(self, item: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-        columns = dict(self._columns_of_call(item) if isinstance(item, Call) else self.columns)
-        if callable(self.channel) and "channel" not in columns:
-            columns["channel"] = channels.channel_of(self.task, arguments)
-        return columns | unique.columns_of(self.task, arguments)
+    def _message(self, item: Any, arguments: dict[str, Any], text: str) -> NewMessage:
+        """The message of an item that is not like all others."""
+        shared, own_channel = self.shared, None
+        if isinstance(item, Call):
+            if item.channel is not None:
+                own_channel = names.name_of("channel", item.channel)
+            shared = self._shared_of(item)
+        channel, key = task_call.channel_and_key(self.task, arguments, channel=own_channel)
+        return NewMessage(content=text, channel=channel, unique=key, **shared)
 
-    def _columns_of_call(self, call: Call) -> dict[str, Any]:
-        if call.channel is not None:
-            names.name_of("channel", call.channel)
+    def _shared_of(self, call: Call) -> dict[str, Any]:
         # Most calls differ in few ways, and to make and validate a task takes longer than all the rest.
         differs = (call.priority, call.queue_name, call.run_after)
-        columns = self.known.get(differs)
-        if columns is None:
-            columns = self._columns(self._task_of(call))
+        shared = self.known.get(differs)
+        if shared is None:
+            shared = self._shared(self._task_of(call))
             if call.run_after is None:
-                self.known[differs] = columns
-        return columns if call.channel is None else columns | {"channel": call.channel}
+                self.known[differs] = shared
+        return shared
+
+    def _shared(self, task: AnyTask) -> dict[str, Any]:
+        return task_call.shared(task, self.backend.settings, add_headers=self.sending.added_to, now=self.now)
 
     def _task_of(self, call: Call) -> AnyTask:
         """The task with the values of a call, validated as ``using`` and ``enqueue`` do."""
@@ -210,24 +211,6 @@ class Bulk:
         task = replace(self.task, **changes)
         self.backend.validate_task(task)
         return task
-
-    def _columns(self, task: AnyTask) -> dict[str, Any]:
-        columns: dict[str, Any] = {
-            "task": task.module_path,
-            "queue": task.queue_name,
-            "priority": int(task.priority),
-            "max_attempts": self.backend.max_attempts(task),
-        }
-        delay = getattr(task, "delay", None)
-        run_after = task.run_after if delay is None else self.now + delay
-        if isinstance(channel := getattr(task, "channel", None), str):
-            columns |= {"channel": channel}
-        said = None
-        if run_after is not None:
-            columns |= {"dequeue_at": times.not_before(run_after)}
-            said = {"run_after": run_after.isoformat()}
-        headers = self.sending.added_to(said)
-        return columns if headers is None else columns | {"headers": headers}
 
 
 def _arguments(item: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import logging
 import math
 from typing import TYPE_CHECKING, Any, cast
@@ -25,9 +24,9 @@ from django_pgqueue.compat import (
 )
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import DuplicateMessage, UnknownTask
-from django_pgqueue.tasks import channel, registry, sensitive, unique, validation
+from django_pgqueue.tasks import call as task_call, registry, sensitive, validation
 from django_pgqueue.tasks.task import PgQueueTask
-from django_pgqueue.values import content, names, redaction, times
+from django_pgqueue.values import names, redaction, times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,11 +59,10 @@ class PgQueueBackend(BaseTaskBackend):
     ) -> AnyTaskResult:
         self._validate(task)
         with redaction.redacted(sensitive.hides(task, self.settings)):
-            call = content.normalize({"args": list(args), "kwargs": dict(kwargs)}, "the task's call")
-            created, new = self._send(task, call)
-        if not new:
-            return self._holder(task, created, call)
-        result = self._enqueued(task, created, call)
+            arguments, created = self._send(task, args, kwargs)
+        if not created.is_new:
+            return self._holder(task, created, arguments)
+        result = self._enqueued(task, created, arguments)
         if signals.is_heard(task_enqueued, logging.DEBUG):
             task_enqueued.send_robust(type(self), task_result=result)
         return result
@@ -79,7 +77,7 @@ class PgQueueBackend(BaseTaskBackend):
         if task.run_after is None and registry.declared(path) is task:
             self._valid[path] = task
 
-    def _enqueued(self, task: AnyTask, created: functions.Created, call: dict[str, Any]) -> AnyTaskResult:
+    def _enqueued(self, task: AnyTask, created: functions.Created, arguments: dict[str, Any]) -> AnyTaskResult:
         return made_result(
             task=task,
             id=str(created.id),
@@ -88,42 +86,25 @@ class PgQueueBackend(BaseTaskBackend):
             started_at=None,
             last_attempted_at=None,
             finished_at=None,
-            args=call["args"],
-            kwargs=call["kwargs"],
+            args=arguments["args"],
+            kwargs=arguments["kwargs"],
             backend=self.alias,
             errors=[],
             worker_ids=[],
             _return_value=None,
         )
 
-    def _send(self, task: AnyTask, call: dict[str, Any]) -> tuple[functions.Created, bool]:
+    def _send(
+        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], functions.Created]:
         traced = self.settings.traces
         with traces.sending(traced=traced, queue=task.queue_name, task=task.module_path) as sending:
-            created, new = self._create(task, call, sending)
+            call = task_call.prepare(task, args, kwargs, self.settings, add_headers=sending.added_to)
+            created = functions.enqueue(connections[self.settings.database], call.message)
             sending.sent(created.id)
-        return created, new
+        return call.arguments, created
 
-    def _create(self, task: AnyTask, call: dict[str, Any], sending: traces.Sending) -> tuple[functions.Created, bool]:
-        connection = connections[self.settings.database]
-        text = content.dump(call, max_bytes=self.settings.max_content_bytes, what="the task's call")
-        columns: dict[str, Any] = {
-            "queue": task.queue_name,
-            "task": task.module_path,
-            "priority": int(task.priority),
-            "max_attempts": self.max_attempts(task),
-            "channel": channel.channel_of(task, call),
-            **_when(task, sending),
-        }
-        after = getattr(task, "after", ())
-        if after:
-            policy = getattr(task, "after_policy", "finished")
-            return functions.message_create_after(connection, after, text, policy=policy, **columns), True
-        held = unique.columns_of(task, call)
-        if not held:
-            return functions.message_create(connection, text, **columns), True
-        return functions.message_create_unique(connection, content=text, **held, **columns)
-
-    def _holder(self, task: AnyTask, created: functions.Created, call: dict[str, Any]) -> AnyTaskResult:
+    def _holder(self, task: AnyTask, created: functions.Created, arguments: dict[str, Any]) -> AnyTaskResult:
         """The result of the message that holds the unique key; who may not read it gets what is known: its id."""
         message_id = created.id
         if getattr(task, "on_conflict", "keep") == "raise":
@@ -133,7 +114,7 @@ class PgQueueBackend(BaseTaskBackend):
             )
             raise DuplicateMessage(message, existing_id=message_id)
         if not functions.may_read(connections[self.settings.database], "pgqueue_message"):
-            return self._enqueued(task, created, call)
+            return self._enqueued(task, created, arguments)
         return self.get_result(str(message_id))
 
     def get_result(self, result_id: str) -> AnyTaskResult:
@@ -159,8 +140,7 @@ class PgQueueBackend(BaseTaskBackend):
         ]
 
     def max_attempts(self, task: AnyTask) -> int | None:
-        own: int | None = getattr(task, "max_attempts", None)
-        return self.settings.max_attempts if own is None else own
+        return task_call.max_attempts(task, self.settings)
 
 
 def _validate_types(task: AnyTask) -> None:
@@ -188,21 +168,3 @@ def validate_path(task: AnyTask) -> None:
             "top level of its module and under the name of its function."
         )
         raise InvalidTask(message) from error
-
-
-def _when(task: AnyTask, sending: traces.Sending) -> dict[str, Any]:
-    """When the task may run, and in which trace, as arguments of ``message_create``.
-
-    The headers keep what the caller said: ``dequeue_at`` is rounded to milliseconds and moves with each retry.
-    """
-    delay = getattr(task, "delay", None)
-    columns: dict[str, Any] = {}
-    said = None
-    if delay is not None:
-        columns = {"delay_ms": times.milliseconds(delay)}
-        said = {"delay_us": delay // times.MICROSECOND}
-    elif task.run_after is not None:
-        columns = {"dequeue_at": times.not_before(task.run_after)}
-        said = {"run_after": task.run_after.isoformat()}
-    headers = sending.added_to(said)
-    return columns if headers is None else columns | {"headers": json.dumps(headers)}

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
-from django_pgqueue.tasks import channel, registry, sensitive, unique
+from django_pgqueue.tasks import call as task_call, registry, sensitive
 from django_pgqueue.values import redaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTask
+    from django_pgqueue.functions import NewMessage, UniqueKey
     from django_pgqueue.tasks.schedule import Recurrence
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -59,8 +60,17 @@ def check_public(path: str) -> None:
         raise InvalidSchedule(message)
 
 
-def columns_of(connection: functions.Connection, schedule: functions.KnownSchedule) -> dict[str, Any]:
-    """How a message of a schedule holds the unique key of its task, and its channel, as arguments of the SQL.
+def message_of(connection: functions.Connection, schedule: functions.KnownSchedule) -> NewMessage | None:
+    """The message that the schedule enqueues.  None: the schedule is gone."""
+    channel, key = channel_and_key(connection, schedule)
+    message = functions.schedule_message(connection, schedule.name)
+    return None if message is None else replace(message, channel=channel, unique=key)
+
+
+def channel_and_key(
+    connection: functions.Connection, schedule: functions.KnownSchedule
+) -> tuple[str | None, UniqueKey | None]:
+    """The channel and the unique key that the task gives to a message of its schedule.
 
     They are made when they are needed: who made the schedule by hand, or with other code, knew others.
     """
@@ -68,15 +78,16 @@ def columns_of(connection: functions.Connection, schedule: functions.KnownSchedu
     try:
         task = registry.find(schedule.task)
     except UnknownTask:
-        return {}  # its message will say so
+        return None, None  # its message will say so
     if getattr(task, "unique_key", None) is None and getattr(task, "channel", None) is None:
-        return {}
-    call = json.loads(functions.schedule_content(connection, schedule.name) or "{}")
+        return None, None
+    plain = functions.schedule_message(connection, schedule.name)
+    arguments = {} if plain is None else json.loads(plain.content)
     backend = task.get_backend()
     hidden = isinstance(backend, PgQueueBackend) and sensitive.hides(task, backend.settings)
     try:
         with redaction.redacted(hidden):
-            return {**unique.columns_of(task, call), "channel": channel.channel_of(task, call)}
+            return task_call.channel_and_key(task, arguments)
     except InvalidTask as error:
         raise InvalidSchedule(str(error)) from error
     except Exception as error:  # whatever a project's own function does

@@ -38,15 +38,7 @@ from django_pgqueue.functions.ends import (
     message_progress,
     message_release,
 )
-from django_pgqueue.functions.enqueue import (
-    Created,
-    message_create,
-    message_create_after,
-    message_create_alike,
-    message_create_many,
-    message_create_unique,
-    message_lock_keys,
-)
+from django_pgqueue.functions.enqueue import Created, enqueue, enqueue_alike, enqueue_many, message_lock_keys
 from django_pgqueue.functions.exchange import (
     KnownBinding,
     Published,
@@ -72,17 +64,17 @@ from django_pgqueue.functions.message import (
     message_settle,
     quarantine_waits,
 )
+from django_pgqueue.functions.new_message import After, NewMessage, UniqueKey
 from django_pgqueue.functions.pins import strayed
 from django_pgqueue.functions.queue import message_queues, queue_pause, queue_resume
 from django_pgqueue.functions.schedule import (
     KnownSchedule,
-    schedule_content,
     schedule_declare,
     schedule_fire,
+    schedule_message,
     schedule_pause,
     schedule_prune,
     schedule_resume,
-    schedule_run,
     schedule_undeclare,
     schedules,
 )
@@ -97,6 +89,7 @@ from django_pgqueue.functions.worker import (
 from django_pgqueue.values.error import Error, storable
 
 __all__ = [
+    "After",
     "Company",
     "Connection",
     "Created",
@@ -104,12 +97,14 @@ __all__ = [
     "Floor",
     "KnownBinding",
     "KnownSchedule",
+    "NewMessage",
     "Published",
     "Received",
     "Recount",
     "Route",
     "Success",
     "Token",
+    "UniqueKey",
     "Wanted",
     "attempt_enqueue",
     "attempt_maintain",
@@ -124,6 +119,9 @@ __all__ = [
     "channel_repair",
     "channel_set",
     "channels_miscounted",
+    "enqueue",
+    "enqueue_alike",
+    "enqueue_many",
     "exchange_declare",
     "exchange_delete",
     "exchange_route",
@@ -133,11 +131,6 @@ __all__ = [
     "message_cancellations",
     "message_cancelled",
     "message_complete",
-    "message_create",
-    "message_create_after",
-    "message_create_alike",
-    "message_create_many",
-    "message_create_unique",
     "message_defer",
     "message_dequeue",
     "message_dequeue_in_turn",
@@ -162,13 +155,12 @@ __all__ = [
     "queue_pause",
     "queue_resume",
     "refusal",
-    "schedule_content",
     "schedule_declare",
     "schedule_fire",
+    "schedule_message",
     "schedule_pause",
     "schedule_prune",
     "schedule_resume",
-    "schedule_run",
     "schedule_undeclare",
     "schedules",
     "storable",

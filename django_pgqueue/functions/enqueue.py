@@ -1,171 +1,92 @@
-"""Enqueues messages."""
+"""Enqueues messages: the one place that chooses the SQL function."""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.channel import refusal
-from django_pgqueue.values.times import EPOCH
+from django_pgqueue.functions.new_message import NewMessage
+from django_pgqueue.values.content import ENCODER
+from django_pgqueue.values.times import EPOCH, Delay
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from django_pgqueue.functions.connection import Connection
+    from django_pgqueue.functions.new_message import UniqueKey
+    from django_pgqueue.values.times import When
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
+    """A message that is in the queue after an enqueue."""
+
     id: int
     created_at: dt.datetime
+    is_new: bool = True
+    """False: the message was there, and holds the unique key.  ``created_at`` is the time of this enqueue."""
 
 
 # cast(), because Django writes numbers into the statement: -9223372036854775808::bigint is minus a number too large.
 PLACES = {
+    "content": "p_content => %s::jsonb",
+    "contents": "p_contents => %s::jsonb",
     "queue": "p_queue => %s",
     "task": "p_task => %s",
     "priority": "p_priority => %s",
     "dequeue_at": "p_dequeue_at => cast(%s as bigint)",
+    # Counted from the database's clock, which is the only clock there is.
     "delay_ms": "p_dequeue_at => pgqueue_now(now()) + %s::bigint",
     "channel": "p_channel => %s",
     "headers": "p_headers => %s::jsonb",
     "max_attempts": "p_max_attempts => %s",
+    "unique_key": "p_unique_key => %s",
+    "on_conflict": "p_on_conflict => %s",
+    "until_started": "p_until_started => %s",
+    "after_ids": "p_after_ids => %s::bigint[]",
+    "policy": "p_policy => %s",
 }
+DEFAULTS = {item.name: item.default for item in fields(NewMessage) if item.name in PLACES and item.name != "content"}
+"""The SQL functions have the same."""
 # A number is cheaper to read than a time.
 CLOCK = "extract(epoch from pgqueue_clock(now()))::double precision"
-DEFAULTS = {"queue": "default", "priority": 0, "max_attempts": 5}
 
 
-@cache
-def _create(*given: str) -> str:
-    """Django's cursors write the values into the statement, which the server parses anew each time: what a message does
-    not need would cost a tenth of its enqueue.
+def enqueue(connection: Connection, message: NewMessage, what: str = "The message") -> Created:
+    """Enqueues one message.
+
+    Raises ChannelFull or ChannelReleased, which call the message ``what``, where its channel refuses it.
     """
-    places = ", ".join(["%s::jsonb", *(PLACES[name] for name in given)])
-    return f"select pgqueue_message_create({places}), {CLOCK}"
-
-
-def message_create(
-    connection: Connection,
-    content: str,
-    *,
-    queue: str = "default",
-    task: str | None = None,
-    priority: int = 0,
-    dequeue_at: int | None = None,
-    delay_ms: int | None = None,
-    channel: str | None = None,
-    headers: str | None = None,
-    max_attempts: int | None = 5,
-) -> Created:
-    """Enqueues one message.  ``delay_ms`` counts from the database's clock, which is the only clock there is."""
-    given = {
-        "queue": queue,
-        "task": task,
-        "priority": priority,
-        "dequeue_at": dequeue_at,
-        "delay_ms": delay_ms if dequeue_at is None else None,
-        "channel": channel,
-        "headers": headers,
-        "max_attempts": max_attempts,
-    }
-    given = {name: value for name, value in given.items() if value != DEFAULTS.get(name)}
+    given = _given(message)
     with connection.cursor() as cursor:
-        cursor.execute(_create(*given), (content, *given.values()))
-        message_id, seconds = cursor.fetchone()
-    return _created(connection, (message_id, EPOCH + dt.timedelta(seconds=seconds)), channel)
+        cursor.execute(_statement(*given), tuple(given.values()))
+        message_id, seconds, *is_new = cursor.fetchone()
+    if message_id is None:
+        raise refusal(connection, message.channel, what)
+    return Created(message_id, EPOCH + dt.timedelta(seconds=seconds), *is_new)
 
 
-def message_create_many(connection: Connection, messages: str) -> list[int | None]:
-    """Enqueues many messages: ``messages`` is the JSON array that pgqueue_message_create_many.sql describes.
-    Answers None for each that its channel refuses.
+def enqueue_many(connection: Connection, messages: Iterable[NewMessage]) -> list[int | None]:
+    """Enqueues messages with one statement and returns their ids; None for each that its channel refuses.
+
+    Here no message may have a ``Delay`` or ``after``.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_message_create_many(%s::jsonb)", (messages,))
-        return [row[0] for row in cursor.fetchall()]
+    described = f"[{','.join([_described(message) for message in messages])}]"
+    return _ids(connection, "select pgqueue_message_create_many(%s::jsonb)", (described,))
 
 
-CREATE_ALIKE = "select pgqueue_message_create_many(%s::jsonb, %s, %s, %s, %s::bigint, %s, %s::jsonb, %s)"
+def enqueue_alike(connection: Connection, contents: Iterable[str], like: NewMessage) -> list[int | None]:
+    """Enqueues a message for each of ``contents`` with the fastest statement, and returns what ``enqueue_many`` does.
 
-
-def message_create_alike(
-    connection: Connection,
-    contents: str,
-    *,
-    queue: str,
-    task: str | None = None,
-    priority: int = 0,
-    dequeue_at: int | None = None,
-    channel: str | None = None,
-    headers: str | None = None,
-    max_attempts: int | None = 5,
-) -> list[int | None]:
-    """Enqueues a message for each content of a JSON array: many that differ in nothing else."""
-    with connection.cursor() as cursor:
-        cursor.execute(CREATE_ALIKE, (contents, queue, task, priority, dequeue_at, channel, headers, max_attempts))
-        return [row[0] for row in cursor.fetchall()]
-
-
-CREATE_AFTER = """
-select pgqueue_message_create_after(
-    %s::bigint[], %s::jsonb, %s, %s, %s, coalesce(%s::bigint, pgqueue_now(now()) + %s::bigint), %s, %s::jsonb, %s, %s),
-    pgqueue_clock(now())
-"""
-
-
-def message_create_after(
-    connection: Connection,
-    after_ids: Sequence[int],
-    content: str,
-    *,
-    queue: str = "default",
-    task: str | None = None,
-    priority: int = 0,
-    dequeue_at: int | None = None,
-    delay_ms: int | None = None,
-    channel: str | None = None,
-    headers: str | None = None,
-    max_attempts: int | None = 5,
-    policy: str = "finished",
-) -> Created:
-    """Enqueues one message that waits until others have ended."""
-    what = (queue, task, priority, dequeue_at, delay_ms, channel, headers, max_attempts, policy)
-    with connection.cursor() as cursor:
-        cursor.execute(CREATE_AFTER, (list(after_ids), content, *what))
-        return _created(connection, cursor.fetchone(), channel)
-
-
-CREATE_UNIQUE = """
-select u.p_id, pgqueue_clock(now()), u.p_created from pgqueue_message_create_unique(
-    %s, %s::jsonb, %s, %s, %s, coalesce(cast(%s as bigint), pgqueue_now(now()) + %s::bigint), %s, %s::jsonb,
-    %s, %s, %s) as u
-"""
-
-
-def message_create_unique(
-    connection: Connection,
-    unique_key: str,
-    content: str,
-    *,
-    queue: str = "default",
-    task: str | None = None,
-    priority: int = 0,
-    dequeue_at: int | None = None,
-    delay_ms: int | None = None,
-    channel: str | None = None,
-    headers: str | None = None,
-    max_attempts: int | None = 5,
-    on_conflict: str = "keep",
-    until_started: bool = False,
-) -> tuple[Created, bool]:
-    """Enqueues one message unless another holds its key: the message that now does, and whether it is new."""
-    what = (queue, task, priority, dequeue_at, delay_ms, channel, headers, max_attempts)
-    with connection.cursor() as cursor:
-        cursor.execute(CREATE_UNIQUE, (unique_key, content, *what, on_conflict, until_started))
-        *row, created = cursor.fetchone()
-        return _created(connection, row, channel), created
+    All else is that of ``like``, which may have neither a unique key nor ``after``.
+    """
+    given = {"contents": f"[{','.join(contents)}]", "queue": like.queue} | _given(like)
+    del given["content"]
+    return _ids(connection, _statement(*given), tuple(given.values()))
 
 
 def message_lock_keys(connection: Connection, task: str, *, alone: bool) -> None:
@@ -174,8 +95,73 @@ def message_lock_keys(connection: Connection, task: str, *, alone: bool) -> None
         cursor.execute("select pgqueue_message_lock_keys(%s, %s)", (task, alone))
 
 
-def _created(connection: Connection, row: Sequence[Any], channel: str | None) -> Created:
-    message_id, created_at = row
-    if message_id is None:
-        raise refusal(connection, channel)
-    return Created(message_id, created_at)
+@cache
+def _statement(*given: str) -> str:
+    """Django's cursors write the values into the statement, which the server parses anew each time: what a message does
+    not need would cost a tenth of its enqueue.
+    """
+    places = ", ".join([PLACES[name] for name in given])
+    if "contents" in given:
+        return f"select pgqueue_message_create_many({places})"
+    if "unique_key" in given:
+        return f"select u.p_id, {CLOCK}, u.p_created from pgqueue_message_create_unique({places}) as u"  # noqa: S608 - constants
+    function = "pgqueue_message_create_after" if "after_ids" in given else "pgqueue_message_create"
+    return f"select {function}({places}), {CLOCK}"
+
+
+def _given(message: NewMessage) -> dict[str, Any]:
+    """What the message says beyond the defaults, by the names of ``PLACES``."""
+    given: dict[str, Any] = {"content": message.content}
+    for name, default in DEFAULTS.items():
+        value = getattr(message, name)
+        if value != default:
+            given[name] = value
+    if message.when is not None:
+        given[_name_of(message.when)] = message.when.ms
+    if message.unique is not None:
+        given["unique_key"] = message.unique.key
+        given["on_conflict"] = message.unique.on_conflict
+        given["until_started"] = message.unique.until_started
+    if message.after is not None:
+        given["after_ids"] = list(message.after.ids)
+        given["policy"] = message.after.policy
+    return given
+
+
+def _described(message: NewMessage) -> str:
+    """The object that sql/pgqueue_message_create_many.sql takes."""
+    members = [f'"content":{message.content}', _shared_members(_shared(message))]
+    if message.headers is not None:
+        members.append(f'"headers":{message.headers}')
+    if message.unique is not None:
+        members.append(_key_members(message.unique))
+    return f"{{{','.join(members)}}}"
+
+
+SHARED = ("queue", "task", "priority", "channel", "max_attempts", "when")
+_shared = attrgetter(*SHARED)
+
+
+@lru_cache(maxsize=1000)
+def _shared_members(values: tuple[Any, ...]) -> str:
+    """Many messages of a bulk have the same: to write it for each of them would take longer than all the rest."""
+    members = dict(zip(SHARED, values, strict=True))
+    when = members.pop("when")
+    if when is not None:
+        members[_name_of(when)] = when.ms
+    return ENCODER.encode(members)[1:-1]
+
+
+def _key_members(unique: UniqueKey) -> str:
+    key, until_started = ENCODER.encode(unique.key), "true" if unique.until_started else "false"
+    return f'"unique_key":{key},"on_conflict":"{unique.on_conflict}","until_started":{until_started}'
+
+
+def _name_of(when: When) -> str:
+    return "delay_ms" if isinstance(when, Delay) else "dequeue_at"
+
+
+def _ids(connection: Connection, sql: str, params: tuple[Any, ...]) -> list[int | None]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return [row[0] for row in cursor.fetchall()]

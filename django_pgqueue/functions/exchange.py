@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django_pgqueue.values.times import Delay, DequeueAt
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django_pgqueue.functions.connection import Connection
+    from django_pgqueue.functions.new_message import NewMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,19 @@ def message_publish(
     connection: Connection,
     exchange: str,
     routing_key: str,
-    content: str,
+    message: NewMessage,
     *,
-    headers: str | None = None,
     priority: int | None = None,
-    dequeue_at: int | None = None,
-    delay_ms: int | None = None,
 ) -> list[Published] | None:
-    """Enqueues a message in every queue that wants it, and answers these messages.  None: there is no such exchange."""
+    """Enqueues a message in every queue that wants it, and returns these messages.  None: there is no such exchange.
+
+    Queue, task, attempts and, where ``priority`` is None, the priority are those of the bindings.
+    """
+    at = message.when.ms if isinstance(message.when, DequeueAt) else None
+    delay_ms = message.when.ms if isinstance(message.when, Delay) else None
+    what = (message.content, message.headers, priority, at, delay_ms)
     with connection.cursor() as cursor:
-        cursor.execute(PUBLISH, (exchange, routing_key, content, headers, priority, dequeue_at, delay_ms))
+        cursor.execute(PUBLISH, (exchange, routing_key, *what))
         rows = cursor.fetchall()
     return None if rows and rows[0][0] is None else [Published(*row) for row in rows]
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_pgqueue.functions.channel import refusal
 from django_pgqueue.functions.connection import answered_ids
+from django_pgqueue.functions.new_message import NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_pgqueue.compat import AnyTask
     from django_pgqueue.functions.connection import Connection
+    from django_pgqueue.functions.new_message import UniqueKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +90,15 @@ def schedule_fire(
     slots: Sequence[int],
     expected_at: int,
     next_at: int,
-    unique_key: str | None = None,
-    on_conflict: str = "keep",
-    until_started: bool = False,
+    unique: UniqueKey | None = None,
     channel: str | None = None,
 ) -> list[int]:
     """Enqueues a message for each slot that was not used, and answers the ids of those that are new."""
+    key = (None, "keep", False) if unique is None else (unique.key, unique.on_conflict, unique.until_started)
     fired = answered_ids(
         connection,
         "select pgqueue_schedule_fire(%s, %s::bigint[], %s::bigint, %s::bigint, %s, %s, %s, %s)",
-        (name, list(slots), expected_at, next_at, unique_key, on_conflict, until_started, channel),
+        (name, list(slots), expected_at, next_at, *key, channel),
     )
     return sorted(fired)
 
@@ -124,52 +125,27 @@ def schedule_resume(connection: Connection, name: str, *, next_at: int) -> bool:
         return bool(cursor.rowcount)
 
 
-RUN = """
-select pgqueue_message_create(
-    s.content, s.queue, s.task, s.priority, p_channel => %s, p_headers => jsonb_build_object('schedule', s.name),
-    p_max_attempts => s.max_attempts), true
-from pgqueue_schedule s where s.name = %s
-"""
-RUN_UNIQUE = """
-select u.p_id, u.p_created
-from pgqueue_schedule s
-cross join lateral pgqueue_message_create_unique(
-    %s, s.content, s.queue, s.task, s.priority, p_channel => %s, p_headers => jsonb_build_object('schedule', s.name),
-    p_max_attempts => s.max_attempts, p_on_conflict => %s, p_until_started => %s) as u
-where s.name = %s
+MESSAGE = """
+select s.content::text, s.queue, s.task, s.priority, s.max_attempts from pgqueue_schedule s where s.name = %s
 """
 
 
-def schedule_run(
-    connection: Connection,
-    name: str,
-    *,
-    unique_key: str | None = None,
-    on_conflict: str = "keep",
-    until_started: bool = False,
-    channel: str | None = None,
-) -> tuple[int, bool] | None:
-    """Enqueues the message of a schedule now, beside its slots: the id, perhaps that of who holds the key."""
+def schedule_message(connection: Connection, name: str) -> NewMessage | None:
+    """The message of a schedule, without the channel and the key that its task may give it.  None: no such schedule."""
     with connection.cursor() as cursor:
-        if unique_key is None:
-            cursor.execute(RUN, (channel, name))
-        else:
-            cursor.execute(RUN_UNIQUE, (unique_key, channel, on_conflict, until_started, name))
-        found: tuple[int | None, bool] | None = cursor.fetchone()
-    if found is None:
-        return None
-    message_id, created = found
-    if message_id is None:
-        raise refusal(connection, channel, f"The message of schedule {name!r}")
-    return message_id, created
-
-
-def schedule_content(connection: Connection, name: str) -> str | None:
-    """The content of its messages, as JSON."""
-    with connection.cursor() as cursor:
-        cursor.execute("select s.content::text from pgqueue_schedule s where s.name = %s", (name,))
+        cursor.execute(MESSAGE, (name,))
         row = cursor.fetchone()
-        return None if row is None else str(row[0])
+    if row is None:
+        return None
+    content, queue, task, priority, max_attempts = row
+    return NewMessage(
+        content=content,
+        queue=queue,
+        task=task,
+        priority=priority,
+        headers=json.dumps({"schedule": name}),
+        max_attempts=max_attempts,
+    )
 
 
 def schedule_prune(connection: Connection) -> int:

@@ -15,6 +15,7 @@ from django_pgqueue.backend import lookup
 from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.functions import NewMessage
 from django_pgqueue.queue.message import ReceivedMessage
 from django_pgqueue.values import content, times
 from django_pgqueue.values.arguments import (
@@ -76,42 +77,42 @@ class Queue:
         historical and negative values go ahead of other messages of the same ``priority`` (-100 to 100, higher first).
         ``max_attempts``: tries that end in an error before the message fails; None: one.
         """
-        at, delay_ms = times.split(run_after=run_after, dequeue_at=dequeue_at)
+        when = times.when(run_after=run_after, dequeue_at=dequeue_at)
         with self._sending() as sending:
             said = sending.added_to(headers)
-            message_id = functions.message_create(
-                connections[self.alias],
-                self._encode(content, "content"),
+            message = NewMessage(
+                content=self._encode(content, "content"),
                 queue=self.name,
                 priority=checked_priority(priority),
-                dequeue_at=at,
-                delay_ms=delay_ms,
+                when=when,
                 channel=checked_name("channel", channel),
                 headers=None if said is None else self._encode(said, "headers"),
                 max_attempts=checked_max_attempts(max_attempts),
-            ).id
-            sending.sent(message_id)
-        return message_id
+            )
+            created = functions.enqueue(connections[self.alias], message)
+            sending.sent(created.id)
+        return created.id
 
     def send_many(self, contents: Iterable[Any], *, priority: int = 0, channel: str | None = None) -> list[int]:
         """Sends messages with one statement and answers their ids, in the order of ``contents``: all of them, or none
         where the channel is full (``ChannelFull``).
         """
-        common: dict[str, Any] = {
-            "queue": self.name,
-            "priority": checked_priority(priority),
-            "channel": checked_name("channel", channel),
-        }
+        checked_priority(priority)
+        checked_name("channel", channel)
         with self._sending() as sending:
             headers = sending.added_to(None)
-            if headers is not None:
-                common["headers"] = headers
-            # The contents are encoded once, and one by one, so that the size limit is that of each message.
-            tail = json.dumps(common, ensure_ascii=False)[1:]
-            items = [f'{{"content":{self._encode(item, f"contents[{n}]")},{tail}' for n, item in enumerate(contents)]
+            like = NewMessage(
+                content="null",
+                queue=self.name,
+                priority=priority,
+                channel=channel,
+                headers=None if headers is None else json.dumps(headers),
+            )
+            # One by one, so that the size limit is that of each message.
+            texts = [self._encode(item, f"contents[{n}]") for n, item in enumerate(contents)]
             connection = connections[self.alias]
             with transaction.atomic(using=self.alias) if channel is not None else nullcontext():
-                ids = functions.message_create_many(connection, f"[{','.join(items)}]")
+                ids = functions.enqueue_alike(connection, texts, like)
                 if None in ids:
                     raise functions.refusal(connection, channel, f"contents[{ids.index(None)}]")
             sending.sent(count=len(ids))

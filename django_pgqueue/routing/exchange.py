@@ -13,7 +13,7 @@ from django_pgqueue.backend import lookup
 from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
-from django_pgqueue.functions import KnownBinding, Published, Route
+from django_pgqueue.functions import KnownBinding, NewMessage, Published, Route
 from django_pgqueue.routing.patterns import checked_key, checked_name, checked_pattern
 from django_pgqueue.values import content as contents, times
 from django_pgqueue.values.arguments import checked_max_attempts, checked_name as _checked_name, checked_priority
@@ -58,17 +58,18 @@ class Exchange:
         """Enqueues one message in every queue and for every task that is bound with a matching pattern: in one
         statement, in the caller's transaction.  Answers what was enqueued; nothing matches: nothing.
         """
-        at, delay_ms = times.split(run_after=run_after)
+        when = times.when(run_after=run_after)
         with traces.sending(traced=lookup.traces_enabled(self._database), queue=self.name) as sending:
             published = functions.message_publish(
                 self._connection,
                 self.name,
                 checked_key(routing_key),
-                contents.encode(content, max_bytes=self.max_content_bytes),
-                headers=self._encoded(sending.added_to(headers)),
+                NewMessage(
+                    content=contents.encode(content, max_bytes=self.max_content_bytes),
+                    headers=self._encoded(sending.added_to(headers)),
+                    when=when,
+                ),
                 priority=None if priority is None else checked_priority(priority),
-                dequeue_at=at,
-                delay_ms=delay_ms,
             )
             if published is None:
                 raise UnknownExchange(self._is_unknown())

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.compat import InvalidTask
+from django_pgqueue.functions.new_message import UniqueKey
 from django_pgqueue.values import names, redaction
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ MOST_BYTES = 2000
 """A key stands in an index, whose entries have room for about 2 700 bytes: that of the task's path is in it too."""
 
 
-def key_of(task: AnyTask, call: dict[str, Any]) -> str | None:
+def key_of(task: AnyTask, call: dict[str, Any]) -> UniqueKey | None:
     """The key that a call's message holds, with the task's path before it: two tasks never share one.  None: no key."""
     declared = getattr(task, "unique_key", None)
     if declared is None:
@@ -30,20 +31,15 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> str | None:
             "bytes in UTF-8, without NUL, or a callable that makes one from the task's arguments."
         )
         raise InvalidTask(message)
-    return f"{task.module_path}:{key}"
+    return UniqueKey(
+        f"{task.module_path}:{key}",
+        on_conflict=_policy_of(task),
+        until_started=getattr(task, "unique_until", "finished") == "started",
+    )
 
 
-def columns_of(task: AnyTask, call: dict[str, Any]) -> dict[str, Any]:
-    """How the message of a call holds its key, as arguments of the SQL.  Empty where it has none."""
-    key = key_of(task, call)
-    if key is None:
-        return {}
-    until_started = getattr(task, "unique_until", "finished") == "started"
-    return {"unique_key": key, "on_conflict": policy_of(task), "until_started": until_started}
-
-
-def policy_of(task: AnyTask) -> str:
-    """What the SQL is told: it keeps what is there, and Python raises."""
+def _policy_of(task: AnyTask) -> str:
+    """Where a conflict raises, the SQL keeps the message that is there, and Python raises."""
     on_conflict: str = getattr(task, "on_conflict", "keep")
     return "keep" if on_conflict == "raise" else on_conflict
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from django.conf import settings
 from django.utils import timezone
@@ -18,6 +19,24 @@ LATEST_MS = (dt.datetime(9999, 12, 30, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
 SMALLEST_MS, LARGEST_MS = -(2**63), 2**63 - 1
 
 MICROSECOND = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class DequeueAt:
+    """Not before this time, in epoch milliseconds."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Not before so many milliseconds have passed since the enqueue, by the database's clock."""
+
+    ms: int
+
+
+When: TypeAlias = DequeueAt | Delay
+"""When a message may run."""
 
 
 def not_before(moment: dt.datetime) -> int:
@@ -40,16 +59,20 @@ def milliseconds(delay: dt.timedelta) -> int:
     return -(delay // MICROSECOND // -1000)  # in integers: the longest timedelta has no negative
 
 
-def split(*, run_after: object = None, dequeue_at: int | None = None) -> tuple[int | None, int | None]:
-    """``(dequeue_at, delay_ms)`` of a message."""
+def when(*, run_after: object = None, dequeue_at: int | None = None) -> When | None:
+    """When a message may run.  None: at once.
+
+    >>> when(run_after=dt.timedelta(seconds=2))
+    Delay(ms=2000)
+    """
     if run_after is not None and dequeue_at is not None:
         message = f"run_after={run_after!r} and dequeue_at={dequeue_at!r} say the same thing: give one of them."
         raise InvalidMessage(message)
     match run_after:
         case None:
-            return _checked(dequeue_at), None
+            return None if dequeue_at is None else DequeueAt(_checked(dequeue_at))
         case dt.timedelta():
-            return None, milliseconds(run_after)
+            return Delay(milliseconds(run_after))
         case dt.datetime() if timezone.is_naive(run_after):
             message = (
                 f"run_after={run_after!r} has no time zone. Use timezone.now() + timedelta(...), "
@@ -57,14 +80,14 @@ def split(*, run_after: object = None, dequeue_at: int | None = None) -> tuple[i
             )
             raise InvalidMessage(message)
         case dt.datetime():
-            return not_before(run_after), None
+            return DequeueAt(not_before(run_after))
         case _:
             message = f"run_after={run_after!r} is neither a datetime nor a timedelta."
             raise InvalidMessage(message)
 
 
-def _checked(dequeue_at: int | None) -> int | None:
-    if dequeue_at is None or (type(dequeue_at) is int and SMALLEST_MS <= dequeue_at <= LARGEST_MS):
+def _checked(dequeue_at: int) -> int:
+    if type(dequeue_at) is int and SMALLEST_MS <= dequeue_at <= LARGEST_MS:
         return dequeue_at
     message = (
         f"dequeue_at={dequeue_at!r} is not a whole number of epoch milliseconds (64 bits). Datetimes: use run_after."

@@ -13,6 +13,7 @@ from django.test import Client
 
 from django_pgqueue import functions, testing
 from django_pgqueue.tasks import registry, task
+from django_pgqueue.values.times import Delay, DequeueAt
 from tests.admin.page import Visitor
 
 if TYPE_CHECKING:
@@ -74,8 +75,16 @@ def clock(db: None) -> Iterator[testing.Clock]:
         yield clock
 
 
-def send(content: str = '{"args": [], "kwargs": {}}', *, task: str | None = TASK, **more: Any) -> int:
-    return functions.message_create(connection, content, task=task, **more).id
+def send(
+    content: str = '{"args": [], "kwargs": {}}',
+    *,
+    task: str | None = TASK,
+    dequeue_at: int | None = None,
+    delay_ms: int | None = None,
+    **more: Any,
+) -> int:
+    when = DequeueAt(dequeue_at) if dequeue_at is not None else None if delay_ms is None else Delay(delay_ms)
+    return functions.enqueue(connection, functions.NewMessage(content=content, task=task, when=when, **more)).id
 
 
 def claim(queue: str = "default", *, limit: int = 1, lock_ms: int = 60_000, tasks: bool = True) -> list[Received]:

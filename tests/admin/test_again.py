@@ -303,7 +303,9 @@ class TestSchedules:
         self.schedule()
         with pytest.raises(InvalidSchedule, match="internal work"):
             control.run_schedule("mine")
-        assert functions.schedule_run(connection, "mine")
+        message = functions.schedule_message(connection, "mine")
+        assert message is not None
+        functions.enqueue(connection, message)
         drain(["default"])
         assert Attempt.objects.get(task=JOB).status == "failed", "SQL may enqueue it, and it does nothing"
         assert made() == []

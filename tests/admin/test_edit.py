@@ -57,7 +57,9 @@ def test_saving_what_is_there_changes_nothing(root: Visitor, clock: Clock) -> No
 
 def test_a_new_time_ends_the_wait_for_other_jobs_and_a_new_priority_does_not(root: Visitor) -> None:
     other = send(queue="other")
-    pk = functions.message_create_after(connection, [other], "{}", task="shop.t").id
+    pk = functions.enqueue(
+        connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((other,)))
+    ).id
     save(root, pk, priority=5)
     assert Message.objects.get(pk=pk).after_ids == [other]
     save(root, pk, dequeue_at="2000-01-01 00:00:00")

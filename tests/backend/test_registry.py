@@ -18,7 +18,7 @@ from django.utils.functional import SimpleLazyObject
 from django_pgqueue import testing
 from django_pgqueue.compat import TaskResultStatus
 from django_pgqueue.exceptions import TaskBeingImported, UnknownTask
-from django_pgqueue.functions import message_create
+from django_pgqueue.functions import NewMessage, enqueue
 from django_pgqueue.models import Attempt
 from django_pgqueue.tasks import PgQueueTask, discovery, registry
 from tests.backend import tasks
@@ -176,7 +176,7 @@ def test_an_attempt_whose_module_is_imported_for_too_long_is_tried_again(
     under_way: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "MAX_IMPORT_SECONDS", 0.0)
-    message_create(connection, '{"args": [], "kwargs": {}}', task="their_app.slow.post")
+    enqueue(connection, NewMessage(content='{"args": [], "kwargs": {}}', task="their_app.slow.post"))
     with pytest.raises(TaskBeingImported):
         testing.drain()
     attempt = Attempt.objects.get()
@@ -278,7 +278,7 @@ class TestHostileMessages:
         ids=lambda path: ascii(path)[:30],
     )  # fmt: skip
     def test_they_fail_with_the_reason_and_run_nothing(self, path: str) -> None:
-        message_create(connection, '{"args": ["touch /tmp/owned"], "kwargs": {}}', task=path, max_attempts=5)
+        enqueue(connection, NewMessage(content='{"args": ["touch /tmp/owned"], "kwargs": {}}', task=path))
         with pytest.raises(UnknownTask):
             testing.drain()
         attempt = Attempt.objects.get()

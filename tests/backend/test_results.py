@@ -29,7 +29,7 @@ from django_pgqueue.compat import (
 )
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import UnknownTask
-from django_pgqueue.functions import message_cancel, message_create, message_dequeue
+from django_pgqueue.functions import NewMessage, enqueue, message_cancel, message_dequeue
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
@@ -114,8 +114,8 @@ class TestGetResult:
             get(result.id)
 
     def test_a_raw_message_is_no_result(self, get: Any) -> None:
-        waiting = message_create(connection, "1").id
-        ended = message_create(connection, "1").id
+        waiting = enqueue(connection, NewMessage(content="1")).id
+        ended = enqueue(connection, NewMessage(content="1")).id
         message_cancel(connection, [ended])
         for result_id in (waiting, ended):
             with pytest.raises(TaskResultDoesNotExist):
@@ -234,13 +234,15 @@ class TestReloaded:
         assert (reloaded.task.queue_name, reloaded.args) == ("old", [1])
 
     def test_a_task_that_is_gone_says_so(self) -> None:
-        message_id = message_create(connection, '{"args": [], "kwargs": {}}', task="tests.backend.tasks.gone").id
+        message_id = enqueue(
+            connection, NewMessage(content='{"args": [], "kwargs": {}}', task="tests.backend.tasks.gone")
+        ).id
         with pytest.raises(UnknownTask, match=r"tests\.backend\.tasks has no 'gone'"):
             default_task_backend.get_result(str(message_id))
 
     @pytest.mark.parametrize("content", ["null", "1", "[]", "{}", '{"args": 1, "kwargs": []}', '{"args": []}'])
     def test_a_row_that_was_written_by_hand_fails_with_the_reason(self, content: str) -> None:
-        message_id = message_create(connection, content, task="tests.backend.tasks.do_nothing").id
+        message_id = enqueue(connection, NewMessage(content=content, task="tests.backend.tasks.do_nothing")).id
         waiting = default_task_backend.get_result(str(message_id))
         assert (waiting.status, waiting.args, waiting.kwargs) == (TaskResultStatus.READY, [], {})
         [failed] = testing.drain()

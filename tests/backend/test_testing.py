@@ -153,12 +153,15 @@ class TestDrain:
         assert not Attempt.objects.exists()
 
     def test_raw_messages_are_left_alone(self) -> None:
-        functions.message_create(connection, "1")
+        functions.enqueue(connection, functions.NewMessage(content="1"))
         assert drain() == []
         assert Message.objects.count() == 1
 
     def test_a_message_that_names_no_task_fails_and_is_told(self) -> None:
-        functions.message_create(connection, '{"args": [], "kwargs": {}}', task="tests.backend.tasks.plain_function")
+        functions.enqueue(
+            connection,
+            functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.backend.tasks.plain_function"),
+        )
         with pytest.raises(UnknownTask, match="Declare it with @task"):
             drain()
         assert Attempt.objects.get().error_class == "django_pgqueue.exceptions.UnknownTask"

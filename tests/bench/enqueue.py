@@ -91,11 +91,10 @@ def copy(count: int) -> None:
 
 
 def one_statement(count: int) -> None:
-    contents = ",".join([f'{{"args":[{number}],"kwargs":{{}}}}' for number in range(count)])
+    contents = [f'{{"args":[{number}],"kwargs":{{}}}}' for number in range(count)]
+    like = functions.NewMessage(content="null", task="tests.bench.tasks.noop", max_attempts=None)
     with database.connect() as raw:
-        functions.message_create_alike(
-            raw, f"[{contents}]", queue="default", task="tests.bench.tasks.noop", max_attempts=None
-        )
+        functions.enqueue_alike(raw, contents, like)
 
 
 def many_calls(count: int) -> None:

@@ -66,7 +66,7 @@ def test_it_is_the_order_in_which_they_are_dequeued() -> None:
 def test_it_says_why_the_others_are_not_among_them() -> None:
     with clock(NOON):
         scheduled = note.using(run_after=HOUR).enqueue().id
-        raw = str(functions.message_create(connection, "1").id)
+        raw = str(functions.enqueue(connection, functions.NewMessage(content="1")).id)
         paused = note.using(queue_name="paused").enqueue().id
         elsewhere = note.using(queue_name="elsewhere").enqueue().id
         locked = note.using(queue_name="locked").enqueue().id

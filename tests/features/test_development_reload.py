@@ -76,7 +76,9 @@ def develop(start: Start, project: Project, tmp_path: Path) -> Develop:
 
 def answer() -> Any:
     """What a job of the project answers."""
-    message = functions.message_create(connection, '{"args": [], "kwargs": {}}', task="reloadable.tasks.answer")
+    message = functions.enqueue(
+        connection, functions.NewMessage(content='{"args": [], "kwargs": {}}', task="reloadable.tasks.answer")
+    )
     ended = Attempt.objects.filter(message_id=message.id)
     wait_until(ended.exists, "the job ends")
     return ended.get().result

@@ -204,7 +204,9 @@ class TestInAWorker:
             pause("default")
             taken = functions.message_dequeue(session.connection, limit=5, tasks=True)
             assert len(taken) == 5, "from the commit on"
-            functions.message_create(session.connection, '{"args": [], "kwargs": {}}', task=nothing.module_path)
+            functions.enqueue(
+                session.connection, functions.NewMessage(content='{"args": [], "kwargs": {}}', task=nothing.module_path)
+            )
         with session.connection.transaction():
             assert functions.message_dequeue(session.connection, tasks=True) == []
             with connection.cursor() as cursor:

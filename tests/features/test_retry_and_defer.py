@@ -341,7 +341,7 @@ class TestDefer:
 
     def test_what_has_no_number_of_its_own_has_the_caller_s_less_those_that_were_deferred(self) -> None:
         """In SQL, where a consumer in another language counts on it."""
-        functions.message_create(connection, "{}", max_attempts=None)
+        functions.enqueue(connection, functions.NewMessage(content="{}", max_attempts=None))
         answers = []
         for error in [None] * 4 + [functions.Error(message="no network")] * 3:
             [held] = functions.message_dequeue(connection)

@@ -115,11 +115,11 @@ class TestWhatMatches:
         assert_not_enqueued()
 
     def test_raw_messages_are_no_tasks(self) -> None:
-        functions.message_create(connection, '{"args": []}')
+        functions.enqueue(connection, functions.NewMessage(content='{"args": []}'))
         assert_not_enqueued()
 
     def test_a_malformed_message_is_shown_as_well(self) -> None:
-        functions.message_create(connection, "[1]", task="tests.features.shelf.note")
+        functions.enqueue(connection, functions.NewMessage(content="[1]", task="tests.features.shelf.note"))
         assert_not_enqueued(note, args=[1])
         assert "shelf.note with args=[], kwargs={}" in complaint(note, args=[1])
 

@@ -62,7 +62,7 @@ def furnish() -> None:
 
 
 def _send(content: str, **more: Any) -> None:
-    functions.message_create(connection, content, **more)
+    functions.enqueue(connection, functions.NewMessage(content=content, **more))
 
 
 def _insert(table: str, **columns: Any) -> None:

@@ -73,7 +73,7 @@ def busy(clock: Clock) -> None:
     fail(claim()[0])
     put_back = send()
     retry(claim()[0], delay_ms=HOUR_MS)
-    functions.message_create_after(connection, [put_back], "{}", task="shop.t")
+    functions.enqueue(connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((put_back,))))
     send(priority=3)
     claim()
     send()

@@ -37,9 +37,8 @@ def test_an_enqueue_inside_an_open_transaction_runs_only_after_the_commit(
     start("--threads", "1")
     with transaction.atomic():
         write.enqueue("inside")
-        functions.message_create(
-            session.connection, '{"args": ["outside"], "kwargs": {}}', task=write.module_path, queue="default"
-        )
+        outside = functions.NewMessage(content='{"args": ["outside"], "kwargs": {}}', task=write.module_path)
+        functions.enqueue(session.connection, outside)
         wait_until(diary.words, "the other job runs")
         assert diary.words() == ["outside"]
     wait_until(lambda: len(diary.words()) > 1, "the job of the transaction runs")

@@ -106,7 +106,10 @@ def test_a_traceback_is_a_field() -> None:
 def test_what_rows_say_begins_no_line_and_steers_no_terminal(start: Start) -> None:
     name = "x.y\n2026-01-01 00:00:00 ERROR forged id=1 \x1b[31m\u2028"
     for task in (name, "é" * 127):
-        functions.message_create(connection, '{"args": [], "kwargs": {}}', task=task, queue="q\nforged", max_attempts=1)
+        functions.enqueue(
+            connection,
+            functions.NewMessage(content='{"args": [], "kwargs": {}}', task=task, queue="q\nforged", max_attempts=1),
+        )
     worker = start("--burst", ready=False)
     assert worker.ends() == 0
     assert "\x1b" not in worker.output

@@ -130,7 +130,9 @@ def test_behind_a_pooler_nothing_is_prepared() -> None:
 
 def test_in_a_transaction_they_are_part_of_it(statements: Statements, connection: psycopg.Connection[Any]) -> None:
     with connection.transaction(force_rollback=True):
-        functions.message_create(statements, '{"args": [], "kwargs": {}}', task="tests.worker.tasks.noop")
+        functions.enqueue(
+            statements, functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.worker.tasks.noop")
+        )
         [claimed] = functions.message_dequeue(statements, worker="me", tasks=True)
         assert claimed.worker == "me"
     for _ in range(3):  # and what was prepared in it is there still

@@ -40,7 +40,9 @@ def test_prometheus_reads_what_all_processes_have_done(start: Start) -> None:
         nothing.enqueue()
     fail.enqueue("no")
     fail_once_on.using(max_attempts=2, queue_name="mail").enqueue()
-    functions.message_create(connection, '{"args": [], "kwargs": {}}', task="tests.worker.tasks.gone")
+    functions.enqueue(
+        connection, functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.worker.tasks.gone")
+    )
     worker = start(*WATCHED, "--processes", "2", "-v", "1")
     wait_until(lambda: metrics(worker).get(("pgqueue_worker_recorded_attempts_sum",)) == 24, "all is told")
     found, attempts = metrics(worker), "pgqueue_worker_attempts_total"
@@ -206,9 +208,9 @@ def test_metrics_need_their_extra_and_health_does_not(monkeypatch: pytest.Monkey
 @pytest.mark.django_db
 def test_what_was_recorded_is_counted_and_not_what_a_job_believes() -> None:
     for max_attempts in (None, None, 1):
-        functions.message_create(
-            connection, '{"args": [], "kwargs": {}}', task=nothing.module_path, max_attempts=max_attempts
-        )
+        content = '{"args": [], "kwargs": {}}'
+        message = functions.NewMessage(content=content, task=nothing.module_path, max_attempts=max_attempts)
+        functions.enqueue(connection, message)
     first, second, third = functions.message_dequeue(connection, worker="w", limit=3, tasks=True)
     now = functions.now(connection)
     outcomes = {

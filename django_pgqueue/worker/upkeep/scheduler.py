@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.backend.schedules import check_public, columns_of, declarations
+from django_pgqueue.backend.schedules import channel_and_key, check_public, declarations
 from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.logs import in_a_line
@@ -137,13 +137,15 @@ class Scheduler:
         try:
             rule = recurrence.Rule(cron=row.cron, interval_ms=row.interval_ms, timezone=row.timezone)
             slots, later = recurrence.due(rule, row.catch_up, first=first, now=now)
+            channel, key = channel_and_key(connection, row)
             fired = functions.schedule_fire(
                 connection,
                 row.name,
                 slots=[times.not_before(slot) for slot in slots],
                 expected_at=row.next_at,
                 next_at=times.not_before(later),
-                **columns_of(connection, row),
+                unique=key,
+                channel=channel,
             )
         except BUSY_ERRORS as error:  # the other schedules do not wait for it
             if row.name not in self._busy:

@@ -1,0 +1,112 @@
+"""From the call of a task to its message."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.functions.new_message import After, NewMessage
+from django_pgqueue.tasks import channel as channels, unique
+from django_pgqueue.values import content, times
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Mapping, Sequence
+
+    from django_pgqueue.compat import AnyTask
+    from django_pgqueue.conf import Options
+    from django_pgqueue.functions.new_message import UniqueKey
+
+    Headers = Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call that has been checked."""
+
+    arguments: dict[str, Any]
+    """``{"args": [...], "kwargs": {...}}``, in the types that JSON has."""
+    message: NewMessage
+
+
+def prepare(
+    task: AnyTask,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Options,
+    *,
+    add_headers: Callable[[Headers], Headers],
+) -> PreparedCall:
+    """The message of one call, with its unique key and its channel.  ``options``: those of the task's backend."""
+    arguments, text = write(list(args), dict(kwargs), max_bytes=options.max_content_bytes, what="the task's call")
+    channel, key = channel_and_key(task, arguments)
+    after: tuple[int, ...] = getattr(task, "after", ())
+    message = NewMessage(
+        content=text,
+        channel=channel,
+        unique=key,
+        after=After(after, getattr(task, "after_policy", "finished")) if after else None,
+        **shared(task, options, add_headers=add_headers),
+    )
+    return PreparedCall(arguments, message)
+
+
+def write(args: Sequence[Any], kwargs: Mapping[str, Any], *, max_bytes: int, what: str) -> tuple[dict[str, Any], str]:
+    """The arguments in the types that JSON has, and as JSON text.  Errors call them ``what``."""
+    arguments = {
+        "args": content.normalize(args, f"{what}['args']"),
+        "kwargs": content.normalize(kwargs, f"{what}['kwargs']") if kwargs else {},
+    }
+    return arguments, content.dump(arguments, max_bytes=max_bytes, what=what)
+
+
+def channel_and_key(
+    task: AnyTask, arguments: dict[str, Any], *, channel: str | None = None
+) -> tuple[str | None, UniqueKey | None]:
+    """The channel and the unique key of a call's message.  The task may make them from the arguments.
+
+    ``channel``: what the caller chose instead of the task's.
+    """
+    if channel is None:
+        channel = channels.channel_of(task, arguments)
+    return channel, unique.key_of(task, arguments)
+
+
+def shared(
+    task: AnyTask, options: Options, *, add_headers: Callable[[Headers], Headers], now: dt.datetime | None = None
+) -> dict[str, Any]:
+    """The fields of ``NewMessage`` that do not depend on the arguments of a call.
+
+    ``add_headers`` adds the caller's place in a trace to what the task says.  With ``now`` a delay is counted from
+    there: all messages of a bulk have the same time.
+    """
+    when, asked = _when(task, now)
+    headers = add_headers(asked)
+    return {
+        "queue": task.queue_name,
+        "task": task.module_path,
+        "priority": int(task.priority),
+        "when": when,
+        "headers": None if headers is None else json.dumps(headers),
+        "max_attempts": max_attempts(task, options),
+    }
+
+
+def max_attempts(task: AnyTask, options: Options) -> int | None:
+    own: int | None = getattr(task, "max_attempts", None)
+    return options.max_attempts if own is None else own
+
+
+def _when(task: AnyTask, now: dt.datetime | None) -> tuple[times.When | None, Headers]:
+    """When the task may run, and what the headers keep of it.
+
+    The headers keep what the caller asked for: ``dequeue_at`` is rounded to milliseconds and moves with each retry.
+    """
+    delay: dt.timedelta | None = getattr(task, "delay", None)
+    if delay is not None and now is None:
+        return times.Delay(times.milliseconds(delay)), {"delay_us": delay // times.MICROSECOND}
+    run_after = task.run_after if delay is None or now is None else now + delay
+    if run_after is None:
+        return None, None
+    return times.DequeueAt(times.not_before(run_after)), {"run_after": run_after.isoformat()}
