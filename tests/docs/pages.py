@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "pages"
-PAGES = [ROOT / "README.md", *sorted(FOLDER.glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(FOLDER.rglob("*.md"))]
 
 FENCE, NOT_RUN, CHECK, CHECK_ENDS = "```", "<!-- not run: ", "<!-- check", "-->"
 RUN = {"python", "sql", "sh"}
@@ -57,7 +57,8 @@ def pages_with(language: str) -> list[Path]:
 
 
 def name_of(page: Path) -> str:
-    return page.stem
+    """``"guide/tasks"``; ``"README"``."""
+    return page.relative_to(FOLDER if page.is_relative_to(FOLDER) else ROOT).with_suffix("").as_posix()
 
 
 def _blocks(page: Path) -> Iterator[Block]:

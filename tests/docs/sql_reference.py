@@ -1,4 +1,4 @@
-"""Writes the SQL into docs/pages/sql.md: each function's signature and the documentation that stands in its body.
+"""Writes the SQL into docs/pages/reference/sql.md: the signature of each function and the documentation in its body.
 
     python -m tests.docs.sql_reference
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PAGE = FOLDER / "sql.md"
+PAGE = FOLDER / "reference" / "sql.md"
 CREATE, BODY, PLACE, END = "create or replace function ", "as $$", "<!-- sql: ", "<!-- end -->"
 
 

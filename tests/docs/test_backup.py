@@ -32,7 +32,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = FOLDER / "backup.md"
+PAGE = FOLDER / "operate" / "backup.md"
 DAY = "2020-02-03"
 MAKE = f"""
 select pgqueue_attempt_partition('{DAY}');

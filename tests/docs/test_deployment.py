@@ -83,7 +83,7 @@ WORKERS: dict[str, Callable[[], tuple[list[str], Any]]] = {
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_the_page_shows_the_file(path: Path) -> None:
-    assert path.read_text() in [block.text for block in blocks(FOLDER / "deployment.md")]
+    assert path.read_text() in [block.text for block in blocks(FOLDER / "operate" / "deployment.md")]
 
 
 @pytest.mark.parametrize("kind", WORKERS)
@@ -184,10 +184,10 @@ def test_a_worker_runs_where_it_can_write_to_no_file_and_has_no_capability(
 
 
 def test_alerts_and_dashboards_name_metrics_that_there_are() -> None:
-    page = (FOLDER / "monitoring.md").read_text()
+    page = (FOLDER / "operate" / "monitoring.md").read_text()
     known = set(re.findall(r"^\| `(pgqueue_\w+)`", page, re.MULTILINE))
     known |= {f"{name}_bucket" for name in known}
-    [rules] = [block.text for block in blocks(FOLDER / "monitoring.md") if "groups:" in block.text]
+    [rules] = [block.text for block in blocks(FOLDER / "operate" / "monitoring.md") if "groups:" in block.text]
     [group] = yaml.safe_load(rules)["groups"]
     assert all({"alert", "expr", "annotations"} <= set(rule) for rule in group["rules"])
     assert set(re.findall(r"pgqueue_\w+", page)) <= known

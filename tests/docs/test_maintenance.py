@@ -52,7 +52,7 @@ def test_the_command_for_cron_moves_drops_and_makes_partitions(yard: Psql) -> No
         yard.run("--command", f"drop table {name}")
     assert answer(yard, WHERE) == 'pgqueue_attempt_default {"day": 50},pgqueue_attempt_default {"day": 3}'
 
-    [command] = CRON.findall((FOLDER / "raw-messages.md").read_text())
+    [command] = CRON.findall((FOLDER / "guide" / "raw-messages.md").read_text())
     path = os.pathsep.join([str(Path(yard.program).parent), os.environ["PATH"]])
     subprocess.run(["sh", "-c", command], env={**os.environ, **yard.environment, "PATH": path}, check=True)
 

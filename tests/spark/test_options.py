@@ -130,7 +130,7 @@ def test_a_schema_of_ones_own_has_known_columns_with_their_types() -> None:
 
 
 def test_the_page_has_every_option_with_its_default() -> None:
-    text = (FOLDER / "spark.md").read_text().partition("\n## Options\n")[2].partition("\n## ")[0]
+    text = (FOLDER / "data" / "spark.md").read_text().partition("\n## Options\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)?[^|]*\|", text, re.MULTILINE)
     assert [name for name, _ in rows] == Options.names()
     defaults = Options.of({name: default for name, default in rows if default})

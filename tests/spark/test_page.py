@@ -36,7 +36,7 @@ def test_the_blocks_of_the_page_run(
     tasks.send_receipt = send_receipt  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "shop", shop)
     monkeypatch.setitem(sys.modules, "shop.tasks", tasks)
-    found = [block for block in blocks(FOLDER / "spark.md") if block.not_run == NOT_RUN]
+    found = [block for block in blocks(FOLDER / "data" / "spark.md") if block.not_run == NOT_RUN]
     assert len(found) >= 7
     namespace: dict[str, Any] = {"lake": str(tmp_path)}
     for block in found:

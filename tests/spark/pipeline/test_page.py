@@ -1,4 +1,4 @@
-"""What docs/pages/pipeline.md says: its Python with Spark, its SQL in DuckDB, and its tables of columns."""
+"""What docs/pages/data/pipeline.md says: its Python with Spark, its SQL in DuckDB, and its tables of columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.sql.conftest import Connect
 
-PAGE = FOLDER / "pipeline.md"
+PAGE = FOLDER / "data" / "pipeline.md"
 HERE = "tests/spark/pipeline/test_page.py"
 
 
