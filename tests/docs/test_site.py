@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from tests.docs.pages import ROOT
 
@@ -44,7 +45,7 @@ class Assets(HTMLParser):
 
 
 def test_a_page_loads_nothing_from_elsewhere_and_everything_is_there(site: Path) -> None:
-    pages = sorted(site.glob("*.html"))
+    pages = sorted(site.rglob("*.html"))
     assert site / "index.html" in pages
     for page in pages:
         assets = Assets()
@@ -53,7 +54,8 @@ def test_a_page_loads_nothing_from_elsewhere_and_everything_is_there(site: Path)
             parts = urlsplit(address)
             assert not parts.netloc, f"{page.name} loads {address}"
             # The page for addresses that are not there is served anywhere: its own addresses begin at the root.
-            assert (site / parts.path.lstrip("/")).exists(), f"{page.name} loads {address}, which is not there"
+            found = site / parts.path.lstrip("/") if parts.path.startswith("/") else page.parent / parts.path
+            assert found.exists(), f"{page.name} loads {address}, which is not there"
 
 
 def test_no_style_sheet_loads_from_elsewhere(site: Path) -> None:
@@ -61,3 +63,14 @@ def test_no_style_sheet_loads_from_elsewhere(site: Path) -> None:
         text = style.read_text(encoding="utf-8")
         assert "@import" not in text
         assert "url(http" not in text.replace("'", "").replace('"', ""), style
+
+
+def test_an_old_address_leads_to_its_page(site: Path) -> None:
+    redirects: dict[str, str] = yaml.safe_load((ROOT / "docs" / "mkdocs.yml").read_text())["extra"]["redirects"]
+    assert "tasks.html" in redirects
+    for old, new in redirects.items():
+        address, _, fragment = new.partition("#")
+        assert (site / address).is_file(), f"{old} leads to {new}"
+        assert f'id="{fragment}"' in (site / address).read_text() or not fragment, f"{old} leads to {new}"
+        page = (site / old.partition("#")[0]).read_text()
+        assert f'"{new}"' in page, f"{old} does not lead to {new}"
