@@ -155,6 +155,7 @@ def lint() -> "dict[str, bool]":
         "ruff check": module("ruff", "check", "."),
         "ruff format": module("ruff", "format", "--check", "."),
         "mypy": module("mypy"),
+        "imports": run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache"),
         # What mypy says of tasks with wrong arguments: the test needs mypy, which only this step has.
         "typing": module("pytest", "-q", "tests/backend/test_typing.py"),
         "migrations": module("django", "makemigrations", "--check", "--dry-run"),

@@ -48,6 +48,8 @@ def needed_file(words: list[str]) -> str | None:
             return f"{folder}/__main__.py"
         case [".venv/bin/python", "-m", "example_project.embedded_postgres", *_]:
             return "example_project/embedded_postgres/__main__.py"
+        case ["python", "-m", module] if module.startswith("tests."):
+            return f"{module.replace('.', '/')}.py"
         case ["python", "-m", "properdocs", "build", "--strict", "-f", file] | ["psql", "-f", file]:
             return file
         case _:

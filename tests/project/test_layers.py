@@ -1,0 +1,68 @@
+"""Imports of the package point down, and the map of the contributors shows how."""
+
+from __future__ import annotations
+
+from graphlib import TopologicalSorter
+
+import pytest
+
+from tests.project import layers
+
+CONTRACTS = layers.contracts()
+contracts = pytest.mark.parametrize("contract", CONTRACTS, ids=[each.container for each in CONTRACTS])
+MAX_ROOMS_A_FLOOR = 9
+
+
+@contracts
+def test_imports_point_down_and_not_to_a_sibling(contract: layers.Layers) -> None:
+    assert sorted(map(str, contract.broken())) == []
+
+
+@contracts
+def test_no_room_imports_itself_by_way_of_others(contract: layers.Layers) -> None:
+    graph: dict[str, set[str]] = {}
+    for importer, imported in contract.arrows():
+        graph.setdefault(importer, set()).add(imported)
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_every_room_has_its_floor_and_its_line_on_the_map() -> None:
+    contract = layers.of_the_package()
+    on_floors = [room for floor in contract.floors for room in floor]
+    assert sorted([*on_floors, *contract.apart]) == sorted(layers.rooms()) == sorted(layers.ROOMS)
+    assert max(map(len, contract.floors)) <= MAX_ROOMS_A_FLOOR
+
+
+def test_only_commands_import_spark_and_spark_imports_no_django() -> None:
+    arrows = layers.of_the_package().arrows()
+    assert {importer for importer, imported in arrows if imported == "spark"} == {"management"}
+    assert {imported for importer, imported in arrows if importer == "spark"} == {"values"}
+
+
+def test_old_paths_hand_on_names_and_nothing_imports_them() -> None:
+    aliases = {"bulk", "dependencies", "recurrence", "retry"}
+    arrows = layers.of_the_package().arrows()
+    assert {imported for importer, imported in arrows if importer in aliases} == {"backend", "tasks"}
+    assert {importer for importer, imported in arrows if imported in aliases} == set()
+
+
+def test_the_map_is_current() -> None:
+    page = layers.PAGE.read_text(encoding="utf-8")
+    assert page == layers.drawn(page), "Run: python -m tests.project.layers"
+
+
+def test_an_import_that_points_up_or_aside_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    contract = layers.Layers(container="house", floors=(("roof", "tower"), ("ground",)))
+    down, up, aside = (
+        layers.Import(importer=f"house.{importer}.door", imported=f"house.{imported}", line=1)
+        for importer, imported in (("roof", "ground"), ("ground", "roof"), ("roof", "tower"))
+    )
+    monkeypatch.setattr(layers, "imports", lambda: (down, up, aside))
+    assert contract.broken() == [up, aside]
+
+
+def test_an_import_inside_a_function_or_for_types_counts() -> None:
+    text = "def f():\n    from django_pgqueue.queue import queue\nif TYPE_CHECKING:\n    import django_pgqueue.apps\n"
+    known = {"django_pgqueue.queue.queue"}
+    found = [target for node in layers.statements(text) for target in layers.targets(node, known)]
+    assert sorted(found) == ["django_pgqueue.apps", "django_pgqueue.queue.queue"]
