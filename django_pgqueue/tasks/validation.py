@@ -71,7 +71,7 @@ def _validate_schedule(task: AnyTask) -> None:
     declared = getattr(task, "schedule", None)
     several = declared if isinstance(declared, tuple) else (declared,)
     if declared is not None and not all(isinstance(one, Recurrence) for one in several):
-        message = f"schedule must be cron(...) or every(...) of django_pgqueue.recurrence, not {declared!r}."
+        message = f"schedule must be cron(...) or every(...) of django_pgqueue.tasks, not {declared!r}."
         raise InvalidTask(message)
     names = [one.name for one in several if one is not None and one.name is not None]
     if len(set(names)) < len(names):

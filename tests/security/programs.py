@@ -4,8 +4,8 @@ PRODUCER = """
 import django; django.setup()
 import datetime as dt
 from django.db import connection, transaction
-from django_pgqueue.bulk import enqueue_many
-from django_pgqueue.dependencies import batch
+from django_pgqueue.backend import enqueue_many
+from django_pgqueue.tasks import batch
 from django_pgqueue.exceptions import ChannelFull
 from django_pgqueue.queue import Queue
 from django_pgqueue.routing import publish
