@@ -133,6 +133,21 @@ def imports() -> tuple[Import, ...]:
     )
 
 
+def inside_functions() -> list[str]:
+    """Returns the lines of the package that import something, of whatever package, inside a function."""
+    return sorted(
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in modules().values()
+        for line in {
+            statement.lineno
+            for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            for statement in ast.walk(function)
+            if isinstance(statement, ast.Import | ast.ImportFrom)
+        }
+    )
+
+
 def statements(text: str) -> Iterator[ast.Import | ast.ImportFrom]:
     """Yields the imports of a text, wherever they stand in it."""
     yield from (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from graphlib import TopologicalSorter
 
 import pytest
@@ -11,6 +12,8 @@ from tests.project import layers
 CONTRACTS = layers.contracts()
 contracts = pytest.mark.parametrize("contract", CONTRACTS, ids=[each.container for each in CONTRACTS])
 MAX_ROOMS_A_FLOOR = 9
+MAX_INSIDE_FUNCTIONS = 52
+"""Imports inside functions: for optional extras, and for models before the apps are ready.  It may only fall."""
 
 
 @contracts
@@ -66,3 +69,19 @@ def test_an_import_inside_a_function_or_for_types_counts() -> None:
     known = {"django_pgqueue.queue.queue"}
     found = [target for node in layers.statements(text) for target in layers.targets(node, known)]
     assert sorted(found) == ["django_pgqueue.apps", "django_pgqueue.queue.queue"]
+
+
+def test_imports_inside_functions_stay_few() -> None:
+    assert len(layers.inside_functions()) <= MAX_INSIDE_FUNCTIONS
+
+
+def test_no_module_imports_a_private_name_of_another() -> None:
+    private = [
+        f"{name} imports {node.module}.{alias.name}"
+        for name, path in layers.modules().items()
+        for node in layers.statements(path.read_text(encoding="utf-8"))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(layers.PACKAGE)
+        for alias in node.names
+        if alias.name.startswith("_")
+    ]
+    assert private == []
