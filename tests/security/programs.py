@@ -57,12 +57,12 @@ from django.core.management import call_command
 from django.db import ProgrammingError
 from django_pgqueue.metrics import queue
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.monitoring.overview import taking
+from django_pgqueue.monitoring.overview import overview
 
 for model in django.apps.apps.get_app_config("pgqueue").get_models():
     list(model.objects.all()[:5])
 assert Attempt.objects.filter(status="succeeded").exists()
-assert taking.taken("default")
+assert overview.taken("default")
 call_command("qstatus", "--once", "--json")
 try:
     Message.objects.all().delete()
