@@ -248,6 +248,7 @@ def test_releases_follow_each_other(project: Project, conninfo: str) -> None:
         project.upgrade(conninfo, release)
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 def test_after_the_change_the_shipped_text_comes_from_git(project: Project) -> None:
     git = ["git", "-C", str(project.root), "-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
     subprocess.run([*git, "init", "--quiet"], check=True)
