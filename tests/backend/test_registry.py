@@ -186,7 +186,7 @@ def test_an_attempt_whose_module_is_imported_for_too_long_is_tried_again(
 
 def test_a_module_that_enqueues_while_it_is_imported_finds_its_own_task(package: Path) -> None:
     (package / "eager.py").write_text(
-        f"from django_pgqueue import registry\n{TASK}\nregistry.declared(post.module_path)"
+        f"from django_pgqueue.tasks import registry\n{TASK}\nregistry.declared(post.module_path)"
     )
     import_module("their_app.eager")
 
