@@ -18,6 +18,8 @@ LINK = re.compile(r"\[([^\]]*)\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$")
 ANCHOR = re.compile(r'<a id="([^"]+)">')
 NAMED = re.compile(r"`((?:django_pgqueue|docs|example_project|sql|tests)/[\w/.-]*\w)`")
+OF_A_RELEASE = "sql/released/"
+"""What stands in it comes with the first release."""
 DECISIONS = FOLDER / "about" / "decisions"
 NUMBERED = sorted(DECISIONS.glob("0*.md"))
 
@@ -37,8 +39,8 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
 
 @each_page
 def test_what_a_page_names_is_there(page: Path) -> None:
-    missing = [path for path in NAMED.findall(page.read_text()) if not (ROOT / path).exists()]
-    assert missing == []
+    paths = [path for path in NAMED.findall(page.read_text()) if not path.startswith(OF_A_RELEASE)]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_the_walk_of_a_message_names_files_of_the_package() -> None:
