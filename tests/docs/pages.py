@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "pages"
-PAGES = [ROOT / "README.md", *sorted(FOLDER.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(FOLDER.rglob("*.md"))]
 
 FENCE, NOT_RUN, CHECK, CHECK_ENDS = "```", "<!-- not run: ", "<!-- check", "-->"
 RUN = {"python", "sql", "sh"}
