@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.functions import sql_files
-from tests.emptying import emptied_quickly
+from tests.support.emptying import emptied_quickly
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper

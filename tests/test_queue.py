@@ -17,7 +17,7 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue, ReceivedMessage
 from django_pgqueue.testing import clock
 from tests.sql.conftest import connect, sessions, test_database
-from tests.sql.sessions import NOON
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

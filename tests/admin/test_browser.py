@@ -15,7 +15,7 @@ from selenium.webdriver.common.keys import Keys
 from django_pgqueue.models import Attempt, Message
 from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS, claim, complete, fail, retry, send, sign_in, sql
 from tests.example import test_browser as shop
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ import pytest
 from django_pgqueue.models import ReportError, ReportQueue
 from tests.admin import test_browser as admin
 from tests.admin.test_insights import INSIGHTS, NOON, hour
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.example import test_browser as shop

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from example_project.embedded_postgres.binaries import Binaries
 from example_project.embedded_postgres.errors import EmbeddedPostgresError
-from tests.docs.pages import ROOT
+from tests.support.pages import ROOT
 from tests.example.conftest import mailers
 
 if TYPE_CHECKING:

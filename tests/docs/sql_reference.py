@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_pgqueue.functions import sql_files
-from tests.docs.pages import FOLDER
+from tests.support.pages import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,8 @@ from django_pgqueue.checks import check_backends
 from django_pgqueue.routing.declared import DECLARED
 from django_pgqueue.tasks import registry
 from example_project.shop import models as shop_models
-from tests.docs import commands
-from tests.docs.pages import PAGES, READ, ROOT, RUN, Block, blocks, name_of, pages_with
+from tests.support import commands
+from tests.support.pages import PAGES, READ, ROOT, RUN, Block, blocks, name_of, pages_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

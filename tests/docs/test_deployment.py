@@ -18,7 +18,7 @@ from django.core.management import load_command_class
 
 from django_pgqueue.conf import Options
 from django_pgqueue.worker.supervise.supervisor import KILL_SECONDS
-from tests.docs.pages import FOLDER, ROOT, blocks
+from tests.support.pages import FOLDER, ROOT, blocks
 from tests.worker.conftest import diary, environment, rows, session
 from tests.worker.tasks import count_queries
 

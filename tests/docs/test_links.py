@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.pages import FENCE, FOLDER, PAGES, ROOT, name_of
+from tests.support.pages import FENCE, FOLDER, PAGES, ROOT, name_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.pages import FOLDER, ROOT
+from tests.support.pages import FOLDER, ROOT
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Psql

@@ -18,8 +18,8 @@ from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.functions import sql_files
 from django_pgqueue.monitoring.doctor import KINDS
 from tests.docs import sql_reference
-from tests.docs.commands import all_actions
-from tests.docs.pages import FOLDER, ROOT
+from tests.support.commands import all_actions
+from tests.support.pages import FOLDER, ROOT
 
 if TYPE_CHECKING:
     from django.db.models import Model

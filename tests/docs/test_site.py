@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.docs.pages import ROOT
+from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from django_pgqueue.monitoring.doctor import Finding, Kind, Severity, Subject, e
 from django_pgqueue.monitoring.doctor.examination import Check
 from tests.admin.conftest import send
 from tests.terminal.conftest import environment  # noqa: F401 -- a fixture
-from tests.terminal.window import Window
+from tests.support.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -42,8 +42,8 @@ from django_pgqueue.monitoring.doctor import (
 from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.worker.upkeep import bloat
 from tests.admin.conftest import claim, complete, fail, send, sign_in, sql
-from tests.doctor.pooler import Pooler
-from tests.waiting import wait_until
+from tests.support.pooler import Pooler
+from tests.support.waiting import wait_until
 from tests.worker.conftest import conninfo
 
 if TYPE_CHECKING:

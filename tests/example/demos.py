@@ -20,7 +20,7 @@ from uuid import uuid4
 import psycopg
 
 from example_project.environment import Environment
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

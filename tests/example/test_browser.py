@@ -20,7 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from django_pgqueue.models import Worker
 from example_project.database import database_url
 from example_project.shop.models import Order
-from tests.waiting import SECONDS, wait_until
+from tests.support.waiting import SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

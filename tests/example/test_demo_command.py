@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.example.demos import BANNER_END, BANNER_PASSWORD, BANNER_URL, ROOT, Demo, Home, Visitor, open_home
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import pytest
 
 from example_project import processes
 from example_project.processes import Command, Processes, Stopped
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 20

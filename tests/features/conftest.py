@@ -13,7 +13,7 @@ from django.db import connections
 
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
-from tests.waiting import SECONDS, wait_until
+from tests.support.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo, diary, environment, rows, session, start
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.worker.run.threads import Slots
     from tests.worker.conftest import Session
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 __all__ = ["diary", "environment", "rows", "session", "start"]
 

@@ -8,7 +8,7 @@ from django.db import connection
 
 from django_pgqueue.tasks import task
 from tests.features.tasks import at_once, write_effect
-from tests.worker.diary import Diary
+from tests.support.diary import Diary
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import TaskContext

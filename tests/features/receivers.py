@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from django_pgqueue.compat import task_finished, task_started
-from tests.worker.watching import statuses
+from tests.support.watching import statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

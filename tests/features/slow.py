@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection, transaction
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks import task
-from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
+from tests.support.diary import LONGEST_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import TaskContext

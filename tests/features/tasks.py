@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from django_pgqueue import control
 from django_pgqueue.exceptions import AttemptLost, Retry
 from django_pgqueue.tasks import task
-from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
+from tests.support.diary import LONGEST_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,8 +23,8 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import drain
 from tests.features import tasks
-from tests.waiting import wait_until
-from tests.worker.watching import ended, holder, started, statuses
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.features.conftest import Consume, Effects
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 SHORT_LOCK = ("--lock-seconds", "1", "--threads", "1")
 WHOLE = ["x", "x, enqueued", "x, second"]

@@ -10,13 +10,13 @@ import pytest
 
 from django_pgqueue import control
 from tests.features import isolated
-from tests.waiting import wait_until
-from tests.worker.watching import ended, started, statuses
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from tests.features.conftest import Consume, Effects
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 LEVELS = {
     "repeatable read": {"isolation_level": 3},

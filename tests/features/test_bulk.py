@@ -24,11 +24,11 @@ from django_pgqueue.exceptions import ContentTooLarge, DuplicateMessage, Invalid
 from django_pgqueue.models import Message
 from django_pgqueue.tasks import task
 from tests.features.scheduled.tasks import send
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.conftest import rows
-from tests.worker.processes import ROOT
+from tests.support.processes import ROOT
 from tests.worker.tasks import nothing, write
-from tests.worker.watching import asleep
+from tests.support.watching import asleep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries
 
     from tests.worker.conftest import Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 __all__ = ["rows"]  # a fixture that others need
 

@@ -26,15 +26,15 @@ from django_pgqueue.worker.run.threads import Slots
 from tests.backend.conftest import no_queries
 from tests.features import tasks
 from tests.features.conftest import close_event_loop
-from tests.waiting import wait_until
-from tests.worker.watching import ended, statuses
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.features.conftest import Consume, Effects
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 pytestmark = pytest.mark.django_db
 

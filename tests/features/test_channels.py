@@ -18,14 +18,14 @@ from django_pgqueue.queue import Queue
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import drain
 from tests.backend.conftest import no_queries
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.tasks import hold, nothing, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.worker.conftest import Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 pytestmark = pytest.mark.django_db
 

@@ -8,8 +8,8 @@ import pytest
 from django.db import connection
 
 from tests.features import tasks
-from tests.waiting import wait_until
-from tests.worker.watching import ended
+from tests.support.waiting import wait_until
+from tests.support.watching import ended
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask

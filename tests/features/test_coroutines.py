@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.features import tasks
-from tests.waiting import wait_until
-from tests.worker.watching import ended
+from tests.support.waiting import wait_until
+from tests.support.watching import ended
 
 if TYPE_CHECKING:
     from tests.features.conftest import Consume
     from tests.worker.conftest import Session
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 @pytest.mark.django_db(transaction=True)

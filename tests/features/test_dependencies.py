@@ -16,13 +16,13 @@ from django_pgqueue.tasks import batch
 from django_pgqueue.testing import clock, drain
 from django_pgqueue.worker import process
 from tests.features.dependency_tasks import fail, note, noted, retried
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.tasks import hold, nothing
-from tests.worker.watching import ended
+from tests.support.watching import ended
 
 if TYPE_CHECKING:
     from tests.features.conftest import Consume
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 pytestmark = pytest.mark.django_db
 

@@ -15,18 +15,18 @@ from django.utils import autoreload
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt
 from django_pgqueue.worker.supervise import reloader
-from tests.waiting import wait_until
-from tests.worker.processes import ROOT
+from tests.support.waiting import wait_until
+from tests.support.processes import ROOT
 from tests.worker.tasks import hold
-from tests.worker.watching import ended, holder, started, statuses
+from tests.support.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from tests.worker.conftest import Start
-    from tests.worker.diary import Diary
-    from tests.worker.processes import QWorker
+    from tests.support.diary import Diary
+    from tests.support.processes import QWorker
 
 RELOADER, SUPERVISOR, WATCHER, WORKER = range(4)
 

@@ -15,7 +15,7 @@ import pytest
 
 from django_pgqueue.management.terminal.colours import OUTCOMES, Coloured, formatter
 from tests.features import slow
-from tests.worker.processes import ROOT
+from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

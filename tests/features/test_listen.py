@@ -21,9 +21,9 @@ from django_pgqueue.consumer import polling
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.queue import Queue, ReceivedMessage
-from tests.waiting import SECONDS, wait_until
+from tests.support.waiting import SECONDS, wait_until
 from tests.worker.tasks import nothing
-from tests.worker.watching import asleep
+from tests.support.watching import asleep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,14 +18,14 @@ from django_pgqueue.testing import drain
 from django_pgqueue.worker.claim import floors
 from tests.backend.conftest import no_queries
 from tests.features import tasks
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.tasks import hold, nothing, write
-from tests.worker.watching import asleep, ended, holder, started, statuses
+from tests.support.watching import asleep, ended, holder, started, statuses
 
 if TYPE_CHECKING:
     from tests.features.conftest import Consume
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 pytestmark = pytest.mark.django_db
 

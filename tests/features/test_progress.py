@@ -13,8 +13,8 @@ from django_pgqueue import functions
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing import drain
 from tests.features import tasks
-from tests.waiting import wait_until
-from tests.worker.watching import ended, statuses
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.features.conftest import Consume
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 pytestmark = pytest.mark.django_db
 

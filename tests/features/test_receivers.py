@@ -13,14 +13,14 @@ from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.testing import drain
 from tests.features import receivers, tasks
 from tests.features.receivers import Heard, listening
-from tests.waiting import wait_until
-from tests.worker.watching import ended, statuses
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.features.conftest import Consume, Effects
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

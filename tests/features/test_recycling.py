@@ -17,13 +17,13 @@ from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import MAX_RETIRING, WorkerSettings
 from django_pgqueue.worker.supervise.supervisor import LONGEST_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
 from tests.features import slow
-from tests.waiting import wait_until
-from tests.worker.watching import at_rest, ended, started, statuses
+from tests.support.waiting import wait_until
+from tests.support.watching import at_rest, ended, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.worker.conftest import Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 def pids(results: list[AnyTaskResult]) -> list[Any]:

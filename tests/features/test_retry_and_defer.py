@@ -22,8 +22,8 @@ from django_pgqueue.tasks import Exponential, task
 from django_pgqueue.testing import clock, drain
 from django_pgqueue.worker.run.execution import FEW_ATTEMPTS
 from tests.features import tasks
-from tests.waiting import wait_until
-from tests.worker.watching import ended, statuses
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,9 +38,9 @@ from django_pgqueue.tasks import task
 from django_pgqueue.testing import clock, drain
 from tests.backend.conftest import no_queries
 from tests.features import subscribers
-from tests.sql.sessions import concurrently
-from tests.waiting import wait_until
-from tests.worker.watching import asleep
+from tests.support.sessions import concurrently
+from tests.support.waiting import wait_until
+from tests.support.watching import asleep
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries

@@ -13,16 +13,16 @@ from django_pgqueue import control, functions
 from django_pgqueue.consumer import polling
 from django_pgqueue.models import Worker
 from tests.features import tasks
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.conftest import conninfo
 from tests.worker.tasks import hold
-from tests.worker.watching import asleep, ended, started
+from tests.support.watching import asleep, ended, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.features.conftest import Consume
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

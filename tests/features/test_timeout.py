@@ -18,20 +18,20 @@ from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 from django_pgqueue.worker.settings import MAX_RETIRING
-from tests.doctor.pooler import Pooler
+from tests.support.pooler import Pooler
 from tests.features import slow
 from tests.features.conftest import another_transaction
 from tests.features.receivers import listening
 from tests.features.slow import TIMEOUT_SECONDS
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.conftest import conninfo
-from tests.worker.watching import ended, holder, started, statuses
+from tests.support.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.features.conftest import Consume, Effects
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 def seconds_of(result: AnyTaskResult) -> float:

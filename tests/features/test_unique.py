@@ -23,9 +23,9 @@ from django_pgqueue.testing import clock, drain
 from tests.backend.conftest import no_queries
 from tests.features import tasks
 from tests.features.conftest import another_transaction
-from tests.sql.sessions import concurrently
-from tests.waiting import wait_until
-from tests.worker.watching import ended, statuses
+from tests.support.sessions import concurrently
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.features.conftest import Consume
     from tests.worker.conftest import Session
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 pytestmark = pytest.mark.django_db
 

@@ -26,12 +26,12 @@ from tests.models.reference import (
     WouldWait,
     fresh_from,
 )
-from tests.sql.sessions import NOON
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 SESSIONS = 3
 WAITS_MS = 30

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.sql.databases import sql_files
+from tests.support.databases import sql_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 FENCE = "and m.attempt = p_attempts[array_position(p_ids, m.id)]"
 UNIQUE = """

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tests.docs.pages import FOLDER, PAGES
+from tests.support.pages import FOLDER, PAGES
 
 PROMISED = {
     # Tasks, and what they may say.

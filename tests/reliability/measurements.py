@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import OperationalError, connection, transaction
 
 from tests.reliability import tasks
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import psycopg

@@ -20,7 +20,7 @@ from tests.reliability.launcher import launch
 from tests.reliability.old import OldVersion
 from tests.reliability.tasks import NAME
 from tests.reliability.traps import TRAPS, note_killed
-from tests.worker.processes import group
+from tests.support.processes import group
 
 ROOT = Path(__file__).resolve().parents[2]
 HAS_POOL = find_spec("psycopg_pool") is not None

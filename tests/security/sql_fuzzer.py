@@ -15,7 +15,7 @@ from psycopg import sql
 if TYPE_CHECKING:
     from random import Random
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 INTERNAL = ("XX", "57P", "08", "58", "53", "no")
 """Classes of errors that no call may cause: internal ones, the end of the session or the server, its resources."""

@@ -13,7 +13,7 @@ from django.db import transaction
 from hypothesis import example, given, strategies as st
 
 from django_pgqueue.compat import TASKS_LOGGER
-from tests.docs.commands import all_actions
+from tests.support.commands import all_actions
 from tests.security.fuzzing import fuzz
 
 if TYPE_CHECKING:

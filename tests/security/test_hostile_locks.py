@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.security.conftest import ROLES_FILE, _run
-from tests.sql.sessions import token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.security.conftest import Guarded
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 pytestmark = pytest.mark.django_db
 

@@ -12,14 +12,14 @@ from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.functions import sql_files
 from django_pgqueue.testing import clock
 from tests.security.conftest import ROLES
-from tests.sql.sessions import NOON
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from tests.security.conftest import Guarded
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 pytestmark = pytest.mark.django_db
 

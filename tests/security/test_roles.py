@@ -13,13 +13,13 @@ from psycopg.errors import InsufficientPrivilege
 
 from tests.security.conftest import DROP_FILE, ROLES, ROLES_FILE
 from tests.security.programs import CONSUMER, PRODUCER, READER
-from tests.sql.databases import psql, sql_files
-from tests.sql.sessions import token
-from tests.worker.processes import ROOT
+from tests.support.databases import psql, sql_files
+from tests.support.sessions import token
+from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from tests.security.conftest import Guarded
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 pytestmark = pytest.mark.django_db
 

@@ -13,13 +13,13 @@ from tests.security.conftest import ROLES, ROLES_FILE, _run
 from tests.security.fuzzing import ASKED
 from tests.security.sql_fuzzer import COLUMNS, Fuzzer
 from tests.security.test_roles import run
-from tests.sql.sessions import token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.security.conftest import Guarded
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 pytestmark = pytest.mark.django_db
 

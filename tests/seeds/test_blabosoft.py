@@ -8,7 +8,7 @@ import pytest
 
 from django_pgqueue.exceptions import AttemptLost
 from tests.seeds.faces import NotOursError, SqlQueue
-from tests.sql.sessions import NOON, concurrently
+from tests.support.sessions import NOON, concurrently
 
 if TYPE_CHECKING:
     from django_pgqueue.queue import ReceivedMessage

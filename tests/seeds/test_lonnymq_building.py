@@ -12,8 +12,8 @@ from django.db import transaction
 from django_pgqueue.queue import Queue
 from tests.seeds.faces import SqlQueue
 from tests.seeds.test_lonnymq_fifo_scheduling import received
-from tests.sql.cost import Cost, cost
-from tests.sql.sessions import NOON, concurrently, eventually
+from tests.support.cost import Cost, cost
+from tests.support.sessions import NOON, concurrently, eventually
 
 if TYPE_CHECKING:
     from tests.seeds.conftest import Clock, Face

@@ -8,8 +8,8 @@ from django.db import transaction
 
 from django_pgqueue.queue import Queue
 from tests.seeds.faces import SqlQueue
-from tests.sql.cost import cost
-from tests.sql.sessions import NOON
+from tests.support.cost import cost
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from tests.seeds.conftest import Clock, Face

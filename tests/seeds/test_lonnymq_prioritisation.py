@@ -10,8 +10,8 @@ import pytest
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.queue import Queue
 from tests.seeds.test_lonnymq_fifo_scheduling import received
-from tests.sql.cost import cost
-from tests.sql.sessions import NOON
+from tests.support.cost import cost
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from tests.seeds.conftest import Clock, Face

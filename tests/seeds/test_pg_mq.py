@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue.queue import Queue
 from tests.seeds.faces import SqlQueue
-from tests.sql.sessions import NOON, Listener, concurrently, eventually
+from tests.support.sessions import NOON, Listener, concurrently, eventually
 
 if TYPE_CHECKING:
     from tests.seeds.conftest import Clock, Face

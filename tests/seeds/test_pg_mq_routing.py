@@ -16,7 +16,7 @@ from django_pgqueue.exceptions import AttemptLost, InvalidPattern, UnknownExchan
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.queue import Queue
 from django_pgqueue.routing import Exchange, publish
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

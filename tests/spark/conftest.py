@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.spark.quick import QUICK
 from tests.sql.conftest import connect, conninfo, session, sessions, test_database
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 __all__ = ["connect", "conninfo", "session", "sessions", "test_database"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline, session as sessions_of_spark
 from django_pgqueue.spark.lake import LakeConflict, read_lake
-from tests.docs.pages import ROOT
+from tests.support.pages import ROOT
 from tests.spark.quick import QUICK_CLUSTER
 
 if TYPE_CHECKING:

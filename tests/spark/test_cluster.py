@@ -16,12 +16,12 @@ from django_pgqueue.spark import session as sessions_of_spark
 from tests.spark import programs
 from tests.spark.conftest import environment, finish
 from tests.spark.quick import QUICK_CLUSTER
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 EVERYTHING = "PGQUEUE_SPARK_LONG" in os.environ
 """Set it to run what takes minutes: see tests/spark/test_kills.py too."""

@@ -31,7 +31,7 @@ from tests.spark.conftest import finish
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 NEW_YEAR = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 MEANINGS: list[tuple[Filter, str]] = [

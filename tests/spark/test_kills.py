@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 KILLS = int(os.environ.get("PGQUEUE_SPARK_KILLS", "1"))
 SEED = int(os.environ.get("PGQUEUE_SEED", "6"))

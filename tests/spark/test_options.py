@@ -12,7 +12,7 @@ from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
 from django_pgqueue.spark.messages import Declared
 from django_pgqueue.spark.options import Options
 from django_pgqueue.spark.source import PgQueueDataSource
-from tests.docs.pages import FOLDER
+from tests.support.pages import FOLDER
 
 
 def test_options_are_named_as_spark_names_them_in_any_case() -> None:

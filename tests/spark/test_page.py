@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.spark import database
 from django_pgqueue.spark.options import Options
 from django_pgqueue.tasks import task
-from tests.docs.pages import FOLDER, blocks
+from tests.support.pages import FOLDER, blocks
 from tests.spark.conftest import finish
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 NOT_RUN = "needs Spark, tests/spark/test_page.py"
 

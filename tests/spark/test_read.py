@@ -16,13 +16,13 @@ from django_pgqueue.spark.errors import DatabaseUnavailable
 from django_pgqueue.spark.options import Options
 from django_pgqueue.spark.schema import ATTEMPTS
 from tests.spark.conftest import finish, numbers
-from tests.sql.sessions import token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def read(spark: SparkSession, **options: object) -> DataFrame:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from django_pgqueue.spark import schema
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 SPARK_NAMES = {
     "bigint": "bigint",

@@ -8,12 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tests.docs.pages import ROOT
+from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 PROGRAM = """
 import sys

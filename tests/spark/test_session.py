@@ -11,7 +11,7 @@ import pytest
 from django_pgqueue.spark import session as sessions_of_spark
 from django_pgqueue.spark.errors import NoJava
 from django_pgqueue.spark.source import PgQueueDataSource, registered
-from tests.docs.pages import ROOT
+from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from tests.spark.conftest import finish
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 TODAY = dt.datetime.now(tz=dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 DAY = slices.DAY

@@ -13,7 +13,7 @@ from tests.spark.conftest import finish
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def seen(session: Session, moment: Snapshot) -> list[int]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 SEND = "shop.tasks.send"
 COLUMNS = (

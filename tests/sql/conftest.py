@@ -11,7 +11,7 @@ from django.db import connections
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from tests.sql.sessions import IDLE_SESSIONS, Session
+from tests.support.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

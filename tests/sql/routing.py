@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def bind(session: Session, pattern: str, queue: str = "mail", exchange: str = "orders", **parameters: Any) -> Any:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.sessions import concurrently, eventually, token, tokens
+from tests.support.sessions import concurrently, eventually, token, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 Attempt = tuple[int, int]
 

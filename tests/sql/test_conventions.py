@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_pgqueue.functions import sql_files as schema
-from tests.sql.databases import sql_files
+from tests.support.databases import sql_files
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 TABLES = (
     "pgqueue_message",

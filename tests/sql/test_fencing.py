@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.sql.sessions import NOON, SECONDS, eventually, token
+from tests.support.sessions import NOON, SECONDS, eventually, token
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 MINUTE = 60_000
 Token = dict[str, Any]

@@ -11,8 +11,8 @@ import pytest
 
 from django_pgqueue import functions
 from django_pgqueue.functions import sql_files as schema
-from tests.sql.databases import described, empty_database, migrate, psql, session_in
-from tests.sql.sessions import token
+from tests.support.databases import described, empty_database, migrate, psql, session_in
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

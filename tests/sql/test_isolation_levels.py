@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from tests.sql.sessions import concurrently, token, tokens
+from tests.support.sessions import concurrently, token, tokens
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 LEVELS = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
 

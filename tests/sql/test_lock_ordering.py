@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.sessions import concurrently, eventually
+from tests.support.sessions import concurrently, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 WORKER = "w1"
 FUNCTIONS_FOR_HELD = ("pgqueue_message_complete", "pgqueue_message_heartbeat", "pgqueue_message_release")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sql.lanes import channel, contents, set_channel
-from tests.sql.sessions import NOON, token
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 class TestChannelSet:

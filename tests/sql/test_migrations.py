@@ -11,12 +11,12 @@ from django.db import connection, models
 
 from django_pgqueue.functions import sql_files as schema
 from django_pgqueue.models import Attempt, Binding, Exchange, Message, Worker
-from tests.sql.databases import described, empty_database, migrate, session_in, sql_files
+from tests.support.databases import described, empty_database, migrate, session_in, sql_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_back_to_zero_leaves_nothing_behind_and_forward_again_gives_the_same(conninfo: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sql.sessions import concurrently
+from tests.support.sessions import concurrently
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.sql.sessions import token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 DAY_MS = 86_400_000
 

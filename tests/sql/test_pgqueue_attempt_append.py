@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.sql.sessions import NOON
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 APPEND = "select pgqueue_attempt_append(m, %s, %s) from pgqueue_message m where m.id = %s"
 

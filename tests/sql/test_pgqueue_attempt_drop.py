@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.sql.sessions import NOON, eventually
+from tests.support.sessions import NOON, eventually
 from tests.sql.test_pgqueue_attempt import end_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC
 NAME = "pgqueue_attempt_20231114"

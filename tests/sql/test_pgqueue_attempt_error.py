@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.sessions import token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 DEEP = "[" * 100_000
 SAID = [

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sql.sessions import NOON
+from tests.support.sessions import NOON
 from tests.sql.test_pgqueue_attempt import end_one
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.sql.sessions import NOON, concurrently, eventually, token
+from tests.support.sessions import NOON, concurrently, eventually, token
 from tests.sql.test_pgqueue_attempt import end_one, partition_of
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 DAY_MS = 86_400_000
 FIRST = dt.date(2023, 11, 14)  # that of NOON, in UTC

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sql.sessions import NOON, token
+from tests.support.sessions import NOON, token
 from tests.sql.test_pgqueue_attempt import end_one, partition_of
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC
 NAME = "pgqueue_attempt_20231114"

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 LONGEST_KEYS = (
     "repeat('a', 254) || 'b'",

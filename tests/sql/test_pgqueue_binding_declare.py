@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from tests.sql.routing import bind, publish
-from tests.sql.sessions import concurrently
+from tests.support.sessions import concurrently
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def binding(session: Session) -> Any:

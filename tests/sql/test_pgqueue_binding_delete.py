@@ -9,7 +9,7 @@ import pytest
 from tests.sql.routing import bind, publish
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_nothing_more_comes_and_what_came_stays(session: Session) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sql.lanes import channel, contents, drifted, set_channel
-from tests.sql.sessions import token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def repair(session: Session, **parameters: str) -> list[tuple[str, int, int]]:

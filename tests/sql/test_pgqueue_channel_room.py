@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sql.lanes import set_channel
-from tests.sql.sessions import token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def room(session: Session, name: str = "acme") -> int | None:

@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from tests.sql.lanes import channel, contents, set_channel
-from tests.sql.sessions import NOON, Listener, token
+from tests.support.sessions import NOON, Listener, token
 from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_all_limits_are_set_at_once(session: Session) -> None:

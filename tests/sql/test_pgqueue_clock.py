@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.sql.sessions import NOON
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_it_is_the_clock_of_the_database_unless_it_is_set(session: Session) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.sql.sessions import concurrently
+from tests.support.sessions import concurrently
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_it_answers_whether_the_exchange_is_new(session: Session) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.sql.routing import bind, publish
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_its_bindings_go_with_it_and_others_stay(session: Session) -> None:

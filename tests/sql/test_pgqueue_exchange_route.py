@@ -9,7 +9,7 @@ import pytest
 from tests.sql.routing import bind, queues, route
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 MATCHES = {
     "": ["", "#", "#.#"],

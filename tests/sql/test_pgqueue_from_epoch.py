@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sql.lanes import arrivals, channel, contents, lanes, set_channel
-from tests.sql.sessions import NOON, token
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def arm(session: Session) -> int:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sql.lanes import channel, contents, lanes, set_channel
-from tests.sql.sessions import NOON, token, tokens
+from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_a_lane_goes_by_priority_then_time_then_id(session: Session) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sql.lanes import set_channel
-from tests.sql.sessions import NOON, token
+from tests.support.sessions import NOON, token
 from tests.sql.test_pgqueue_message_create_after import create_after
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def take(session: Session, limit: int = 1, **parameters: Any) -> list[Any]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.sessions import NOON, token
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 MINUTE = 60_000
 STATUS = """

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sql.sessions import SECONDS
-from tests.waiting import wait_until
+from tests.support.sessions import SECONDS
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 LONG_MS = int(SECONDS * 1000)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.sessions import NOON, token, tokens
+from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_a_completed_message_leaves_the_queue_for_the_history(session: Session) -> None:

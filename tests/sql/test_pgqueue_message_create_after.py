@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.sessions import NOON, Listener
+from tests.support.sessions import NOON, Listener
 from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def create_after(session: Session, *after_ids: int, content: Any = "next", **parameters: Any) -> int:

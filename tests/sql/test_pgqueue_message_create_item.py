@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from tests.sql.test_pgqueue_message_create_many import DESCRIPTIONS
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 @pytest.mark.parametrize("key", [None, "invoice 7"])

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.sessions import NOON, Listener
+from tests.support.sessions import NOON, Listener
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 DESCRIPTIONS: list[dict[str, Any]] = [
     {"content": {"n": 1}},

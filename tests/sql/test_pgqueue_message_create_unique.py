@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.sessions import NOON, Listener, concurrently, eventually, token, tokens
+from tests.support.sessions import NOON, Listener, concurrently, eventually, token, tokens
 from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def create(session: Session, content: Any = "tea", key: str = "invoice 7", **parameters: Any) -> tuple[int, bool]:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sql.cost import cost
-from tests.sql.sessions import NOON, Listener, token
+from tests.support.cost import cost
+from tests.support.sessions import NOON, Listener, token
 from tests.sql.test_pgqueue_message_create_after import create_after
 from tests.sql.test_pgqueue_message_settle import confirm, wait_for
 from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def told(session: Session) -> list[int]:

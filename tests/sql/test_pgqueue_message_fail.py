@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sql.sessions import token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 ERROR = {"class": "builtins.ValueError", "message": "no such order", "traceback": "Traceback …"}
 

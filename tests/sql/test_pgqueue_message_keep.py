@@ -8,11 +8,11 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from tests.sql.sessions import NOON, token, tokens
+from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 MINUTE = 60_000
 LEVELS = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sql.lanes import arrivals, channel, drifted, set_channel
-from tests.sql.sessions import NOON, Listener, token
+from tests.support.sessions import NOON, Listener, token
 from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_messages_without_a_channel_leave_no_note(session: Session) -> None:

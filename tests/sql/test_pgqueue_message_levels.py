@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sql.sessions import NOON
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def levels(session: Session) -> list[tuple[bool, int]]:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sql.cost import cost
-from tests.sql.sessions import token
+from tests.support.cost import cost
+from tests.support.sessions import token
 from tests.sql.test_pgqueue_message_create_after import create_after
 from tests.sql.test_pgqueue_message_settle import confirm
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 @pytest.mark.parametrize("policy", ["finished", "succeeded"])

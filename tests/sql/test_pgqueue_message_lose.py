@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sql.lanes import drifted
-from tests.sql.sessions import NOON, token
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 OUT_OF_REACH = 2**63 - 1
 LOCK_MS = 60_000

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
 
-from tests.sql.sessions import NOON, token, tokens
+from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 HALF = Jsonb({"fraction": 0.5, "text": "halfway"})
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.sessions import NOON, token, tokens
+from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def create_unique(session: Session, content: Any = "tea", **parameters: Any) -> int:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sql.lanes import channel, drifted, set_channel
-from tests.sql.sessions import NOON, token
+from tests.support.sessions import NOON, token
 from tests.sql.test_pgqueue_message_lose import die_alone_with, quarantined
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def take_alone(session: Session, **parameters: Any) -> Any:

@@ -11,7 +11,7 @@ from tests.sql.test_pgqueue_message_lose import quarantined
 from tests.sql.test_pgqueue_quarantine_dequeue import take_alone, waits
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_it_says_what_a_dequeue_would_find(session: Session) -> None:

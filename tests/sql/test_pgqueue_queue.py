@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_a_queue_needs_no_row_to_be_served(session: Session) -> None:

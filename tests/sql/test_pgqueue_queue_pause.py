@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.sessions import NOON, token
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 @pytest.mark.parametrize("chosen", [{}, {"queues": ["mail"]}, {"queues": ["mail"], "exclude_queues": None}])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sql.sessions import Listener
+from tests.support.sessions import Listener
 from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_what_waited_is_dequeued_in_its_order(session: Session) -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.cost import cost
-from tests.sql.sessions import NOON, concurrently
+from tests.support.cost import cost
+from tests.support.sessions import NOON, concurrently
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 HOUR = 3_600_000
 SAID: dict[str, Any] = {

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import IsolationLevel, errors
 
-from tests.sql.cost import cost
-from tests.sql.sessions import NOON, Listener, concurrently
+from tests.support.cost import cost
+from tests.support.sessions import NOON, Listener, concurrently
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 HOUR, DAY = 3_600_000, 86_400_000
 SLOTS_INDEX, SCHEDULES_INDEX = "pgqueue_schedule_slot_pkey", "pgqueue_schedule_pkey"

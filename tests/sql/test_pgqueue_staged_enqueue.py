@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from tests.sql.sessions import Listener, concurrently, eventually
+from tests.support.sessions import Listener, concurrently, eventually
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 BATCH = UUID(int=1)
 

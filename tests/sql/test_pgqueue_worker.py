@@ -11,7 +11,7 @@ from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_a_worker_that_excludes_nothing_says_so_with_an_empty_list(session: Session) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.sql.sessions import NOON, token
+from tests.support.sessions import NOON, token
 from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def died(session: Session, worker: str = "dead", *, running: Iterable[Any] = (), ended: Iterable[Any] = ()) -> Any:

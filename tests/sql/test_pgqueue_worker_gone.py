@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sql.sessions import NOON
+from tests.support.sessions import NOON
 from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def _workers(session: Session) -> list[str]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.sessions import NOON
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def see(session: Session, worker: str = "host-1", **changes: Any) -> None:

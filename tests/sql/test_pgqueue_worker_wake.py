@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.sql.sessions import Listener, token
+from tests.support.sessions import Listener, token
 from tests.sql.test_pgqueue_worker_seen import see as see_any
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 MINUTE = 60_000
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue.functions.worker import IS_QUARANTINED
-from tests.sql.cost import Cost, cost, index_names
-from tests.sql.databases import empty_database, install, session_in
+from tests.support.cost import Cost, cost, index_names
+from tests.support.databases import empty_database, install, session_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sql.cost import cost
-from tests.sql.sessions import tokens
+from tests.support.cost import cost
+from tests.support.sessions import tokens
 
 if TYPE_CHECKING:
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 
 def test_what_is_given_back_unstarted_is_cancelled(session: Session) -> None:

@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from tests.sql.cost import cost
-from tests.sql.sessions import NOON, SECONDS, Listener, concurrently, eventually, token
+from tests.support.cost import cost
+from tests.support.sessions import NOON, SECONDS, Listener, concurrently, eventually, token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 ERROR = {"class": "builtins.OSError", "message": "no network"}
 UNIQUE_INDEX, PRIMARY_KEY = "pgqueue_message_unique_key_ix", "pgqueue_message_pkey"

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.traces.exporter import FILE, facts, read
+from tests.support.exporter import FILE, facts, read
 from tests.worker.conftest import diary, environment, rows, session, start
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from tests.worker.conftest import Start
-    from tests.worker.processes import QWorker
+    from tests.support.processes import QWorker
 
 __all__ = ["diary", "environment", "rows", "session", "start"]
 

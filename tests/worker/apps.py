@@ -10,7 +10,7 @@ from typing import Any
 from django.apps import AppConfig
 from django.db.backends.signals import connection_created
 
-from tests.worker.diary import Diary
+from tests.support.diary import Diary
 
 TESTS = Path(__file__).resolve().parent.parent
 FOLDERS = ("features", "worker")
@@ -45,7 +45,7 @@ class WorkerTestsConfig(AppConfig):
             connection_created.connect(set_on_connect, weak=False)
         if "PGQUEUE_TEST_SPANS" in os.environ:
             import tests.traces.tasks  # noqa: F401
-            from tests.traces.exporter import export_to_file
+            from tests.support.exporter import export_to_file
 
             export_to_file()
 

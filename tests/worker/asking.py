@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parsed_text
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.worker.processes import QWorker
+    from tests.support.processes import QWorker
 
 SERVING = re.compile(r"serving (http://\S+)( /metrics)?")
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

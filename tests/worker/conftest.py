@@ -13,10 +13,10 @@ from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 from example_project.database import database_url
-from tests.sql.sessions import IDLE_SESSIONS
-from tests.waiting import wait_until
-from tests.worker.diary import FOLDER, Diary
-from tests.worker.processes import QWorker
+from tests.support.sessions import IDLE_SESSIONS
+from tests.support.waiting import wait_until
+from tests.support.diary import FOLDER, Diary
+from tests.support.processes import QWorker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from django_pgqueue.tasks import task
-from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
+from tests.support.diary import LONGEST_WAIT_SECONDS, Diary
 from tests.worker.tasks import write
 
 if TYPE_CHECKING:

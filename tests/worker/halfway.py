@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django_pgqueue.tasks import task
-from tests.worker.diary import Diary
+from tests.support.diary import Diary
 
 Diary.of_this_process().write("halfway")
 Diary.of_this_process().wait_for("halfway")

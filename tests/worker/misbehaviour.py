@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from django_pgqueue.tasks import task
-from tests.worker.diary import Diary
+from tests.support.diary import Diary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

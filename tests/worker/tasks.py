@@ -16,7 +16,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import translation
 
 from django_pgqueue.tasks import task
-from tests.worker.diary import LONGEST_WAIT_SECONDS, Diary
+from tests.support.diary import LONGEST_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

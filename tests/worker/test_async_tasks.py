@@ -13,11 +13,11 @@ from tests.worker.tasks import (
     meet_on,
     write_row_on,
 )
-from tests.worker.watching import ended, started, statuses
+from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 def test_as_many_run_at_a_time_as_there_are_slots(start: Start) -> None:

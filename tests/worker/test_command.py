@@ -14,7 +14,7 @@ from django_pgqueue.management.commands import qworker
 from django_pgqueue.models import Message, Worker
 from django_pgqueue.tasks import registry
 from tests.worker.tasks import chain, fail, fail_with_backoff, hold, hold_on, nothing, write
-from tests.worker.watching import at_rest, ended, started, statuses
+from tests.support.watching import at_rest, ended, started, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from django_pgqueue.worker.settings import WorkerSettings
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 BURST = ("--burst", "-v", "0")
 

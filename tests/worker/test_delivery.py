@@ -11,12 +11,12 @@ from django.db import connection, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt, Message
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.tasks import nothing, write, write_row
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 def test_a_rolled_back_enqueue_never_runs(start: Start, diary: Diary) -> None:

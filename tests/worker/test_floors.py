@@ -14,7 +14,7 @@ from django_pgqueue.models import Message
 from django_pgqueue.worker.claim.floors import FULL_SHARE, Floors
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
-from tests.waiting import SECONDS, wait_until
+from tests.support.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo
 from tests.worker.tasks import nothing, write
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.worker.conftest import Session
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 SLOW, FAST = 0.05, 0.001
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.forking import (
     ENDS,
     IN_A_CHILD,
@@ -30,12 +30,12 @@ from tests.worker.forking import (
     write_in_steps,
 )
 from tests.worker.tasks import write
-from tests.worker.watching import ended, statuses
+from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 @pytest.mark.parametrize("job", [fork, fork_atomically, fork_on], ids=lambda job: job.name)

@@ -18,12 +18,12 @@ from tests.worker.tasks import (
     write_row,
     write_row_on,
 )
-from tests.worker.watching import ended
+from tests.support.watching import ended
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 @pytest.mark.parametrize("tasks", [(spoil, write_row), (spoil_on, write_row_on)], ids=["thread", "async"])

@@ -12,7 +12,7 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.logs import JsonFormatter, in_a_line
-from tests.traces.exporter import FILE, read
+from tests.support.exporter import FILE, read
 from tests.traces.tasks import look, pay, refuse
 from tests.worker.tasks import fail, nothing
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.worker.conftest import Start
-    from tests.worker.processes import QWorker
+    from tests.support.processes import QWorker
 
 
 def lines(worker: QWorker) -> list[dict[str, Any]]:

@@ -7,13 +7,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from django_pgqueue.models import Attempt, Message
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.tasks import hold, hold_on, write
-from tests.worker.watching import ended, holder, started, statuses
+from tests.support.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 SHORT_LOCK = ("--lock-seconds", "1")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_pgqueue.models import Attempt, Message
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.misbehaviour import (
     ERRORS,
     UNPRINTABLE,
@@ -21,12 +21,12 @@ from tests.worker.misbehaviour import (
     raise_error_on,
 )
 from tests.worker.tasks import fail, nothing, write, write_row_on
-from tests.worker.watching import ended, statuses
+from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
-    from tests.worker.processes import QWorker
+    from tests.support.diary import Diary
+    from tests.support.processes import QWorker
 
 
 def lives_on(worker: QWorker) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_pgqueue.models import Attempt
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.tasks import die_by, die_in_the_loop, hold, hold_on, write
-from tests.worker.watching import ended, started, statuses
+from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 MAX_LOST = 20
 

@@ -16,15 +16,15 @@ from django.db import connection
 
 from example_project.embedded_postgres.account import Account
 from example_project.embedded_postgres.postmaster import free_port
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.tasks import hold, nothing, write_row
-from tests.worker.watching import ended, started
+from tests.support.watching import ended, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 

@@ -9,14 +9,14 @@ from django.db import transaction
 
 from django_pgqueue.compat import task_enqueued
 from tests.worker.tasks import fail, fail_on, fail_once_on, write
-from tests.worker.watching import ended
+from tests.support.watching import ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTaskResult
     from tests.worker.conftest import Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 SENDER = "django_pgqueue.backend.pgqueue.PgQueueBackend"
 WORDS = ("enqueued", "started", "finished")

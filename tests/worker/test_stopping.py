@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
-from tests.waiting import SECONDS, wait_until
+from tests.support.waiting import SECONDS, wait_until
 from tests.worker.tasks import hold, hold_on, nothing, write
-from tests.worker.watching import ended, holder, started, statuses
+from tests.support.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 def test_what_runs_may_end_and_what_has_not_begun_is_given_back_unused(start: Start, diary: Diary) -> None:

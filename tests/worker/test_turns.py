@@ -16,7 +16,7 @@ from django_pgqueue.worker.claim.turns import APART_SECONDS, LONGEST_WAIT_MS, MA
 from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
-from tests.waiting import SECONDS, wait_until
+from tests.support.waiting import SECONDS, wait_until
 from tests.worker.conftest import conninfo
 from tests.worker.tasks import nothing
 

@@ -10,14 +10,14 @@ from uuid import uuid4
 from django.db import connection, transaction
 
 from django_pgqueue.models import Attempt, Worker
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.tasks import hold, nothing
-from tests.worker.watching import asleep, at_rest, ended, started
+from tests.support.watching import asleep, at_rest, ended, started
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.worker.conftest import Session, Start
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 def seconds_late(result: AnyTaskResult) -> float:

@@ -18,7 +18,7 @@ from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, clock, drain, inline
 from tests.features import shelf, slow
 from tests.features.shelf import note, post
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from django.test import Client

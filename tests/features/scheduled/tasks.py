@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.tasks import cron, every, task
-from tests.worker.diary import Diary
+from tests.support.diary import Diary
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.schedule import Recurrence

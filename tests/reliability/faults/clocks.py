@@ -14,7 +14,7 @@ from django_pgqueue.values.times import not_before
 from tests.reliability import zones
 from tests.reliability.faults.fault import Skipped, fault
 from tests.reliability.workers import HOST_ZONE
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import random

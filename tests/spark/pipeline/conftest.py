@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue.management.commands.qpipeline import VARIABLE
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 ELSEWHERE = """
     select exists (

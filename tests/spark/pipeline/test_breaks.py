@@ -23,7 +23,7 @@ from tests.spark import programs
 from tests.spark.conftest import finish
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 ROWS = 3000

@@ -19,7 +19,7 @@ from django_pgqueue.spark.lake import Lake, read_lake
 from django_pgqueue.spark.pipeline import Scenario, report, whatif
 from tests.settings import TASKS
 from tests.spark.pipeline.conftest import settled
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.conftest import diary, environment, rows, session, start
 from tests.worker.tasks import fail, take
 

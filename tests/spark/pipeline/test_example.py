@@ -17,7 +17,7 @@ from tests.example.conftest import mailers
 from tests.example.test_browser import chromium, page, place_an_order, shop, worker
 from tests.settings import TASKS
 from tests.spark.pipeline.conftest import settled
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tests.worker.conftest import diary, environment, rows, session, start
 from tests.worker.tasks import write_row
 

@@ -23,7 +23,7 @@ from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
 from tests.spark.pipeline.writers import Writers
 from tests.spark.torment import Torment
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

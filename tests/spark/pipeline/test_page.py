@@ -11,7 +11,7 @@ from django_pgqueue.management.commands.qpipeline import VARIABLE
 from django_pgqueue.spark.lake.manifest import SCHEMA_VERSION
 from django_pgqueue.spark.lake.schema import SCHEMAS
 from django_pgqueue.spark.pipeline import export, report
-from tests.docs.pages import FOLDER, blocks
+from tests.support.pages import FOLDER, blocks
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_replay import fail_one
 

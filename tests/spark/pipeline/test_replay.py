@@ -10,7 +10,7 @@ import pytest
 from django_pgqueue.spark.lake import LakeError
 from django_pgqueue.spark.pipeline import export, replay
 from tests.spark.pipeline.conftest import settled
-from tests.sql.sessions import token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.sql.conftest import Connect
-    from tests.sql.sessions import Session
+    from tests.support.sessions import Session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FAILED = "status = 'failed' and error_class = 'E'"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from tests.sql.sessions import Session
+from tests.support.sessions import Session
 from tests.sql.test_pgqueue_attempt import end_one
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management import get_commands, load_command_class
 
-from tests.docs.pages import ROOT
+from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -38,7 +38,7 @@ def problem(command: str) -> str | None:
             return next(filter(None, map(extra_problem, wanted)), None)
         case _:
             file = needed_file(words)
-            return missing(file) if file else f"nobody knows how to check {words[0]!r}: teach tests/docs/commands.py"
+            return missing(file) if file else f"nobody knows how to check {words[0]!r}: teach tests/support/commands.py"
 
 
 def needed_file(words: list[str]) -> str | None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django_pgqueue.models import Attempt, Message, Worker
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
-    from tests.worker.diary import Diary
+    from tests.support.diary import Diary
 
 
 def ended(result: AnyTaskResult) -> AnyTaskResult:

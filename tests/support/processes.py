@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.waiting import SECONDS, wait_until
+from tests.support.waiting import SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
