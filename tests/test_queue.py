@@ -16,13 +16,13 @@ from django_pgqueue.exceptions import AttemptLost, InvalidContent, InvalidMessag
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue, ReceivedMessage
 from django_pgqueue.testing import clock
-from tests.sql.conftest import connect, sessions, test_database
+from tests.support.fixtures.sessions import connect, sessions, test_database
 from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 __all__ = ["connect", "sessions", "test_database"]
 

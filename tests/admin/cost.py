@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connection
 
 from django_pgqueue.admin.parts.paginator import CappedPaginator
-from tests.admin.conftest import ATTEMPTS, MESSAGES, sql
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

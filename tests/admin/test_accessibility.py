@@ -8,10 +8,10 @@ import pytest
 
 from django_pgqueue.models import Attempt, Message
 from tests.admin import axe
-from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS
 from tests.admin.test_browser import NARROW, OVERVIEW, WIDE, chromium, page, queue
 from tests.admin.test_channel import CHANNELS
 from tests.admin.test_schedule import QUEUES, SCHEDULES
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS
 
 if TYPE_CHECKING:
     from tests.example import test_browser as shop

@@ -22,8 +22,8 @@ from django_pgqueue.models import Attempt, Binding, Message, Schedule
 from django_pgqueue.tasks import every, registry
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
-from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, visitor_of
 from tests.admin.page import Page
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, visitor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

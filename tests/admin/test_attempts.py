@@ -10,7 +10,7 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.admin.attempt.admin import HistoryChangeList
 from django_pgqueue.models import Attempt, Message
-from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, sql
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, sql
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries

@@ -13,8 +13,8 @@ from pytest_django.live_server_helper import LiveServer
 from selenium.webdriver.common.keys import Keys
 
 from django_pgqueue.models import Attempt, Message
-from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS, claim, complete, fail, retry, send, sign_in, sql
 from tests.example import test_browser as shop
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, fail, retry, send, sign_in, sql
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

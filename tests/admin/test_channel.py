@@ -10,7 +10,7 @@ from django.contrib.auth.models import Permission, User
 
 from django_pgqueue.control import release_channel, set_channel
 from django_pgqueue.models import Channel
-from tests.admin.conftest import claim, complete, send, sql, visitor_of
+from tests.support.fixtures.admin import claim, complete, send, sql, visitor_of
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries

@@ -8,9 +8,9 @@ import pytest
 
 from django_pgqueue.control import release_channel, set_channel
 from django_pgqueue.models import Channel
-from tests.admin.conftest import claim, send
 from tests.admin.test_browser import chromium, looked_at, page
 from tests.admin.test_channel import CHANNELS
+from tests.support.fixtures.admin import claim, send
 
 if TYPE_CHECKING:
     from tests.example import test_browser as shop

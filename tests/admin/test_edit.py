@@ -13,7 +13,7 @@ from django.test import Client
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.values.times import to_epoch_ms
-from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, send
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, send
 
 if TYPE_CHECKING:
     from django_pgqueue.testing import Clock

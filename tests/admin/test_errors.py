@@ -11,7 +11,7 @@ from django.test import Client
 
 from django_pgqueue.admin.dashboards import errors
 from django_pgqueue.admin.parts.content import ErrorTexts
-from tests.admin.conftest import ATTEMPTS, claim, fail, retry, send
+from tests.support.fixtures.admin import ATTEMPTS, claim, fail, retry, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

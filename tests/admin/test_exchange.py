@@ -12,8 +12,8 @@ from django_pgqueue.models import Binding, Exchange
 from django_pgqueue.routing import Exchange as To, declare_binding
 from django_pgqueue.routing.declared import DECLARED
 from django_pgqueue.routing.sync import synchronise
-from tests.admin.conftest import sql
 from tests.features import subscribers
+from tests.support.fixtures.admin import sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ import pytest
 
 from django_pgqueue.admin.message import why_waiting
 from django_pgqueue.monitoring.overview import counts, throughput
-from tests.admin.conftest import MESSAGES, sql
 from tests.admin.cost import AT_MOST, SERVED, fill, measured, partitions, rare
+from tests.support.fixtures.admin import MESSAGES, sql
 
 if TYPE_CHECKING:
     from tests.admin.page import Visitor

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models import Overview
-from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib.admin.utils import quote
 
-from tests.admin.conftest import ATTEMPTS, MESSAGES, sql
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, sql
 
 if TYPE_CHECKING:
     from tests.admin.page import Visitor

@@ -12,7 +12,7 @@ from django.core import checks
 from django.test import modify_settings, override_settings
 
 from django_pgqueue.admin.parts import display
-from tests.admin.conftest import ATTEMPTS, MESSAGES, TASK, WORKERS, claim, fail, retry, send, sign_in
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, TASK, WORKERS, claim, fail, retry, send, sign_in
 
 if TYPE_CHECKING:
     from tests.admin.page import Page, Visitor

@@ -12,7 +12,7 @@ from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.values.times import to_epoch_ms
-from tests.admin.conftest import MESSAGES, claim, complete, send, sql, visitor_of
+from tests.support.fixtures.admin import MESSAGES, claim, complete, send, sql, visitor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from django.db import connection
 from django_pgqueue.admin.parts.filters import CHOICES
 from django_pgqueue.models import Message
 from django_pgqueue.values.times import to_epoch_ms
-from tests.admin.conftest import MESSAGES, TASK, claim, retry, send, sign_in, sql
+from tests.support.fixtures.admin import MESSAGES, TASK, claim, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable

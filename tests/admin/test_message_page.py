@@ -9,7 +9,7 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.admin.parts.expressions import PRETTY_LENGTH
 from django_pgqueue.models import Attempt
-from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, retry, send, sign_in
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, retry, send, sign_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

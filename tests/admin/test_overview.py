@@ -17,8 +17,8 @@ from django_pgqueue.admin.dashboards import sparkline
 from django_pgqueue.models import QueueState
 from django_pgqueue.monitoring.overview import counts, formatting as words, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
-from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 from tests.admin.page import Page
+from tests.support.fixtures.admin import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable

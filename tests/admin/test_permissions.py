@@ -9,7 +9,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.test import Client
 
 from django_pgqueue.models import Attempt, Message
-from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS, claim, complete, retry, send, sign_in
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, retry, send, sign_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue.monitoring.overview import throughput
-from tests.admin.conftest import ATTEMPTS, MESSAGES, sql
 from tests.admin.cost import AT_MOST, DAYS, SERVED, fill, measured, partitions, rare
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from django_pgqueue import control, functions
 from django_pgqueue.models import Message, QueueState, Schedule
 from django_pgqueue.tasks import cron, every, registry, task
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
-from tests.admin.conftest import MESSAGES, send, sql
 from tests.features.scheduled.tasks import send as remind
+from tests.support.fixtures.admin import MESSAGES, send, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ from django_pgqueue.exceptions import InvalidContent
 from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.tasks import registry, task
 from django_pgqueue.testing import drain
-from tests.admin.conftest import ATTEMPTS, MESSAGES, claim, complete, fail, noted, retry, send
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, noted, retry, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

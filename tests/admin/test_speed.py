@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS, sign_in, sql
 from tests.admin.cost import DAYS, partitions
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from django.test import Client
 
 from django_pgqueue import control, functions
 from django_pgqueue.models import Binding, Channel, Exchange, QueueState
-from tests.admin.conftest import visitor_of
+from tests.support.fixtures.admin import visitor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

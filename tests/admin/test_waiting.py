@@ -12,7 +12,7 @@ from django.db import connection
 from django_pgqueue import control, functions
 from django_pgqueue.admin.message import why_waiting
 from django_pgqueue.models import Message
-from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
+from tests.support.fixtures.admin import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from tests.admin.conftest import WORKERS, sign_in, sql
+from tests.support.fixtures.admin import WORKERS, sign_in, sql
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries

@@ -38,8 +38,8 @@ from django_pgqueue.compat import (
 from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
 from django_pgqueue.models import Message
 from tests.backend import tasks
-from tests.backend.conftest import no_queries
 from tests.backend.django_tasks_api import PACKAGE, default_task_backend
+from tests.support.fixtures.backend import no_queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,8 +35,8 @@ from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 from tests.backend import tasks
-from tests.backend.conftest import no_queries
 from tests.backend.django_tasks_api import default_task_backend
+from tests.support.fixtures.backend import no_queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from psycopg.conninfo import make_conninfo
 
 from example_project.embedded_postgres.binaries import Binaries
 from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from tests.support.fixtures.example import mailers
 from tests.support.pages import ROOT
-from tests.example.conftest import mailers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

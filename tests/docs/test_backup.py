@@ -25,8 +25,8 @@ from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from example_project.database import database_url
 from example_project.embedded_postgres.binaries import Binaries
 from example_project.embedded_postgres.errors import EmbeddedPostgresError
-from tests.support.pages import FOLDER, ROOT, blocks
 from tests.reliability.server import Node, Server
+from tests.support.pages import FOLDER, ROOT, blocks
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from django.core.management import load_command_class
 
 from django_pgqueue.conf import Options
 from django_pgqueue.worker.supervise.supervisor import KILL_SECONDS
+from tests.support.fixtures.workers import diary, environment, rows, session
 from tests.support.pages import FOLDER, ROOT, blocks
-from tests.worker.conftest import diary, environment, rows, session
 from tests.worker.tasks import count_queries
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.worker.conftest import Session
+    from tests.support.fixtures.workers import Session
 
 __all__ = ["diary", "environment", "rows", "session"]
 

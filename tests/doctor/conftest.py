@@ -10,8 +10,8 @@ import pytest
 
 from django_pgqueue.monitoring.doctor import Finding, Subject
 from django_pgqueue.monitoring.doctor.examination import Check, looked
-from tests.features.conftest import consume
-from tests.worker.conftest import conninfo, diary, rows, session
+from tests.support.fixtures.consumers import consume
+from tests.support.fixtures.workers import conninfo, diary, rows, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

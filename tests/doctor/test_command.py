@@ -12,8 +12,8 @@ from django.db import OperationalError
 
 from django_pgqueue.monitoring.doctor import Finding, Kind, Severity, Subject, examination
 from django_pgqueue.monitoring.doctor.examination import Check
-from tests.admin.conftest import send
-from tests.terminal.conftest import environment  # noqa: F401 -- a fixture
+from tests.support.fixtures.admin import send
+from tests.support.fixtures.terminal import environment  # noqa: F401 -- a fixture
 from tests.support.window import Window
 
 if TYPE_CHECKING:

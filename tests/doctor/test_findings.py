@@ -41,10 +41,10 @@ from django_pgqueue.monitoring.doctor import (
 )
 from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.worker.upkeep import bloat
-from tests.admin.conftest import claim, complete, fail, send, sign_in, sql
+from tests.support.fixtures.admin import claim, complete, fail, send, sign_in, sql
+from tests.support.fixtures.workers import conninfo
 from tests.support.pooler import Pooler
 from tests.support.waiting import wait_until
-from tests.worker.conftest import conninfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.monitoring.doctor import Finding
     from tests.doctor.conftest import Find
-    from tests.features.conftest import Consume
-    from tests.worker.conftest import Session
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
 
     Another = Callable[..., psycopg.Connection[Any]]
 

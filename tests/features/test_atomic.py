@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTaskResult
-    from tests.features.conftest import Consume, Effects
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume, Effects
+    from tests.support.fixtures.workers import Session, Start
 
 SHORT_LOCK = ("--lock-seconds", "1", "--threads", "1")
 WHOLE = ["x", "x, enqueued", "x, second"]

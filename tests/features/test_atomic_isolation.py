@@ -14,9 +14,9 @@ from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
-    from tests.features.conftest import Consume, Effects
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume, Effects
+    from tests.support.fixtures.workers import Session, Start
 
 LEVELS = {
     "repeatable read": {"isolation_level": 3},

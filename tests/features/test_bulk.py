@@ -24,11 +24,11 @@ from django_pgqueue.exceptions import ContentTooLarge, DuplicateMessage, Invalid
 from django_pgqueue.models import Message
 from django_pgqueue.tasks import task
 from tests.features.scheduled.tasks import send
-from tests.support.waiting import wait_until
-from tests.worker.conftest import rows
+from tests.support.fixtures.workers import rows
 from tests.support.processes import ROOT
-from tests.worker.tasks import nothing, write
+from tests.support.waiting import wait_until
 from tests.support.watching import asleep
+from tests.worker.tasks import nothing, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from pytest_django.fixtures import DjangoAssertNumQueries
 
-    from tests.worker.conftest import Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
 
 __all__ = ["rows"]  # a fixture that others need
 

@@ -23,18 +23,18 @@ from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.clock import DatabaseClock
 from django_pgqueue.worker.run.outcome import Cancelled, Succeeded
 from django_pgqueue.worker.run.threads import Slots
-from tests.backend.conftest import no_queries
 from tests.features import tasks
-from tests.features.conftest import close_event_loop
+from tests.support.fixtures.backend import no_queries
+from tests.support.fixtures.consumers import close_event_loop
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.features.conftest import Consume, Effects
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume, Effects
+    from tests.support.fixtures.workers import Session, Start
 
 pytestmark = pytest.mark.django_db
 

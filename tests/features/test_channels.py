@@ -17,15 +17,15 @@ from django_pgqueue.models import Arrival, Channel, Lane, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import drain
-from tests.backend.conftest import no_queries
+from tests.support.fixtures.backend import no_queries
 from tests.support.waiting import wait_until
 from tests.worker.tasks import hold, nothing, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.worker.conftest import Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
 
 pytestmark = pytest.mark.django_db
 

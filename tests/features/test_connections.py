@@ -13,8 +13,8 @@ from tests.support.watching import ended
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
-    from tests.features.conftest import Consume
-    from tests.worker.conftest import Session
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
 
 
 @pytest.mark.django_db(transaction=True)

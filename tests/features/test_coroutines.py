@@ -11,9 +11,9 @@ from tests.support.waiting import wait_until
 from tests.support.watching import ended
 
 if TYPE_CHECKING:
-    from tests.features.conftest import Consume
-    from tests.worker.conftest import Session
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
 
 
 @pytest.mark.django_db(transaction=True)

@@ -17,12 +17,12 @@ from django_pgqueue.testing import clock, drain
 from django_pgqueue.worker import process
 from tests.features.dependency_tasks import fail, note, noted, retried
 from tests.support.waiting import wait_until
-from tests.worker.tasks import hold, nothing
 from tests.support.watching import ended
+from tests.worker.tasks import hold, nothing
 
 if TYPE_CHECKING:
-    from tests.features.conftest import Consume
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
 
 pytestmark = pytest.mark.django_db
 

@@ -15,17 +15,17 @@ from django.utils import autoreload
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt
 from django_pgqueue.worker.supervise import reloader
-from tests.support.waiting import wait_until
 from tests.support.processes import ROOT
-from tests.worker.tasks import hold
+from tests.support.waiting import wait_until
 from tests.support.watching import ended, holder, started, statuses
+from tests.worker.tasks import hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.worker.conftest import Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
     from tests.support.processes import QWorker
 
 RELOADER, SUPERVISOR, WATCHER, WORKER = range(4)

@@ -22,14 +22,14 @@ from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.queue import Queue, ReceivedMessage
 from tests.support.waiting import SECONDS, wait_until
-from tests.worker.tasks import nothing
 from tests.support.watching import asleep
+from tests.worker.tasks import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.queue.listener import AsyncListener, Listener
-    from tests.worker.conftest import Session
+    from tests.support.fixtures.workers import Session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

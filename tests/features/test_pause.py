@@ -16,16 +16,16 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.claim import floors
-from tests.backend.conftest import no_queries
 from tests.features import tasks
+from tests.support.fixtures.backend import no_queries
 from tests.support.waiting import wait_until
-from tests.worker.tasks import hold, nothing, write
 from tests.support.watching import asleep, ended, holder, started, statuses
+from tests.worker.tasks import hold, nothing, write
 
 if TYPE_CHECKING:
-    from tests.features.conftest import Consume
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session, Start
 
 pytestmark = pytest.mark.django_db
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTaskResult
-    from tests.features.conftest import Consume
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session, Start
 
 pytestmark = pytest.mark.django_db
 

@@ -19,8 +19,8 @@ from tests.support.watching import ended, statuses
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.features.conftest import Consume, Effects
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume, Effects
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

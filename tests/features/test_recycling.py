@@ -22,8 +22,8 @@ from tests.support.watching import at_rest, ended, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
-    from tests.worker.conftest import Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
 
 
 def pids(results: list[AnyTaskResult]) -> list[Any]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import Settings
 
     from django_pgqueue.compat import AnyTaskResult
-    from tests.features.conftest import Consume
     from tests.features.tasks import Step
+    from tests.support.fixtures.consumers import Consume
 
 pytestmark = pytest.mark.django_db
 

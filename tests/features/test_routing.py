@@ -36,8 +36,8 @@ from django_pgqueue.routing import (
 from django_pgqueue.routing.declared import DECLARED
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import clock, drain
-from tests.backend.conftest import no_queries
 from tests.features import subscribers
+from tests.support.fixtures.backend import no_queries
 from tests.support.sessions import concurrently
 from tests.support.waiting import wait_until
 from tests.support.watching import asleep
@@ -45,8 +45,8 @@ from tests.support.watching import asleep
 if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries
 
-    from tests.features.conftest import Consume
-    from tests.worker.conftest import Session
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
 
 pytestmark = pytest.mark.django_db
 

@@ -27,16 +27,16 @@ from django_pgqueue.worker.settings import WorkerSettings
 from django_pgqueue.worker.upkeep import scheduler as worker_scheduler
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from tests.features.scheduled.tasks import SCHEDULES, send
+from tests.support.fixtures.workers import rows
 from tests.support.waiting import SECONDS, wait_until
-from tests.worker.conftest import rows
-from tests.worker.tasks import hold
 from tests.support.watching import started
+from tests.worker.tasks import hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
     from tests.support.processes import QWorker
 
 __all__ = ["rows"]  # a fixture that the others need

@@ -13,16 +13,16 @@ from django_pgqueue import control, functions
 from django_pgqueue.consumer import polling
 from django_pgqueue.models import Worker
 from tests.features import tasks
+from tests.support.fixtures.workers import conninfo
 from tests.support.waiting import wait_until
-from tests.worker.conftest import conninfo
-from tests.worker.tasks import hold
 from tests.support.watching import asleep, ended, started
+from tests.worker.tasks import hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.features.conftest import Consume
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,20 +18,20 @@ from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 from django_pgqueue.worker.settings import MAX_RETIRING
-from tests.support.pooler import Pooler
 from tests.features import slow
-from tests.features.conftest import another_transaction
 from tests.features.receivers import listening
 from tests.features.slow import TIMEOUT_SECONDS
+from tests.support.fixtures.consumers import another_transaction
+from tests.support.fixtures.workers import conninfo
+from tests.support.pooler import Pooler
 from tests.support.waiting import wait_until
-from tests.worker.conftest import conninfo
 from tests.support.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
-    from tests.features.conftest import Consume, Effects
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume, Effects
+    from tests.support.fixtures.workers import Session, Start
 
 
 def seconds_of(result: AnyTaskResult) -> float:

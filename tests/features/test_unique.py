@@ -20,9 +20,9 @@ from django_pgqueue.exceptions import DuplicateMessage
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import clock, drain
-from tests.backend.conftest import no_queries
 from tests.features import tasks
-from tests.features.conftest import another_transaction
+from tests.support.fixtures.backend import no_queries
+from tests.support.fixtures.consumers import another_transaction
 from tests.support.sessions import concurrently
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, statuses
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.compat import AnyTaskResult
-    from tests.features.conftest import Consume
-    from tests.worker.conftest import Session
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
 
 pytestmark = pytest.mark.django_db
 

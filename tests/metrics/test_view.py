@@ -13,8 +13,8 @@ from django.db import connection
 from django_pgqueue import checks, control, functions
 from django_pgqueue.metrics import queue, views
 from django_pgqueue.queue import Queue
+from tests.support.fixtures.workers import conninfo
 from tests.worker.asking import OPENMETRICS, samples
-from tests.worker.conftest import conninfo
 from tests.worker.tasks import nothing
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from tests.models.machine import SESSIONS, Figures, Machine
 from tests.models.mutations import MUTATIONS, broken, broken_key
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 LONG_EXAMPLES = int(os.environ.get("PGQUEUE_MODEL_LONG_EXAMPLES", "0"))
 """So many of 40 steps or more there have to be: one seed after the other, until they are there."""

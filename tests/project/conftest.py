@@ -1,3 +1,3 @@
-from tests.sql.conftest import conninfo, test_database
+from tests.support.fixtures.sessions import conninfo, test_database
 
 __all__ = ["conninfo", "test_database"]

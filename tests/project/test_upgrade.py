@@ -14,8 +14,8 @@ from django.db.migrations.loader import MigrationLoader
 
 from django_pgqueue.functions import sql_files
 from django_pgqueue.functions.replace_function import HEAD, ReplaceFunction, drops
-from tests.support.databases import described, empty_database, install, migrate, session_in
 from tests.support.change_sql import change
+from tests.support.databases import described, empty_database, install, migrate, session_in
 from tests.support.released_sql import MIGRATIONS, is_function, ship, unfinished
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue.functions import sql_files
 from example_project.database import database_url
-from tests.sql.conftest import connect, session, sessions, test_database
 from tests.support.databases import empty_database, psql
+from tests.support.fixtures.sessions import connect, session, sessions, test_database
 from tests.support.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:

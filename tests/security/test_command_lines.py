@@ -13,8 +13,8 @@ from django.db import transaction
 from hypothesis import example, given, strategies as st
 
 from django_pgqueue.compat import TASKS_LOGGER
-from tests.support.commands import all_actions
 from tests.security.fuzzing import fuzz
+from tests.support.commands import all_actions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

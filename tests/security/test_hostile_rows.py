@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from tests.security.conftest import Guarded
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 pytestmark = pytest.mark.django_db

@@ -14,8 +14,8 @@ from psycopg.errors import InsufficientPrivilege
 from tests.security.conftest import DROP_FILE, ROLES, ROLES_FILE
 from tests.security.programs import CONSUMER, PRODUCER, READER
 from tests.support.databases import psql, sql_files
-from tests.support.sessions import token
 from tests.support.processes import ROOT
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
     from tests.security.conftest import Guarded

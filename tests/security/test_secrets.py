@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from example_project.database import database_url
-from tests.support.waiting import wait_until
 from tests.support.processes import ROOT
+from tests.support.waiting import wait_until
 
 SECRET = "tell-nobody-7f3a"
 COMMANDS = (["qworker"], ["qworker", "--log-format", "json"], ["qstatus", "--once"], ["qdoctor"])

@@ -10,10 +10,10 @@ from django.db import connection
 
 from django_pgqueue.queue import Queue
 from tests.seeds.faces import SqlQueue
-from tests.sql.conftest import connect, sessions, test_database
+from tests.support.fixtures.sessions import connect, sessions, test_database
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 __all__ = ["connect", "sessions", "test_database"]
 

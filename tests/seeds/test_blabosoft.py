@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from django_pgqueue.queue import ReceivedMessage
     from tests.seeds.conftest import Clock, Face
     from tests.seeds.faces import SqlMessage
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 MINUTE = 60_000
 

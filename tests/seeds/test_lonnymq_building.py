@@ -17,7 +17,7 @@ from tests.support.sessions import NOON, concurrently, eventually
 
 if TYPE_CHECKING:
     from tests.seeds.conftest import Clock, Face
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 READY_INDEX = "pgqueue_message_ready_ix"
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,7 +13,7 @@ from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from tests.seeds.conftest import Clock, Face
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 
 def received(queue: Face, number: int) -> list[object]:

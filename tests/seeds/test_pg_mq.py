@@ -14,7 +14,7 @@ from tests.support.sessions import NOON, Listener, concurrently, eventually
 if TYPE_CHECKING:
     from tests.seeds.conftest import Clock, Face
     from tests.seeds.faces import SqlMessage
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MINUTE = 60_000

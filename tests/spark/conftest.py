@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.spark.quick import QUICK
-from tests.sql.conftest import connect, conninfo, session, sessions, test_database
+from tests.support.fixtures.sessions import connect, conninfo, session, sessions, test_database
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 __all__ = ["connect", "conninfo", "session", "sessions", "test_database"]

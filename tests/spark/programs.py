@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline, session as sessions_of_spark
 from django_pgqueue.spark.lake import LakeConflict, read_lake
-from tests.support.pages import ROOT
 from tests.spark.quick import QUICK_CLUSTER
+from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.spark import database
 from django_pgqueue.spark.options import Options
 from django_pgqueue.tasks import task
-from tests.support.pages import FOLDER, blocks
 from tests.spark.conftest import finish
+from tests.support.pages import FOLDER, blocks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from tests.support.sessions import token
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

@@ -12,7 +12,7 @@ from django_pgqueue.spark.snapshot import Snapshot, horizon
 from tests.spark.conftest import finish
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

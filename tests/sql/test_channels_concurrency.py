@@ -18,7 +18,7 @@ from tests.support.sessions import concurrently, eventually, token, tokens
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 SEED = 20_240_501

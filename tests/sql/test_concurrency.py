@@ -15,7 +15,7 @@ from tests.support.sessions import concurrently, eventually, token, tokens
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 Attempt = tuple[int, int]

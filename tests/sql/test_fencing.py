@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from tests.support.sessions import NOON, SECONDS, eventually, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 MINUTE = 60_000

@@ -12,7 +12,7 @@ from psycopg import IsolationLevel
 from tests.support.sessions import concurrently, token, tokens
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 LEVELS = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)

@@ -12,7 +12,7 @@ from tests.support.sessions import concurrently, eventually
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 WORKER = "w1"

@@ -9,7 +9,7 @@ import pytest
 from tests.support.sessions import concurrently
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 
 def test_one_has_it_until_the_end_of_its_transaction(connect: Connect) -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.support.sessions import NOON, eventually
 from tests.sql.test_pgqueue_attempt import end_one
+from tests.support.sessions import NOON, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.sessions import NOON
 from tests.sql.test_pgqueue_attempt import end_one
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from tests.support.sessions import Session

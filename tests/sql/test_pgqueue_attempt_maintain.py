@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.support.sessions import NOON, concurrently, eventually, token
 from tests.sql.test_pgqueue_attempt import end_one, partition_of
+from tests.support.sessions import NOON, concurrently, eventually, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 DAY_MS = 86_400_000

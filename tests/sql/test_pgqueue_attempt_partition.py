@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.sessions import NOON, token
 from tests.sql.test_pgqueue_attempt import end_one, partition_of
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC

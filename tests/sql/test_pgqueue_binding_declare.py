@@ -12,7 +12,7 @@ from tests.sql.routing import bind, publish
 from tests.support.sessions import concurrently
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

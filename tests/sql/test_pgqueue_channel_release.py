@@ -8,7 +8,7 @@ from tests.sql.lanes import channel, contents, lanes, set_channel
 from tests.support.sessions import token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 from tests.sql.lanes import channel, contents, set_channel
-from tests.support.sessions import NOON, Listener, token
 from tests.sql.test_pgqueue_worker_seen import see
+from tests.support.sessions import NOON, Listener, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

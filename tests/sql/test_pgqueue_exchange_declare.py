@@ -11,7 +11,7 @@ import pytest
 from tests.support.sessions import concurrently
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

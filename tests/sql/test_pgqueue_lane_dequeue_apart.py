@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sql.lanes import set_channel
-from tests.support.sessions import NOON, token
 from tests.sql.test_pgqueue_message_create_after import create_after
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

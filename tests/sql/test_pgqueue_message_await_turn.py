@@ -11,7 +11,7 @@ from tests.support.sessions import SECONDS
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 LONG_MS = int(SECONDS * 1000)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.support.sessions import NOON, Listener
 from tests.sql.test_pgqueue_worker_seen import see
+from tests.support.sessions import NOON, Listener
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

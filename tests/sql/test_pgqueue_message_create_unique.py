@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.support.sessions import NOON, Listener, concurrently, eventually, token, tokens
 from tests.sql.test_pgqueue_worker_seen import see
+from tests.support.sessions import NOON, Listener, concurrently, eventually, token, tokens
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.cost import cost
-from tests.support.sessions import NOON, Listener, token
 from tests.sql.test_pgqueue_message_create_after import create_after
 from tests.sql.test_pgqueue_message_settle import confirm, wait_for
 from tests.sql.test_pgqueue_worker_seen import see
+from tests.support.cost import cost
+from tests.support.sessions import NOON, Listener, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 MINUTE = 60_000

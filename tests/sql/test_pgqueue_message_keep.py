@@ -11,7 +11,7 @@ from psycopg import IsolationLevel
 from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 MINUTE = 60_000

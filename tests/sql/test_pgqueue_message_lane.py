@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sql.lanes import arrivals, channel, drifted, set_channel
-from tests.support.sessions import NOON, Listener, token
 from tests.sql.test_pgqueue_worker_seen import see
+from tests.support.sessions import NOON, Listener, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

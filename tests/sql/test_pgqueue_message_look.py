@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.cost import cost
-from tests.support.sessions import token
 from tests.sql.test_pgqueue_message_create_after import create_after
 from tests.sql.test_pgqueue_message_settle import confirm
+from tests.support.cost import cost
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

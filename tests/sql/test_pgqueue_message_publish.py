@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from tests.sql.routing import bind, publish
+from tests.sql.test_pgqueue_worker_seen import see
 from tests.support.cost import cost
 from tests.support.databases import empty_database, install, session_in
-from tests.sql.routing import bind, publish
 from tests.support.sessions import NOON, Listener, token
-from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 MINUTE = 60_000

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sql.lanes import channel, drifted, set_channel
-from tests.support.sessions import NOON, token
 from tests.sql.test_pgqueue_message_lose import die_alone_with, quarantined
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

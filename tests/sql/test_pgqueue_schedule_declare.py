@@ -12,7 +12,7 @@ from tests.support.cost import cost
 from tests.support.sessions import NOON, concurrently
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 HOUR = 3_600_000

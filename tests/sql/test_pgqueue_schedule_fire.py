@@ -14,7 +14,7 @@ from tests.support.sessions import NOON, Listener, concurrently
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 HOUR, DAY = 3_600_000, 86_400_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.sql.test_pgqueue_schedule_fire import HOUR, fire, make, no_slots, used
 from tests.support.cost import cost
 from tests.support.sessions import NOON, concurrently
-from tests.sql.test_pgqueue_schedule_fire import HOUR, fire, make, no_slots, used
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 __all__ = ["no_slots"]  # a fixture

@@ -10,7 +10,7 @@ import pytest
 from tests.sql.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.support.sessions import NOON, token
 from tests.sql.test_pgqueue_worker_seen import see
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

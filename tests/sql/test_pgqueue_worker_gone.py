@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.sessions import NOON
 from tests.sql.test_pgqueue_worker_seen import see
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from tests.support.sessions import Session

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.support.sessions import Listener, token
 from tests.sql.test_pgqueue_worker_seen import see as see_any
+from tests.support.sessions import Listener, token
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 MINUTE = 60_000

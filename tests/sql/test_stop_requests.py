@@ -10,7 +10,7 @@ from tests.support.cost import cost
 from tests.support.sessions import tokens
 
 if TYPE_CHECKING:
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 

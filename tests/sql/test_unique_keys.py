@@ -16,7 +16,7 @@ from tests.support.sessions import NOON, SECONDS, Listener, concurrently, eventu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 ERROR = {"class": "builtins.OSError", "message": "no network"}

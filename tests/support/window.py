@@ -13,8 +13,8 @@ import termios
 import time
 from typing import TYPE_CHECKING
 
-from tests.support.waiting import SECONDS
 from tests.support.processes import ROOT
+from tests.support.waiting import SECONDS
 
 if TYPE_CHECKING:
     import signal

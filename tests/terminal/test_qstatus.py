@@ -21,10 +21,10 @@ from django_pgqueue import control, functions, testing
 from django_pgqueue.management.terminal import text
 from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
-from tests.admin.conftest import claim, fail, retry, send, sign_in, sql
-from tests.support.window import ALTERNATE, BACK, Window
-from tests.worker.conftest import conninfo
+from tests.support.fixtures.admin import claim, fail, retry, send, sign_in, sql
+from tests.support.fixtures.workers import conninfo
 from tests.support.processes import ROOT
+from tests.support.window import ALTERNATE, BACK, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

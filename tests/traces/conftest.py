@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.support.exporter import FILE, facts, read
-from tests.worker.conftest import diary, environment, rows, session, start
+from tests.support.fixtures.workers import diary, environment, rows, session, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from tests.worker.conftest import Start
+    from tests.support.fixtures.workers import Start
     from tests.support.processes import QWorker
 
 __all__ = ["diary", "environment", "rows", "session", "start"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.support.watching import ended, started, statuses
 from tests.worker.tasks import (
     fail_on,
     fail_once_on,
@@ -13,11 +14,10 @@ from tests.worker.tasks import (
     meet_on,
     write_row_on,
 )
-from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 
 def test_as_many_run_at_a_time_as_there_are_slots(start: Start) -> None:

@@ -14,7 +14,7 @@ from tests.worker.tasks import nothing
 if TYPE_CHECKING:
     import pytest
 
-    from tests.worker.conftest import Session
+    from tests.support.fixtures.workers import Session
 
 
 def test_who_has_something_to_do_does_not_wait_for_nothing(

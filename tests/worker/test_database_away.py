@@ -10,16 +10,16 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import Attempt, Message
+from tests.support.fixtures.workers import Session, conninfo
 from tests.support.waiting import wait_until
-from tests.worker.conftest import Session, conninfo
-from tests.worker.tasks import hold, hold_on, nothing, write, write_row, write_row_on
 from tests.support.watching import asleep, at_rest, ended, started, statuses
+from tests.worker.tasks import hold, hold_on, nothing, write, write_row, write_row_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.worker.conftest import Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
 
 
 def terminate_workers_sessions(session: Session) -> int:

@@ -15,8 +15,8 @@ from tests.support.waiting import wait_until
 from tests.worker.tasks import nothing, write, write_row
 
 if TYPE_CHECKING:
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 
 def test_a_rolled_back_enqueue_never_runs(start: Start, diary: Diary) -> None:

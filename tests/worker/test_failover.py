@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.reliability.server import Server
-from tests.support.waiting import wait_until
 from tests.support.diary import FOLDER, Diary
 from tests.support.processes import ROOT, QWorker
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

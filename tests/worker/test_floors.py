@@ -14,15 +14,15 @@ from django_pgqueue.models import Message
 from django_pgqueue.worker.claim.floors import FULL_SHARE, Floors
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
+from tests.support.fixtures.workers import conninfo
 from tests.support.waiting import SECONDS, wait_until
-from tests.worker.conftest import conninfo
 from tests.worker.tasks import nothing, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.worker.conftest import Session
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session
 
 SLOW, FAST = 0.05, 0.001
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

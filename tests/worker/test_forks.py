@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
 from tests.worker.forking import (
     ENDS,
     IN_A_CHILD,
@@ -30,12 +31,11 @@ from tests.worker.forking import (
     write_in_steps,
 )
 from tests.worker.tasks import write
-from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 
 @pytest.mark.parametrize("job", [fork, fork_atomically, fork_on], ids=lambda job: job.name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.watching import ended
 from tests.worker.leaving_state import LEAVERS, leave, leave_on, look, look_on
 from tests.worker.tasks import (
     SPOILERS,
@@ -18,12 +19,11 @@ from tests.worker.tasks import (
     write_row,
     write_row_on,
 )
-from tests.support.watching import ended
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 
 @pytest.mark.parametrize("tasks", [(spoil, write_row), (spoil_on, write_row_on)], ids=["thread", "async"])

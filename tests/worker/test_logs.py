@@ -19,7 +19,7 @@ from tests.worker.tasks import fail, nothing
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.worker.conftest import Start
+    from tests.support.fixtures.workers import Start
     from tests.support.processes import QWorker
 
 

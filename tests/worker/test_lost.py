@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.models import Attempt, Message
 from tests.support.waiting import wait_until
-from tests.worker.tasks import hold, hold_on, write
 from tests.support.watching import ended, holder, started, statuses
+from tests.worker.tasks import hold, hold_on, write
 
 if TYPE_CHECKING:
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 SHORT_LOCK = ("--lock-seconds", "1")
 

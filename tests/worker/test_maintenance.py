@@ -13,8 +13,8 @@ import pytest
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.worker.upkeep import bloat
 from django_pgqueue.worker.upkeep.maintenance import AGAIN_SECONDS, EVERY_SECONDS, Maintenance
+from tests.support.fixtures.workers import conninfo
 from tests.support.waiting import wait_until
-from tests.worker.conftest import conninfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

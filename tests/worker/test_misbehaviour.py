@@ -9,6 +9,7 @@ import pytest
 
 from django_pgqueue.models import Attempt, Message
 from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
 from tests.worker.misbehaviour import (
     ERRORS,
     UNPRINTABLE,
@@ -21,11 +22,10 @@ from tests.worker.misbehaviour import (
     raise_error_on,
 )
 from tests.worker.tasks import fail, nothing, write, write_row_on
-from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
     from tests.support.processes import QWorker
 
 

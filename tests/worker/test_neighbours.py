@@ -19,17 +19,17 @@ from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
 from django_pgqueue.worker.run.outcome import Ended, Failed, Succeeded
 from django_pgqueue.worker.settings import WorkerSettings
+from tests.support.fixtures.workers import conninfo
 from tests.support.waiting import wait_until
-from tests.worker.conftest import conninfo
-from tests.worker.tasks import hold, hold_on, nothing, write
 from tests.support.watching import ended, started, statuses
+from tests.worker.tasks import hold, hold_on, nothing, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_pgqueue.compat import AnyTask
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

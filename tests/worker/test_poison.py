@@ -9,12 +9,12 @@ import pytest
 
 from django_pgqueue.models import Attempt
 from tests.support.waiting import wait_until
-from tests.worker.tasks import die_by, die_in_the_loop, hold, hold_on, write
 from tests.support.watching import ended, started, statuses
+from tests.worker.tasks import die_by, die_in_the_loop, hold, hold_on, write
 
 if TYPE_CHECKING:
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 MAX_LOST = 20
 

@@ -17,14 +17,14 @@ from django.db import connection
 from example_project.embedded_postgres.account import Account
 from example_project.embedded_postgres.postmaster import free_port
 from tests.support.waiting import wait_until
-from tests.worker.tasks import hold, nothing, write_row
 from tests.support.watching import ended, started
+from tests.worker.tasks import hold, nothing, write_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 

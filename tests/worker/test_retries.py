@@ -13,16 +13,16 @@ from django_pgqueue.models import Message
 from django_pgqueue.tasks.retry import DEFAULT
 from django_pgqueue.testing import clock, drain
 from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
 from tests.worker import tasks
 from tests.worker.tasks import fail, fail_with_backoff, succeed_at
-from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTaskResult
     from django_pgqueue.testing import Clock
-    from tests.worker.conftest import Start
+    from tests.support.fixtures.workers import Start
 
 HOUR = dt.timedelta(hours=1)
 DEFAULT_WAIT = pytest.approx(DEFAULT.base, rel=DEFAULT.jitter)

@@ -8,15 +8,15 @@ import pytest
 from django.db import transaction
 
 from django_pgqueue.compat import task_enqueued
-from tests.worker.tasks import fail, fail_on, fail_once_on, write
 from tests.support.watching import ended
+from tests.worker.tasks import fail, fail_on, fail_once_on, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTaskResult
-    from tests.worker.conftest import Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
 
 SENDER = "django_pgqueue.backend.pgqueue.PgQueueBackend"
 WORDS = ("enqueued", "started", "finished")

@@ -13,13 +13,13 @@ from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.waiting import SECONDS, wait_until
-from tests.worker.tasks import hold, hold_on, nothing, write
 from tests.support.watching import ended, holder, started, statuses
+from tests.worker.tasks import hold, hold_on, nothing, write
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 
 def test_what_runs_may_end_and_what_has_not_begun_is_given_back_unused(start: Start, diary: Diary) -> None:

@@ -16,14 +16,14 @@ from django_pgqueue.worker.claim.turns import APART_SECONDS, LONGEST_WAIT_MS, MA
 from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
+from tests.support.fixtures.workers import conninfo
 from tests.support.waiting import SECONDS, wait_until
-from tests.worker.conftest import conninfo
 from tests.worker.tasks import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.worker.conftest import Session, Start
+    from tests.support.fixtures.workers import Session, Start
 
 LOCK_MS = 60_000
 FLOOD = 5000

@@ -11,13 +11,13 @@ from django.db import connection, transaction
 
 from django_pgqueue.models import Attempt, Worker
 from tests.support.waiting import wait_until
-from tests.worker.tasks import hold, nothing
 from tests.support.watching import asleep, at_rest, ended, started
+from tests.worker.tasks import hold, nothing
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
 
 
 def seconds_late(result: AnyTaskResult) -> float:

@@ -8,14 +8,14 @@ import pytest
 
 from django_pgqueue.models import Attempt
 from tests.support.waiting import wait_until
+from tests.support.watching import ended, started, statuses
 from tests.worker.asking import becomes, health
 from tests.worker.misbehaviour import block_on, end_thread, end_thread_on
 from tests.worker.tasks import hold, hold_on, write, write_row_on
-from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
-    from tests.worker.conftest import Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
 
 SLOT_DIED = "django_pgqueue.exceptions.SlotDied"
 

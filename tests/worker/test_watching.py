@@ -19,14 +19,14 @@ from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.outcome import Ended, Failed, Retry, Succeeded
 from tests.docs.test_references import section
 from tests.support.waiting import wait_until
+from tests.support.watching import ended, started
 from tests.worker.asking import address, becomes, get, health, metrics
 from tests.worker.tasks import die, fail, fail_once_on, hold, nothing, write
 from tests.worker.test_database_away import door
-from tests.support.watching import ended, started
 
 if TYPE_CHECKING:
-    from tests.worker.conftest import Session, Start
     from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
     from tests.worker.test_database_away import Door
 
 __all__ = ["door"]

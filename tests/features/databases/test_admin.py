@@ -12,7 +12,7 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt, Binding, Exchange, Message
-from tests.admin.conftest import ATTEMPTS, MESSAGES, WORKERS, visitor_of
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, visitor_of
 
 if TYPE_CHECKING:
     from tests.admin.page import Page, Visitor

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from django.test import Client
 
-    from tests.worker.conftest import Start
+    from tests.support.fixtures.workers import Start
 
 pytestmark = pytest.mark.django_db(databases=["default", "jobs"], transaction=True)
 HOUR = dt.timedelta(hours=1)

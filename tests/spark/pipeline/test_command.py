@@ -19,8 +19,8 @@ from django_pgqueue.spark.lake import Lake, read_lake
 from django_pgqueue.spark.pipeline import Scenario, report, whatif
 from tests.settings import TASKS
 from tests.spark.pipeline.conftest import settled
+from tests.support.fixtures.workers import diary, environment, rows, session, start
 from tests.support.waiting import wait_until
-from tests.worker.conftest import diary, environment, rows, session, start
 from tests.worker.tasks import fail, take
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.sql.conftest import Connect
-    from tests.worker.conftest import Start
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.fixtures.workers import Start
 
 __all__ = ["diary", "environment", "rows", "session", "start"]
 pytestmark = pytest.mark.django_db(transaction=True)

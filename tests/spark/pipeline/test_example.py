@@ -13,12 +13,12 @@ from django.test import Client, override_settings
 from django_pgqueue.models import Attempt
 from django_pgqueue.spark.source import registered
 from django_pgqueue.spark.tasks import declared
-from tests.example.conftest import mailers
 from tests.example.test_browser import chromium, page, place_an_order, shop, worker
 from tests.settings import TASKS
 from tests.spark.pipeline.conftest import settled
+from tests.support.fixtures.example import mailers
+from tests.support.fixtures.workers import diary, environment, rows, session, start
 from tests.support.waiting import wait_until
-from tests.worker.conftest import diary, environment, rows, session, start
 from tests.worker.tasks import write_row
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.example.test_browser import Page
-    from tests.sql.conftest import Connect
-    from tests.worker.conftest import Session, Start
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.fixtures.workers import Session, Start
 
 __all__ = ["chromium", "diary", "environment", "mailers", "page", "rows", "session", "shop", "start", "worker"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]

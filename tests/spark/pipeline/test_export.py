@@ -14,15 +14,15 @@ from django_pgqueue.spark.lake.compaction import compact
 from django_pgqueue.spark.pipeline import drop_exported, export
 from django_pgqueue.spark.pipeline.source_database import writing
 from tests.spark.pipeline.conftest import settled
-from tests.support.sessions import NOON
 from tests.sql.test_pgqueue_attempt import end_one
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 KILLS = int(os.environ.get("PGQUEUE_KILLS", "1"))
 SEED = os.environ.get("PGQUEUE_SEED", "1")

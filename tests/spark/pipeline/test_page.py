@@ -11,16 +11,16 @@ from django_pgqueue.management.commands.qpipeline import VARIABLE
 from django_pgqueue.spark.lake.manifest import SCHEMA_VERSION
 from django_pgqueue.spark.lake.schema import SCHEMAS
 from django_pgqueue.spark.pipeline import export, report
-from tests.support.pages import FOLDER, blocks
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_replay import fail_one
+from tests.support.pages import FOLDER, blocks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from tests.sql.conftest import Connect
+    from tests.support.fixtures.sessions import Connect
 
 PAGE = FOLDER / "data" / "pipeline.md"
 HERE = "tests/spark/pipeline/test_page.py"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from tests.support.sessions import Session
 from tests.sql.test_pgqueue_attempt import end_one
+from tests.support.sessions import Session
 
 if TYPE_CHECKING:
     from types import TracebackType
