@@ -1,0 +1,5 @@
+"""Commands that join the tests" database."""
+
+from tests.support.fixtures.terminal import environment
+
+__all__ = ["environment"]
