@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 # A single text inside of a jsonb can not be longer.
-LARGEST_CONTENT_BYTES = 2**28 - 1
-SHORTEST_TOKEN = 16
+MAX_CONTENT_BYTES = 2**28 - 1
+MIN_TOKEN = 16
 
 
 @checks.register(checks.Tags.compatibility)
@@ -81,8 +81,8 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             f"a whole number from 1 to {limits.MAX_MAX_ATTEMPTS:,}, or None",
         ),
         "max_content_bytes": (
-            lambda value: type(value) is int and 1 <= value <= LARGEST_CONTENT_BYTES,
-            f"a whole number from 1 to {LARGEST_CONTENT_BYTES:,}",
+            lambda value: type(value) is int and 1 <= value <= MAX_CONTENT_BYTES,
+            f"a whole number from 1 to {MAX_CONTENT_BYTES:,}",
         ),
         "lock_seconds": (_is_duration, "a number of seconds above 0"),
         "grace_seconds": (_is_duration, "a number of seconds above 0"),
@@ -92,8 +92,8 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
         ),
         "listen": (lambda value: isinstance(value, bool), "True or False"),
         "metrics_token": (
-            lambda value: value is None or (isinstance(value, str) and len(value) >= SHORTEST_TOKEN),
-            f"a text of at least {SHORTEST_TOKEN} characters, or None",
+            lambda value: value is None or (isinstance(value, str) and len(value) >= MIN_TOKEN),
+            f"a text of at least {MIN_TOKEN} characters, or None",
         ),
         "traces": (lambda value: isinstance(value, bool), "True or False"),
         "sensitive": (sensitive.is_possible, "True, False or a list of names of arguments and keys"),

@@ -24,7 +24,7 @@ from django_pgqueue.values import names, times
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
 
-LARGEST_LIMIT = 1_000_000_000
+MAX_LIMIT = 1_000_000_000
 
 
 def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) -> str | None:
@@ -112,8 +112,8 @@ def set_channel(
     """
     limits = {"max_concurrency": max_concurrency, "max_size": max_size}
     for what, limit in limits.items():
-        if limit is not None and (type(limit) is not int or not 0 <= limit <= LARGEST_LIMIT):
-            message = f"{what} must be a whole number from 0 to {LARGEST_LIMIT:,}, or None for no limit, not {limit!r}."
+        if limit is not None and (type(limit) is not int or not 0 <= limit <= MAX_LIMIT):
+            message = f"{what} must be a whole number from 0 to {MAX_LIMIT:,}, or None for no limit, not {limit!r}."
             raise InvalidMessage(message)
     interval_ms = None if release_interval is None else _milliseconds(release_interval)
     functions.channel_set(
@@ -142,9 +142,9 @@ def repair_channels(name: str | None = None, *, database: str | None = None) -> 
 
 def _milliseconds(interval: float | dt.timedelta) -> int:
     number = interval.total_seconds() if isinstance(interval, dt.timedelta) else interval
-    if type(number) not in (int, float) or not 0 <= number * 1000 <= LARGEST_LIMIT:
+    if type(number) not in (int, float) or not 0 <= number * 1000 <= MAX_LIMIT:
         message = (
-            f"release_interval must be a number of seconds from 0 to {LARGEST_LIMIT // 1000:,}, a timedelta, or None, "
+            f"release_interval must be a number of seconds from 0 to {MAX_LIMIT // 1000:,}, a timedelta, or None, "
             f"not {interval!r}."
         )
         raise InvalidMessage(message)

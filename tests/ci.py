@@ -90,7 +90,7 @@ def side_by_side(checked: "Callable[[], bool]", commands: "dict[str, list[str]]"
     return results
 
 
-MOST_UNLUCKY = 10
+MAX_UNLUCKY = 10
 """More failures than that are no accident of test runs that share a machine."""
 
 
@@ -131,7 +131,7 @@ class Run:
             failed = sorted(json.loads((self.folder / "cache" / "v" / "cache" / "lastfailed").read_text()))
         except (OSError, ValueError):
             return False
-        if not 0 < len(failed) <= MOST_UNLUCKY:
+        if not 0 < len(failed) <= MAX_UNLUCKY:
             return False
         say("\n=== {}: once more, alone".format(self.title))
         if subprocess.call([*self.words, *failed], stdin=subprocess.DEVNULL, env=self.environment) != 0:

@@ -25,7 +25,7 @@ from django_pgqueue.values import content, names
 pytestmark = pytest.mark.django_db
 
 TEN_MEGABYTES = 10 * 1024 * 1024
-LARGEST_INT = 10**4299  # Python writes integers of up to 4 300 digits
+MAX_INT = 10**4299  # Python writes integers of up to 4 300 digits
 in_the_database = settings(
     max_examples=200,
     deadline=None,
@@ -34,7 +34,7 @@ in_the_database = settings(
 )
 
 text = st.text(st.characters(codec="utf-8", exclude_characters="\x00"))
-integers = st.integers() | st.integers(-LARGEST_INT, LARGEST_INT)
+integers = st.integers() | st.integers(-MAX_INT, MAX_INT)
 scalars = st.none() | st.booleans() | integers | st.floats(allow_nan=False, allow_infinity=False) | text
 storable = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(text, inner), max_leaves=20)
 
@@ -79,7 +79,7 @@ def through_the_database(value: Any) -> Any:
 @example(5e-324)
 @example(0.1 + 0.2)
 @example(-0.0)
-@example(LARGEST_INT)
+@example(MAX_INT)
 @example('\U0010ffff￿\u2028\\u0000"\\\x7f\x01')
 @example({"": {"": []}})
 def test_what_json_can_say_comes_back_equal(value: Any) -> None:

@@ -21,16 +21,16 @@ from django_pgqueue.models.fields import EpochField
 from django_pgqueue.values.times import (
     EARLIEST_MS,
     EPOCH,
-    LARGEST_MS,
     LATEST_MS,
+    MAX_MS,
     MILLISECOND,
-    SMALLEST_MS,
+    MIN_MS,
     EpochDateTime,
     to_epoch_ms,
 )
 
-EDGES = [SMALLEST_MS, SMALLEST_MS + 1, EARLIEST_MS - 1, EARLIEST_MS, -1, 0, 1, LATEST_MS, LATEST_MS + 1, LARGEST_MS]
-any_ms = st.sampled_from(EDGES) | st.integers(SMALLEST_MS, LARGEST_MS) | st.integers(EARLIEST_MS, LATEST_MS)
+EDGES = [MIN_MS, MIN_MS + 1, EARLIEST_MS - 1, EARLIEST_MS, -1, 0, 1, LATEST_MS, LATEST_MS + 1, MAX_MS]
+any_ms = st.sampled_from(EDGES) | st.integers(MIN_MS, MAX_MS) | st.integers(EARLIEST_MS, LATEST_MS)
 any_time = st.datetimes(
     EPOCH.replace(year=2, tzinfo=None), EPOCH.replace(year=9998, tzinfo=None), timezones=st.timezones()
 )
@@ -164,8 +164,8 @@ class TestInPython:
             ("1500", 1_500),
             ("-1500", -1_500),
             ("20261120", 20_261_120),
-            (str(LARGEST_MS), LARGEST_MS),
-            (SMALLEST_MS, SMALLEST_MS),
+            (str(MAX_MS), MAX_MS),
+            (MIN_MS, MIN_MS),
         ],
     )
     def test_a_value_may_be_given_in_many_ways(self, given_value: object, ms: int) -> None:
@@ -201,7 +201,7 @@ class TestInForms:
             assert 'value="1970-01-01 05:30:01.500"' in str(MessageForm(instance=message)["dequeue_at"])
 
     def test_people_may_write_a_time_or_a_number(self) -> None:
-        for text, ms in {"2026-11-20 10:00": 1_795_168_800_000, " -5 ": -5, str(LARGEST_MS): LARGEST_MS}.items():
+        for text, ms in {"2026-11-20 10:00": 1_795_168_800_000, " -5 ": -5, str(MAX_MS): MAX_MS}.items():
             form = MessageForm({"dequeue_at": text})
             assert form.is_valid(), (text, form.errors)
             assert to_epoch_ms(form.cleaned_data["dequeue_at"]) == ms

@@ -11,11 +11,11 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.functions import NewMessage
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.values.times import LARGEST_MS, SMALLEST_MS, DequeueAt
+from django_pgqueue.values.times import MAX_MS, MIN_MS, DequeueAt
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("ms", [SMALLEST_MS, -1, 0, LARGEST_MS])
+@pytest.mark.parametrize("ms", [MIN_MS, -1, 0, MAX_MS])
 def test_every_dequeue_at_can_be_enqueued_and_deferred_to(ms: int) -> None:
     functions.enqueue(connection, NewMessage(content="{}", when=DequeueAt(-1)))
     created = functions.enqueue(connection, NewMessage(content="{}", when=DequeueAt(ms), queue="other"))

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
 
 ID = re.compile(r"[1-9][0-9]{0,18}")
-LARGEST_ID = 2**63 - 1
+MAX_ID = 2**63 - 1
 
 
 def message_id_of(result_id: str | int) -> int | None:
     """The message of a result's id.  None: it can be none."""
     text = str(result_id)
-    return int(text) if ID.fullmatch(text) and int(text) <= LARGEST_ID else None
+    return int(text) if ID.fullmatch(text) and int(text) <= MAX_ID else None
 
 
 def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:

@@ -44,7 +44,7 @@ def listen(connection: psycopg.Connection[Any], consumer: str) -> None:
         raise
 
 
-MOST_READS_AHEAD = 50
+MAX_READS_AHEAD = 50
 
 
 class WorkerConnection(psycopg.Connection[Any]):
@@ -65,7 +65,7 @@ def _reading_ahead(gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
             ready = yield wanted
             wanted = gen.send(ready)
             if ready and ready & Ready.R:
-                for _ in range(MOST_READS_AHEAD):  # a read that finds nothing yet takes a microsecond
+                for _ in range(MAX_READS_AHEAD):  # a read that finds nothing yet takes a microsecond
                     if wanted != Wait.R:
                         break
                     wanted = gen.send(Ready.R)

@@ -12,11 +12,11 @@ notification, and those stand in one line for the whole database cluster."""
 FEW_A_SECOND = 100
 """So many notifications harm nobody.  Where all workers together find no more than that, they sleep almost at once:
 who is woken begins sooner than who looks from time to time."""
-SHORTEST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.002, 0.008
+MIN_LOOK_SECONDS, MAX_LOOK_SECONDS = 0.002, 0.008
 POLL_SECONDS = 1.0
 """A sleeper looks this often even if nobody wakes it: the notification is a hint, looking is the truth."""
-LONGEST_POLL_SECONDS = 1.2 * POLL_SECONDS
-SHORTEST_DUE_SECONDS = 0.01
+MAX_POLL_SECONDS = 1.2 * POLL_SECONDS
+MIN_DUE_SECONDS = 0.01
 
 
 class Polling:
@@ -65,7 +65,7 @@ class Polling:
         elif (self.asleep and not found) or dry_seconds > AWAKE_SECONDS:
             self.next_look = now + _poll_seconds()
         else:
-            pause_seconds = min(LONGEST_LOOK_SECONDS, max(SHORTEST_LOOK_SECONDS, dry_seconds / 8))
+            pause_seconds = min(MAX_LOOK_SECONDS, max(MIN_LOOK_SECONDS, dry_seconds / 8))
             # Together they look as often as one of them would.
             self.next_look = now + pause_seconds * max(1, self.company.with_room)
 
@@ -90,7 +90,7 @@ class Polling:
 
     def due_in(self, seconds: float, *, now: float) -> None:
         """The next scheduled message is due then."""
-        self.next_look = min(self.next_look, now + max(SHORTEST_DUE_SECONDS, seconds))
+        self.next_look = min(self.next_look, now + max(MIN_DUE_SECONDS, seconds))
 
     def pause(self, seconds: float, *, now: float) -> None:
         self.next_look = max(self.next_look, now + seconds)

@@ -13,7 +13,7 @@ from django.db.models import lookups
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from django_pgqueue.values.times import LARGEST_MS, SMALLEST_MS, EpochDateTime, to_epoch_ms
+from django_pgqueue.values.times import MAX_MS, MIN_MS, EpochDateTime, to_epoch_ms
 
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -42,7 +42,7 @@ class EpochFormField(forms.DateTimeField):
     def to_python(self, value: Any) -> dt.datetime | None:
         if isinstance(value, str) and WHOLE_NUMBER.fullmatch(value.strip()):
             ms = int(value)
-            if SMALLEST_MS <= ms <= LARGEST_MS:
+            if MIN_MS <= ms <= MAX_MS:
                 return EpochDateTime.from_ms(ms)
         return super().to_python(value)
 
@@ -70,7 +70,7 @@ class EpochField(models.Field):  # type: ignore[type-arg]
             return value
         if isinstance(value, dt.date):
             return timezone.make_aware(dt.datetime(value.year, value.month, value.day))  # noqa: DTZ001
-        if isinstance(value, int) and not isinstance(value, bool) and SMALLEST_MS <= value <= LARGEST_MS:
+        if isinstance(value, int) and not isinstance(value, bool) and MIN_MS <= value <= MAX_MS:
             return EpochDateTime.from_ms(value)
         if isinstance(value, str) and (parsed := self._parse(value)) is not None:
             return parsed
@@ -79,7 +79,7 @@ class EpochField(models.Field):  # type: ignore[type-arg]
     def _parse(self, value: str) -> dt.datetime | None:
         if WHOLE_NUMBER.fullmatch(value.strip()):  # first: to Python, 20261120 is also a date
             ms = int(value)
-            return EpochDateTime.from_ms(ms) if SMALLEST_MS <= ms <= LARGEST_MS else None
+            return EpochDateTime.from_ms(ms) if MIN_MS <= ms <= MAX_MS else None
         try:
             return parse_datetime(value)
         except ValueError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.worker.settings import WorkerSettings
 
-MOST_LINES = 200
+MAX_LINES = 200
 """Queues, and lanes of channels, that are looked at."""
 
 # The first of each line, of what is scheduled in each queue, of each lane, and of the locked ones: index probes,
@@ -124,7 +124,7 @@ def _next(claimed: Sequence[functions.Received]) -> list[tuple[Any, ...]]:
 
 def _others(connection: Any, claimed: set[int], limit: int) -> list[Other]:
     with connection.cursor() as cursor:
-        cursor.execute(OTHERS, {"limit": limit + len(claimed), "lines": MOST_LINES})
+        cursor.execute(OTHERS, {"limit": limit + len(claimed), "lines": MAX_LINES})
         others = [Other(*row) for row in cursor.fetchall()]
     others.sort(key=lambda other: (-other.priority, other.dequeue_at, other.id))
     return [other for other in others if other.id not in claimed][:limit]

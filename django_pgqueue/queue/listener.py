@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from django_pgqueue.queue.message import ReceivedMessage
     from django_pgqueue.queue.queue import Queue
 
-MOST_SLOTS = 10_000
+MAX_SLOTS = 10_000
 
 
 class Listener:
@@ -120,8 +120,8 @@ class IntoLoop:
 
 
 def pump(queue: Queue, slots: int, lock_ms: int, notifications: bool | None, deliver: Any) -> Pump:
-    if type(slots) is not int or not 1 <= slots <= MOST_SLOTS:
-        message = f"slots={slots!r} is not a whole number from 1 to {MOST_SLOTS:,}."
+    if type(slots) is not int or not 1 <= slots <= MAX_SLOTS:
+        message = f"slots={slots!r} is not a whole number from 1 to {MAX_SLOTS:,}."
         raise InvalidMessage(message)
     if notifications is None:  # as the workers of the database do
         known = [backend.settings for backend in pgqueue_backends().values()]

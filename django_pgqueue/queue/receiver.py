@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 SEEN_EVERY_SECONDS = 4.0
-LONGEST_LEAVE_SECONDS = 10.0
+MAX_LEAVE_SECONDS = 10.0
 LOCK_TIMEOUT = "200ms"
 """Who ends a message in a transaction that is still open holds its row: the other messages can not wait for that."""
 
@@ -92,7 +92,7 @@ class Pump:
             self.deliver(None)
         elif thread is not threading.current_thread():
             self.wakeup.wake()
-            thread.join(LONGEST_LEAVE_SECONDS)
+            thread.join(MAX_LEAVE_SECONDS)
 
     def holds(self, message: Received) -> bool:
         """Whether a message that was delivered may be begun: its lock may have been lost since."""

@@ -7,7 +7,7 @@ import re
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern
 from django_pgqueue.values import names
 
-MOST_BYTES = 255
+MAX_BYTES = 255
 BACK_REFERENCE = re.compile(r"\\[1-9]")
 
 
@@ -18,7 +18,7 @@ def checked_name(name: str) -> str:
 
 def checked_key(routing_key: str) -> str:
     if not _is_short(routing_key):
-        message = f"{routing_key!r} can not be a routing key: it is a text of at most {MOST_BYTES} bytes, without NUL."
+        message = f"{routing_key!r} can not be a routing key: it is a text of at most {MAX_BYTES} bytes, without NUL."
         raise InvalidMessage(message)
     return routing_key
 
@@ -26,7 +26,7 @@ def checked_key(routing_key: str) -> str:
 def checked_pattern(pattern: str, *, regex: bool) -> str:
     """What can be said without PostgreSQL, which has the last word on regular expressions."""
     if not _is_short(pattern):
-        message = f"{pattern!r} can not be a pattern: it is a text of at most {MOST_BYTES} bytes, without NUL."
+        message = f"{pattern!r} can not be a pattern: it is a text of at most {MAX_BYTES} bytes, without NUL."
         raise InvalidPattern(message)
     if regex and BACK_REFERENCE.search(pattern.replace(r"\\", "")):
         message = f"The regular expression {pattern!r} has a back-reference, which could take for ever. Do without it."
@@ -43,6 +43,6 @@ def checked_pattern(pattern: str, *, regex: bool) -> str:
 
 def _is_short(text: object) -> bool:
     try:
-        return isinstance(text, str) and "\x00" not in text and len(text.encode()) <= MOST_BYTES
+        return isinstance(text, str) and "\x00" not in text and len(text.encode()) <= MAX_BYTES
     except UnicodeEncodeError:
         return False

@@ -25,7 +25,7 @@ from django_pgqueue.values.limits import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 """What is larger is looked at row by row: a column of text has room for 2 GB."""
 NULL = "\\N"
 STRING = r'"[^"\\\x00-\x1f]*"'
@@ -46,7 +46,7 @@ class NotObvious(Exception):
 
 def lines(batch: pa.RecordBatch, prefix: str, *, tasks: Mapping[str, Declared], most: int) -> memoryview | None:
     """The rows as lines of COPY, each of which begins with ``prefix``; ``most`` bytes may a content have."""
-    if batch.num_rows == 0 or batch.nbytes > MOST_BYTES:
+    if batch.num_rows == 0 or batch.nbytes > MAX_BYTES:
         return None
     try:
         staged = _staged(_given(batch), batch.num_rows, tasks, most)

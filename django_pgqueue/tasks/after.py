@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask, AnyTaskResult
 
 POLICIES = ("finished", "succeeded")
-MOST_IDS = 100_000
+MAX_IDS = 100_000
 
 
 def ids(results: Iterable[AnyTaskResult | int | str]) -> tuple[int, ...]:
@@ -40,9 +40,9 @@ def validate(task: AnyTask) -> None:
     if policy not in POLICIES:
         message = f"after_policy must be one of {', '.join(POLICIES)}, not {policy!r}."
         raise InvalidTask(message)
-    if len(after) > MOST_IDS:
+    if len(after) > MAX_IDS:
         message = (
-            f"after has {len(after):,} jobs and may have {MOST_IDS:,}: let batches of them have callbacks of their own."
+            f"after has {len(after):,} jobs and may have {MAX_IDS:,}: let batches of them have callbacks of their own."
         )
         raise InvalidTask(message)
     if after and getattr(task, "unique_key", None) is not None:

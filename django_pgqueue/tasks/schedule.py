@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CATCH_UP = ("skip", "one", "all")
 ON_TIME = dt.timedelta(seconds=60)
 """A slot that is younger has not been missed: workers need a moment."""
-MOST_SLOTS = 1000
+MAX_SLOTS = 1000
 """How many missed slots are enqueued at a time; what is left over is dealt with a moment later."""
 MILLISECOND, MICROSECOND = dt.timedelta(milliseconds=1), dt.timedelta(microseconds=1)
 LOOK_BACK = [dt.timedelta(hours=1), dt.timedelta(days=1), dt.timedelta(days=31), dt.timedelta(days=366)]
@@ -225,8 +225,8 @@ def due(rule: Rule, catch_up: str, *, first: dt.datetime, now: dt.datetime) -> t
         return [rule.last_until(now, first=first)], rule.first_after(now)
     # Slots that are younger than this have not been missed.
     oldest = first if catch_up == "all" else max(first, now - ON_TIME)
-    slots = list(islice(_from(rule, first, oldest, now), MOST_SLOTS))
-    return slots, rule.first_after(slots[-1] if len(slots) == MOST_SLOTS else now)
+    slots = list(islice(_from(rule, first, oldest, now), MAX_SLOTS))
+    return slots, rule.first_after(slots[-1] if len(slots) == MAX_SLOTS else now)
 
 
 def _from(rule: Rule, first: dt.datetime, oldest: dt.datetime, now: dt.datetime) -> Iterable[dt.datetime]:

@@ -123,11 +123,11 @@ def _places(task: AnyTask, names: frozenset[str]) -> frozenset[int]:
         if parameter.kind in {parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD}:
             break
         if parameter.name in names:
-            places |= set(range(place, MOST_ARGUMENTS)) if parameter.kind is parameter.VAR_POSITIONAL else {place}
+            places |= set(range(place, MAX_ARGUMENTS)) if parameter.kind is parameter.VAR_POSITIONAL else {place}
     return frozenset(places)
 
 
-MOST_ARGUMENTS = 1_000
+MAX_ARGUMENTS = 1_000
 
 
 def hides(task: AnyTask, options: Options) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ON_CONFLICT = ("keep", "replace", "debounce", "raise")
 UNTIL = ("finished", "started")
-MOST_BYTES = 2000
+MAX_BYTES = 2000
 """A key stands in an index, whose entries have room for about 2 700 bytes: that of the task's path is in it too."""
 
 
@@ -27,7 +27,7 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> UniqueKey | None:
     key = _own_key(declared, call)
     if not _is_storable(key):
         message = (
-            f"The unique_key of {task.module_path} is {redaction.quote(key)}. It must be a text of 1 to {MOST_BYTES:,} "
+            f"The unique_key of {task.module_path} is {redaction.quote(key)}. It must be a text of 1 to {MAX_BYTES:,} "
             "bytes in UTF-8, without NUL, or a callable that makes one from the task's arguments."
         )
         raise InvalidTask(message)
@@ -56,7 +56,7 @@ def _is_storable(key: object) -> bool:
     if not isinstance(key, str) or "\x00" in key:
         return False
     try:
-        return 0 < len(key.encode()) <= MOST_BYTES
+        return 0 < len(key.encode()) <= MAX_BYTES
     except UnicodeEncodeError:
         return False
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.compat import AnyTask, AnyTaskResult
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 def assert_enqueued(
@@ -144,10 +144,10 @@ class Wanted:
     def overview(self) -> str:
         """What waits in the queue, and what does not any more."""
         everything = Message.objects.using(self.backend.settings.database).filter(task__isnull=False).order_by("pk")
-        shown = list(everything[: MOST_SHOWN + 1])
-        lines = [self._line(message) for message in shown[:MOST_SHOWN]]
-        if len(shown) > MOST_SHOWN:
-            lines.append(f"  … and {everything.count() - MOST_SHOWN} more")
+        shown = list(everything[: MAX_SHOWN + 1])
+        lines = [self._line(message) for message in shown[:MAX_SHOWN]]
+        if len(shown) > MAX_SHOWN:
+            lines.append(f"  … and {everything.count() - MAX_SHOWN} more")
         text = "\n".join(["Enqueued are:", *lines]) if lines else "Nothing is enqueued."
         ended = Attempt.objects.using(self.backend.settings.database).filter(final=True, task=self.task).count()
         return text + (f"\n{ended} of {self.task} have ended, and so are not enqueued any more." if ended else "")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 GROWTH = 1.05
-SHORTEST_MS = 0.001
+MIN_MS = 0.001
 """A microsecond, which is what PostgreSQL's times are made of.  What is shorter counts as one."""
 
 
@@ -24,7 +24,7 @@ def bucket(ms: float) -> int:
     >>> bucket(1), bucket(100), bucket(0)
     (0, 95, -141)
     """
-    return math.ceil(math.log(max(ms, SHORTEST_MS)) / math.log(GROWTH))
+    return math.ceil(math.log(max(ms, MIN_MS)) / math.log(GROWTH))
 
 
 def middle_ms(number: int) -> float:

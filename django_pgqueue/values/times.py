@@ -16,7 +16,7 @@ MILLISECOND = dt.timedelta(milliseconds=1)
 # A day inside of what datetime can hold, so that a conversion to any time zone still fits.
 EARLIEST_MS = (dt.datetime(1, 1, 2, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
 LATEST_MS = (dt.datetime(9999, 12, 30, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
-SMALLEST_MS, LARGEST_MS = -(2**63), 2**63 - 1
+MIN_MS, MAX_MS = -(2**63), 2**63 - 1
 
 MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -87,7 +87,7 @@ def when(*, run_after: object = None, dequeue_at: int | None = None) -> When | N
 
 
 def _checked(dequeue_at: int) -> int:
-    if type(dequeue_at) is int and SMALLEST_MS <= dequeue_at <= LARGEST_MS:
+    if type(dequeue_at) is int and MIN_MS <= dequeue_at <= MAX_MS:
         return dequeue_at
     message = (
         f"dequeue_at={dequeue_at!r} is not a whole number of epoch milliseconds (64 bits). Datetimes: use run_after."

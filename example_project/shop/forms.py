@@ -6,7 +6,7 @@ from django import forms
 
 from example_project.shop.models import Product
 
-MOST_OF_ONE_PRODUCT = 20
+MAX_OF_ONE_PRODUCT = 20
 
 
 class OrderForm(forms.Form):
@@ -43,4 +43,4 @@ def quantity_name(product: Product) -> str:
 
 def quantity_field() -> forms.IntegerField:
     widget = forms.NumberInput(attrs={"placeholder": "0"})
-    return forms.IntegerField(min_value=0, max_value=MOST_OF_ONE_PRODUCT, required=False, widget=widget)
+    return forms.IntegerField(min_value=0, max_value=MAX_OF_ONE_PRODUCT, required=False, widget=widget)

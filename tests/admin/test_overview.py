@@ -206,7 +206,7 @@ def test_a_pinned_snapshot_is_a_warning(root: Visitor, monkeypatch: pytest.Monke
 @pytest.mark.django_db(transaction=True)
 def test_a_table_that_is_too_large_is_a_warning(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bloat, "LARGE_BYTES", -1)
-    monkeypatch.setattr(bloat, "MOST_INDEX_BYTES_A_ROW", -1)
+    monkeypatch.setattr(bloat, "MAX_INDEX_BYTES_A_ROW", -1)
     warnings = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
     assert "pgqueue_message_ready_ix takes " in " ".join(warning.text for warning in warnings)
 
@@ -241,7 +241,7 @@ class TestChannels:
 
     def test_of_very_many_lanes_some_are_looked_at(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
         sign_in()
-        monkeypatch.setattr(counts, "MOST_LANES", 3)
+        monkeypatch.setattr(counts, "MAX_LANES", 3)
         for number in range(6):
             send(channel=f"tenant-{number}")
         assert numbers(root)["Ready"] == "3+"

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 SHARE = 0.7
 CAPACITY = "capacity, enqueueing included"
 CHUNK_SECONDS = 0.05
-SHORTEST_CALIBRATION_SECONDS, LONGEST_CALIBRATION_SECONDS = 4.0, 60.0
+MIN_CALIBRATION_SECONDS, MAX_CALIBRATION_SECONDS = 4.0, 60.0
 """A tenth of the run, if that is between them: what vacuum takes is part of what a machine can do, and begins late."""
 
 
 def steady(bench: Bench) -> None:
-    calibration = min(LONGEST_CALIBRATION_SECONDS, max(SHORTEST_CALIBRATION_SECONDS, bench.sizes.seconds / 10))
+    calibration = min(MAX_CALIBRATION_SECONDS, max(MIN_CALIBRATION_SECONDS, bench.sizes.seconds / 10))
     with speed.watched() as watched:
         calibrating = time.monotonic()
         capacity = calibrated(calibration)

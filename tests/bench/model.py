@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MOST_HELD
+from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MAX_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -53,7 +53,7 @@ class Plant:
 
     @property
     def most_held(self) -> int:
-        return min(MOST_HELD, max(self.slots, int(self.slots * AHEAD_SECONDS / max(1e-6, self.job_mean))))
+        return min(MAX_HELD, max(self.slots, int(self.slots * AHEAD_SECONDS / max(1e-6, self.job_mean))))
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from tests.bench.tally import VARIABLE, Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LONGEST_SECONDS = 900.0
+MAX_SECONDS = 900.0
 WAKE_ALL = "select pg_notify('pgqueue_' || id, 'default') from pgqueue_worker where asleep_until is not null"
 
 # Quicker than to count them where millions stand before.
@@ -124,7 +124,7 @@ def watch(tally: Tally, count: int, begun: int, process: subprocess.Popen[bytes]
     while times[-1][0] < count:
         time.sleep(0.01)
         times.append((tally.count, (time.monotonic_ns() - begun) / 1e9))
-        if process.poll() is not None or times[-1][1] > LONGEST_SECONDS:
+        if process.poll() is not None or times[-1][1] > MAX_SECONDS:
             message = f"{times[-1][0]} of {count} jobs ran in {times[-1][1]:.0f} seconds"
             raise RuntimeError(message)
     return times

@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection, transaction
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks import task
-from tests.support.diary import LONGEST_WAIT_SECONDS, Diary
+from tests.support.diary import MAX_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import TaskContext
@@ -72,7 +72,7 @@ def lock_and_sleep(context: TaskContext[Any, Any], where: str) -> int:
         with transaction.atomic():  # whose end by an error would not release what was locked before
             if context.attempt == 1 and where == "PostgreSQL":
                 with connection.cursor() as cursor:
-                    cursor.execute("select pg_sleep(%s)", [LONGEST_WAIT_SECONDS])
+                    cursor.execute("select pg_sleep(%s)", [MAX_WAIT_SECONDS])
             elif context.attempt == 1:
                 stick(context, where)
     return context.attempt
@@ -138,7 +138,7 @@ async def stay_async(word: str) -> None:
     diary = Diary.of_this_process()
     diary.write(word)
     try:
-        await asyncio.sleep(LONGEST_WAIT_SECONDS)
+        await asyncio.sleep(MAX_WAIT_SECONDS)
     except asyncio.CancelledError:
         diary.write(f"{word}, cancelled")
         raise
@@ -179,13 +179,13 @@ async def whoami_async() -> int:
 
 @task(timeout=0.05)
 async def nap() -> None:
-    await asyncio.sleep(LONGEST_WAIT_SECONDS)
+    await asyncio.sleep(MAX_WAIT_SECONDS)
 
 
 @task(takes_context=True, timeout=TIMEOUT_SECONDS, max_attempts=2, backoff=at_once)
 async def stay_async_at_first(context: TaskContext[Any, Any]) -> int:
     if context.attempt == 1:
-        await asyncio.sleep(LONGEST_WAIT_SECONDS)
+        await asyncio.sleep(MAX_WAIT_SECONDS)
     return context.attempt
 
 

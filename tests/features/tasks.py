@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from django_pgqueue import control
 from django_pgqueue.exceptions import AttemptLost, Retry
 from django_pgqueue.tasks import task
-from tests.support.diary import LONGEST_WAIT_SECONDS, Diary
+from tests.support.diary import MAX_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +125,7 @@ async def ask_from_children(context: Context, *steps: Step) -> Any:
     async def child(number: int, step: Step) -> None:
         if number:
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(LONGEST_WAIT_SECONDS)
+                await asyncio.sleep(MAX_WAIT_SECONDS)
         if "children" in step:
             await group(step["children"])
         do(context, step)
@@ -342,7 +342,7 @@ def wait_for_a_request(context: Context, then: str = "raise_if_cancelled") -> st
     """Looks often whether somebody wants it to stop, and then does what it was told."""
     diary = Diary.of_this_process()
     diary.write("runs", attempt=context.attempt)
-    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     while not context.cancelled:
         assert time.monotonic() < deadline, "nobody asked"
         time.sleep(0.005)
@@ -389,7 +389,7 @@ async def wait_for_ever(word: str = "runs") -> str:
     diary = Diary.of_this_process()
     diary.write(word)
     try:
-        await asyncio.sleep(LONGEST_WAIT_SECONDS)
+        await asyncio.sleep(MAX_WAIT_SECONDS)
     except asyncio.CancelledError:
         diary.write(f"{word}, cancelled", at=time.time())
         raise
@@ -401,7 +401,7 @@ async def will_not_be_cancelled() -> str:
     diary = Diary.of_this_process()
     diary.write("runs")
     try:
-        await asyncio.sleep(LONGEST_WAIT_SECONDS)
+        await asyncio.sleep(MAX_WAIT_SECONDS)
     except asyncio.CancelledError:
         return "done all the same"
     return "nobody asked"

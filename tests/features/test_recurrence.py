@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings, strategies as st
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule
 from django_pgqueue.tasks import cron, every, task
-from django_pgqueue.tasks.schedule import MOST_SLOTS, ON_TIME, Rule, due
+from django_pgqueue.tasks.schedule import MAX_SLOTS, ON_TIME, Rule, due
 from django_pgqueue.values.times import EPOCH
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
@@ -162,7 +162,7 @@ def test_all_runs_each() -> None:
 @pytest.mark.parametrize(
     "rule", [MINUTELY, every(MINUTE).rule, every(dt.timedelta(milliseconds=1)).rule], ids=["cron", "minute", "ms"]
 )
-@pytest.mark.parametrize("away", [MOST_SLOTS * MINUTE, 3 * MOST_SLOTS * MINUTE, 400 * DAY])
+@pytest.mark.parametrize("away", [MAX_SLOTS * MINUTE, 3 * MAX_SLOTS * MINUTE, 400 * DAY])
 def test_one_is_one_however_long_nobody_worked(rule: Rule, away: dt.timedelta) -> None:
     first = at("2026-01-01 12:00")
     now = first + away
@@ -173,16 +173,16 @@ def test_one_is_one_however_long_nobody_worked(rule: Rule, away: dt.timedelta) -
 
 def test_of_very_many_a_part_is_enqueued_and_the_rest_a_moment_later() -> None:
     first = at("2026-01-01 12:00")
-    now = first + (2 * MOST_SLOTS + 500) * MINUTE
+    now = first + (2 * MAX_SLOTS + 500) * MINUTE
     found: list[dt.datetime] = []
     looks = 0
     while first <= now:
         some, first = due(MINUTELY, "all", first=first, now=now)
-        assert len(some) <= MOST_SLOTS
+        assert len(some) <= MAX_SLOTS
         found += some
         looks += 1
     assert looks == 3
-    assert found == [at("2026-01-01 12:00") + n * MINUTE for n in range(2 * MOST_SLOTS + 501)]
+    assert found == [at("2026-01-01 12:00") + n * MINUTE for n in range(2 * MAX_SLOTS + 501)]
 
 
 # Over any sequence of looks

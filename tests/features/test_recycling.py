@@ -15,7 +15,7 @@ from django.core.management.base import CommandError
 from django_pgqueue.models import Attempt
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import MAX_RETIRING, WorkerSettings
-from django_pgqueue.worker.supervise.supervisor import LONGEST_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
+from django_pgqueue.worker.supervise.supervisor import MAX_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
 from tests.features import slow
 from tests.support.waiting import wait_until
 from tests.support.watching import at_rest, ended, started, statuses
@@ -152,7 +152,7 @@ def test_the_wait_has_an_end_and_is_forgotten_after_a_stable_time(caplog: pytest
         return max(0.0, round(place.start_at - now))
 
     with caplog.at_level(logging.CRITICAL, "django_pgqueue.worker"):
-        assert [wait_after(0) for _ in range(8)] == [0, 2, 4, 8, 16, LONGEST_RESTART_SECONDS, 30, 30]
+        assert [wait_after(0) for _ in range(8)] == [0, 2, 4, 8, 16, MAX_RESTART_SECONDS, 30, 30]
         assert [wait_after(STABLE_SECONDS + 1), wait_after(0)] == [0, 2]
 
 

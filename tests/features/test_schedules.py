@@ -20,7 +20,7 @@ from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import ChannelFull, DuplicateMessage, InvalidSchedule
 from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.tasks import cron, every, registry, task
-from django_pgqueue.tasks.schedule import MOST_SLOTS
+from django_pgqueue.tasks.schedule import MAX_SLOTS
 from django_pgqueue.values.times import to_epoch_ms
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
@@ -300,8 +300,8 @@ def test_a_slot_that_was_put_back_by_hand_does_not_fire_twice(queue: Queue) -> N
 
 
 def test_more_than_fit_into_one_look_come_with_the_next(queue: Queue) -> None:
-    by_hand(cron=None, interval_ms=1000, catch_up="all", next_at=NINE - dt.timedelta(seconds=MOST_SLOTS))
-    assert [len(queue.look()) for _ in range(3)] == [MOST_SLOTS, 1, 0]
+    by_hand(cron=None, interval_ms=1000, catch_up="all", next_at=NINE - dt.timedelta(seconds=MAX_SLOTS))
+    assert [len(queue.look()) for _ in range(3)] == [MAX_SLOTS, 1, 0]
 
 
 def test_a_schedule_that_somebody_else_holds_is_left_to_him(queue: Queue, session: Session) -> None:
@@ -501,10 +501,10 @@ def test_a_rule_changes_when_all_that_was_missed_has_been_caught_up_with(
 ) -> None:
     declare(every(dt.timedelta(seconds=1), catch_up="all"))
     queue.look()
-    queue.move_to(NINE + dt.timedelta(seconds=2 * MOST_SLOTS + 5))
+    queue.move_to(NINE + dt.timedelta(seconds=2 * MAX_SLOTS + 5))
     declare(every(HOUR))
     after = Scheduler("default")
-    assert [len(queue.look(after)) for _ in range(4)] == [MOST_SLOTS, MOST_SLOTS, 5, 0]
+    assert [len(queue.look(after)) for _ in range(4)] == [MAX_SLOTS, MAX_SLOTS, 5, 0]
     assert (row().interval_ms, row().next_at) == (3_600_000, NINE + HOUR)
 
 

@@ -37,7 +37,7 @@ SESSIONS = 3
 WAITS_MS = 30
 """How long a call may wait of which the reference says that it has to, or that it may."""
 WAITED: Any = object()
-MOST_LANES = 8
+MAX_LANES = 8
 TOO_LONG = "set lock_timeout = '4s'"
 """Who waits for a lock without being foretold to, waits for nothing that ever comes: there is only one thread."""
 
@@ -455,7 +455,7 @@ class Machine(RuleBasedStateMachine):
         looks = 0
         while answer is not None and answer <= self.queue.now:
             # A channel that runs all it may has one turn a look, and so one of its lanes is parked by each.
-            assert (looks := looks + 1) <= MOST_LANES, "nothing is left to take, and there is no time to sleep"
+            assert (looks := looks + 1) <= MAX_LANES, "nothing is left to take, and there is no time to sleep"
             assert self.sessions[who].dequeue(6, tasks=tasks, brief=False) == []
             answer = self.sessions[who].value("pgqueue_message_next_at", tasks=tasks)
 

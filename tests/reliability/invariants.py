@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 INVARIANTS: list[Invariant] = []
 ATTEMPTS_WITHOUT_A_NUMBER = 5
-LATE_LOOK_SECONDS, MOST_LATE_LOOKS = 0.55, 0.5
+LATE_LOOK_SECONDS, MAX_LATE_LOOKS = 0.55, 0.5
 """A sleeper that does not look once more polls after 0.8 to 1.2 seconds.  A few looks may be late on a busy machine."""
 KILLED, LEFT, NO_DATABASE = -9, 3, 70
 """Exit codes: a SIGKILL, ``os._exit`` of the task ``leave``, and a worker that cannot connect when it starts."""
-LEAST_WAITS, MOST_TIMES = 500, 3.0
+MIN_WAITS, MAX_TIMES = 500, 3.0
 OUT_OF_REACH = 2**63 - 1
 DUE_MS = 5.0
-MOST_DEAD_ROWS = 5000
+MAX_DEAD_ROWS = 5000
 """What autovacuum leaves (2000 and two per cent), and what came since it last looked."""
 RESTART_SECONDS = 5.0
 
@@ -272,7 +272,7 @@ def is_flaky(error_class: str | None) -> bool:
 @invariant
 def a_sleeper_looks_once_more(log: Log) -> Iterator[str]:
     late = sorted(look.seconds for look in log.looks if look.seconds > LATE_LOOK_SECONDS)
-    if log.looks and len(late) > MOST_LATE_LOOKS * len(log.looks):
+    if log.looks and len(late) > MAX_LATE_LOOKS * len(log.looks):
         yield (
             f"{len(late)} of {len(log.looks)} messages that came while a worker fell asleep waited for more than "
             f"{LATE_LOOK_SECONDS} s, the last one for {late[-1]:.2f} s"
@@ -318,10 +318,10 @@ def bystanders_are_not_held_up(log: Log) -> Iterator[str]:
     waits = bystanders.waits(log)
     if why := waits.refused:
         yield f"{len(why)} jobs that no fault aims at could not be enqueued, such as: {why[0]}"
-    if min(len(waits.calm), len(waits.beside_faults)) < LEAST_WAITS:
+    if min(len(waits.calm), len(waits.beside_faults)) < MIN_WAITS:
         return
     calm, storm = (bystanders.percentile(values, 99) or 0.0 for values in (waits.calm, waits.beside_faults))
-    if storm > MOST_TIMES * calm:
+    if storm > MAX_TIMES * calm:
         yield (
             f"a hundredth of the jobs that no fault aims at waited for {storm:.3f} s or more, {storm / calm:.1f} times "
             f"as long as in a calm"
@@ -331,7 +331,7 @@ def bystanders_are_not_held_up(log: Log) -> Iterator[str]:
 @invariant
 def dead_rows_are_bounded(log: Log) -> Iterator[str]:
     for table, dead in log.dead_rows.items():
-        if dead > MOST_DEAD_ROWS:
+        if dead > MAX_DEAD_ROWS:
             yield f"after quiet {table} has {dead} dead rows"
 
 

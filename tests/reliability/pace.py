@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 
-MOST_WAITING = 3000
+MAX_WAITING = 3000
 CALM_RATE = 100.0
 """Jobs a second while it is calm, where no time says how many there are in the storm."""
 CATCH_UP = 1.2
@@ -52,7 +52,7 @@ class Pace:
         return self.jobs_done >= self.jobs and (not self.seconds or self.faults_done >= self.faults)
 
     def may_enqueue(self) -> bool:
-        if self.phase == REST or self.waiting >= MOST_WAITING:
+        if self.phase == REST or self.waiting >= MAX_WAITING:
             return False
         if self.phase == CALM or self.seconds:
             return self._is_time()

@@ -34,7 +34,7 @@ WATCH_EVERY_SECONDS = 0.5
 CALM_SHARE = 1 / 60
 """Of the storm's time, before it and after it."""
 LULLS = 6
-LULL_SECONDS, SHORTEST_UNTIL_LULL_SECONDS = 20.0, 120.0
+LULL_SECONDS, MIN_UNTIL_LULL_SECONDS = 20.0, 120.0
 STOP_SLACK_SECONDS = 8.0
 """For a machine that is busy with other things."""
 RECOUNT = """
@@ -74,7 +74,7 @@ class Storm:
         self.folder = folder
         self.seed, self.jobs, self.short, self.sabotaged, self.say = seed, jobs, short, sabotaged, say
         self.pace = Pace(jobs, faults, minutes * 60)
-        self.seconds_until_lull = max(SHORTEST_UNTIL_LULL_SECONDS, minutes * 60 / LULLS) if minutes else None
+        self.seconds_until_lull = max(MIN_UNTIL_LULL_SECONDS, minutes * 60 / LULLS) if minutes else None
         self.calm_seconds = 3.0 if short else max(30.0, CALM_SHARE * minutes * 60)
         self.server = Server(folder)
         self.tormentor = Tormentor(self, seed=seed, count=faults)

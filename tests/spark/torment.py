@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 0.2, 4.0
+MIN_SECONDS, MAX_SECONDS = 0.2, 4.0
 SHARE_OF_DRIVERS = 0.3
 
 
@@ -48,7 +48,7 @@ class Torment:
             before = self.done()
             wait_until(lambda: self.done() > before or self.driver.poll() is not None, "something is done", 300)
         while True:
-            time.sleep(self.chance.uniform(SHORTEST_SECONDS, LONGEST_SECONDS))
+            time.sleep(self.chance.uniform(MIN_SECONDS, MAX_SECONDS))
             assert self.driver.poll() is None, "the driver has ended by itself"
             if self.chance.random() < SHARE_OF_DRIVERS:
                 return self._kill_driver()

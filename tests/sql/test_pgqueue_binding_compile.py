@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.sessions import Session
 
-LONGEST_KEYS = (
+MAX_KEYS = (
     "repeat('a', 254) || 'b'",
     "repeat('ab', 127) || 'c'",
     "left(md5('1') || md5('2') || md5('3') || md5('4') || md5('5') || md5('6') || md5('7') || md5('8'), 255)",
@@ -116,7 +116,7 @@ def test_what_hangs_other_engines_is_done_in_a_moment(session: Session, pattern:
     kind = "topic" if pattern.startswith("#") else "regex"
     _, regex = compiled(session, pattern, kind)
     session.rows("set local statement_timeout = '2s'")
-    for key in LONGEST_KEYS:
+    for key in MAX_KEYS:
         session.rows(f"select ({key}) ~ %s", [regex])
 
 
@@ -124,5 +124,5 @@ def test_the_longest_topics_are_done_in_a_moment(session: Session) -> None:
     session.rows("set local statement_timeout = '2s'")
     for pattern in ("#." * 127 + "x", "*.#." * 63 + "a"):
         likeness, regex = compiled(session, pattern)
-        for key in LONGEST_KEYS:
+        for key in MAX_KEYS:
             session.rows(f"select ({key}) like %s and ({key}) ~ %s", [likeness, regex])

@@ -12,7 +12,7 @@ from typing import Any
 
 FOLDER = "PGQUEUE_TEST_DIARY"
 """The environment variable that tells a worker where its diary is."""
-LONGEST_WAIT_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Diary:
         return (self.folder / f"allowed-{name}").exists()
 
     def wait_for(self, name: str) -> None:
-        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        deadline = time.monotonic() + MAX_WAIT_SECONDS
         while not self.is_allowed(name):
             if time.monotonic() > deadline:
                 message = f"nobody has allowed {name!r}"

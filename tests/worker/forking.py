@@ -18,7 +18,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from django_pgqueue.tasks import task
-from tests.support.diary import LONGEST_WAIT_SECONDS, Diary
+from tests.support.diary import MAX_WAIT_SECONDS, Diary
 from tests.worker.tasks import write
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def fork_among_many(word: str) -> None:
 
 def run_and_wait(runs: Event) -> None:
     runs.set()
-    time.sleep(LONGEST_WAIT_SECONDS)
+    time.sleep(MAX_WAIT_SECONDS)
 
 
 @task
@@ -126,9 +126,9 @@ def end_a_process(number: int, *, once_it_runs: bool) -> int:
     process = context.Process(target=run_and_wait, args=[runs])
     process.start()
     if once_it_runs:
-        runs.wait(LONGEST_WAIT_SECONDS)
+        runs.wait(MAX_WAIT_SECONDS)
     os.kill(process.pid or 0, number)
-    waiting_until = time.monotonic() + LONGEST_WAIT_SECONDS / 2
+    waiting_until = time.monotonic() + MAX_WAIT_SECONDS / 2
     # Not join(): a process that starts in another slot collects the exit codes of all, and until it has noted this one
     # there is none, although the process has ended.
     while (code := process.exitcode) is None and time.monotonic() < waiting_until:
@@ -144,7 +144,7 @@ def fork_and_interrupt() -> int:
     """The exit code of a process that is interrupted in the middle of what it does."""
     pid = os.fork()
     if not pid:
-        time.sleep(LONGEST_WAIT_SECONDS)
+        time.sleep(MAX_WAIT_SECONDS)
         os._exit(0)
     os.kill(pid, signal.SIGINT)
     return exit_code(pid)
@@ -153,7 +153,7 @@ def fork_and_interrupt() -> int:
 @task
 def interrupt_a_program() -> int:
     """The exit code of another program that somebody interrupts."""
-    with subprocess.Popen(["sleep", f"{LONGEST_WAIT_SECONDS / 2:g}"]) as program:
+    with subprocess.Popen(["sleep", f"{MAX_WAIT_SECONDS / 2:g}"]) as program:
         program.send_signal(signal.SIGINT)
         return program.wait()
 
@@ -173,7 +173,7 @@ def leave_a_pool(word: str) -> None:
     """Runs until the worker gives it up."""
     pool = multiprocessing.get_context("fork").Pool(2)
     Diary.of_this_process().write(word, children=pool.map(own_pid, range(8)))
-    time.sleep(LONGEST_WAIT_SECONDS)
+    time.sleep(MAX_WAIT_SECONDS)
 
 
 def own_pid(_: int) -> int:
@@ -264,7 +264,7 @@ def hold_a_lock_in_a_child(word: str) -> None:
         [server] = cursor.fetchone()
     pid = os.fork()
     if pid == 0:
-        time.sleep(LONGEST_WAIT_SECONDS)
+        time.sleep(MAX_WAIT_SECONDS)
         os._exit(0)
     Diary.of_this_process().write(word, child=pid, server=server)
-    time.sleep(LONGEST_WAIT_SECONDS)
+    time.sleep(MAX_WAIT_SECONDS)

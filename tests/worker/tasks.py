@@ -16,7 +16,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import translation
 
 from django_pgqueue.tasks import task
-from tests.support.diary import LONGEST_WAIT_SECONDS, Diary
+from tests.support.diary import MAX_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,7 +216,7 @@ async def meet_on(count: int) -> int:
     global present, most_present  # noqa: PLW0603 -- of the process, which is what they meet in
     present += 1
     most_present = max(most_present, present)
-    async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+    async with asyncio.timeout(MAX_WAIT_SECONDS):
         while most_present < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.01)

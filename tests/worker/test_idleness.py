@@ -6,11 +6,11 @@ import pytest
 
 from django_pgqueue.consumer.polling import (
     AWAKE_SECONDS,
-    LONGEST_LOOK_SECONDS,
+    MAX_LOOK_SECONDS,
+    MIN_DUE_SECONDS,
+    MIN_LOOK_SECONDS,
     POLL_SECONDS,
     QUIET_AWAKE_SECONDS,
-    SHORTEST_DUE_SECONDS,
-    SHORTEST_LOOK_SECONDS,
     Polling,
 )
 from django_pgqueue.functions import Company
@@ -34,11 +34,11 @@ def test_who_found_all_he_wanted_looks_again_at_once(idleness: Polling) -> None:
 
 def test_who_found_less_looks_again_in_a_moment_and_then_less_and_less_often(idleness: Polling) -> None:
     idleness.looked(found=1, wanted=4, now=10.0)
-    assert idleness.next_look == 10.0 + SHORTEST_LOOK_SECONDS
+    assert idleness.next_look == 10.0 + MIN_LOOK_SECONDS
     looked_in_vain(idleness, 10.04)
     assert idleness.next_look == pytest.approx(10.045)
     looked_in_vain(idleness, 10.4)
-    assert idleness.next_look == pytest.approx(10.4 + LONGEST_LOOK_SECONDS)
+    assert idleness.next_look == pytest.approx(10.4 + MAX_LOOK_SECONDS)
 
 
 def found_something(idleness: Polling, *, a_second: int) -> float:
@@ -79,7 +79,7 @@ def test_who_was_woken_and_found_something_looks_again_in_a_moment(idleness: Pol
     idleness.looked(found=1, wanted=4, now=11.5)
     assert hurries
     assert not idleness.hurries
-    assert idleness.next_look == 11.5 + SHORTEST_LOOK_SECONDS
+    assert idleness.next_look == 11.5 + MIN_LOOK_SECONDS
 
 
 def test_who_is_woken_during_a_look_looks_again_at_once(idleness: Polling) -> None:
@@ -114,7 +114,7 @@ def test_who_sleeps_on_polls_later(idleness: Polling) -> None:
 def test_those_who_have_room_share_the_looking(idleness: Polling, with_room: int, times: int) -> None:
     idleness.company = Company(workers=8, with_room=with_room)
     looked_in_vain(idleness, 10.0)
-    assert idleness.next_look == pytest.approx(10.0 + times * SHORTEST_LOOK_SECONDS)
+    assert idleness.next_look == pytest.approx(10.0 + times * MIN_LOOK_SECONDS)
 
 
 def test_a_sleeper_polls(idleness: Polling) -> None:
@@ -147,7 +147,7 @@ def test_a_scheduled_message_shortens_the_sleep_and_a_later_one_does_not_lengthe
     idleness.due_in(30.0, now=11.0)
     assert idleness.next_look == 11.3
     idleness.due_in(0.0, now=11.0)
-    assert idleness.next_look == 11.0 + SHORTEST_DUE_SECONDS, "what is due and not to be had is no reason to hurry"
+    assert idleness.next_look == 11.0 + MIN_DUE_SECONDS, "what is due and not to be had is no reason to hurry"
 
 
 def test_after_an_error_it_waits(idleness: Polling) -> None:
@@ -168,4 +168,4 @@ def test_who_found_something_stays_awake(idleness: Polling) -> None:
     idleness.looked(found=4, wanted=4, now=11.1)
     assert not idleness.wants_to_sleep
     looked_in_vain(idleness, 11.2)
-    assert idleness.next_look == 11.2 + SHORTEST_LOOK_SECONDS
+    assert idleness.next_look == 11.2 + MIN_LOOK_SECONDS

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MOST_CLAIMED, MOST_HELD, Prefetch
+from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MAX_CLAIMED, MAX_HELD, Prefetch
 from django_pgqueue.worker.run.outcome import Ended, Succeeded
 from tests.worker.test_floors import NOW, received
 
@@ -56,8 +56,8 @@ def test_short_jobs_are_claimed_as_many_as_start_in_time() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 1e-9, -1.0])
 def test_jobs_that_take_no_time_have_a_bound(seconds: float) -> None:
     pace = learned(*[seconds] * 60)
-    assert pace.most_held == MOST_HELD
-    assert pace.room(0) == MOST_CLAIMED
+    assert pace.most_held == MAX_HELD
+    assert pace.room(0) == MAX_CLAIMED
 
 
 def test_when_jobs_turn_long_it_notices_at_once() -> None:
@@ -88,7 +88,7 @@ def test_a_few_that_lost_the_interpreter_say_little() -> None:
         ends = one_after_the_other([0.000012] * 1000, slots=4)
         ends[turn * 25] = ends[0] = ends[62 * 8] = lasted(0.015, until=ends[-1].finished_at)
         pace.learn(ends)
-        assert turn < 12 or pace.room(0) == MOST_CLAIMED
+        assert turn < 12 or pace.room(0) == MAX_CLAIMED
 
 
 @pytest.mark.parametrize("place", [0, 1, 30, 62, 63])

@@ -12,7 +12,7 @@ import pytest
 
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.worker.claim.floors import Floors
-from django_pgqueue.worker.claim.turns import APART_SECONDS, LONGEST_WAIT_MS, MANY, Turns
+from django_pgqueue.worker.claim.turns import APART_SECONDS, MANY, MAX_WAIT_MS, Turns
 from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
@@ -54,14 +54,14 @@ def test_few_messages_are_not_worth_it() -> None:
 
 
 def test_the_wait_is_a_small_part_of_the_time_that_messages_are_locked_for() -> None:
-    assert Turns(LOCK_MS).wait_ms == LONGEST_WAIT_MS
+    assert Turns(LOCK_MS).wait_ms == MAX_WAIT_MS
     assert Turns(1200).wait_ms == 200
 
 
 def test_the_seconds_that_it_waited_are_told() -> None:
     assert turns().waited(0, now=0.0) == 0
     assert turns().waited(250, now=0.0) == 0.25
-    assert turns().waited(None, now=0.0) == LONGEST_WAIT_MS / 1000
+    assert turns().waited(None, now=0.0) == MAX_WAIT_MS / 1000
 
 
 def test_who_waits_twice_in_vain_does_without_for_a_while() -> None:
@@ -126,7 +126,7 @@ def test_who_waits_longer_than_it_claims_is_in_a_crowd_and_its_claim_is_not_call
     try:
         wait_until(lambda: session.value(WAITING) == 1, "it waits for its turn")
         so_far = len(floors.crowds)
-        time.sleep(0.6 * LONGEST_WAIT_MS / 1000)
+        time.sleep(0.6 * MAX_WAIT_MS / 1000)
     finally:
         kept.rollback()
         thread.join(SECONDS)
@@ -134,5 +134,5 @@ def test_who_waits_longer_than_it_claims_is_in_a_crowd_and_its_claim_is_not_call
     assert not any(floors.crowds[:so_far])
     assert floors.crowds[so_far]
     seconds = [call.args[1] for call in reporter.claimed.call_args_list]
-    assert 0 < seconds[so_far] < 0.5 * LONGEST_WAIT_MS / 1000
+    assert 0 < seconds[so_far] < 0.5 * MAX_WAIT_MS / 1000
     assert Attempt.objects.filter(status="succeeded").count() == FLOOD

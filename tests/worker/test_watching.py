@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.management.commands import qworker
-from django_pgqueue.worker.health.counters import MOST_SERIES, OTHERS, UNKNOWN, Counters
+from django_pgqueue.worker.health.counters import MAX_SERIES, OTHERS, UNKNOWN, Counters
 from django_pgqueue.worker.health.shared_state import TEXT_BYTES, SharedState
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.outcome import Ended, Failed, Retry, Succeeded
@@ -262,10 +262,10 @@ def test_the_board_shows_the_last_whole_text() -> None:
 
 def test_labels_are_bounded_whatever_is_in_the_queue() -> None:
     tally = Counters()
-    for number in range(2 * MOST_SERIES):
+    for number in range(2 * MAX_SERIES):
         tally._series(write.module_path, f"q{number}")
         tally._series(f"tests.worker.tasks.gone{number}", "default")
-    assert len(tally.series) == MOST_SERIES + 1
+    assert len(tally.series) == MAX_SERIES + 1
     assert {task for task, _ in tally.series} == {write.module_path, UNKNOWN, OTHERS}
     assert Counters(tally.said).said == tally.said
     assert len(str(tally.said)) < TEXT_BYTES

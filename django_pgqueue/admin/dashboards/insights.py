@@ -10,7 +10,7 @@ from django.core.paginator import Paginator
 from django.db.models import Max
 
 from django_pgqueue.admin.dashboards.charts import Chart, Series, count, duration, rounded_up_ms
-from django_pgqueue.admin.dashboards.report_series import MOST_ROWS, STATUSES, Figures, Total, sums
+from django_pgqueue.admin.dashboards.report_series import MAX_ROWS, STATUSES, Figures, Total, sums
 from django_pgqueue.admin.parts import display, filters
 from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
@@ -46,7 +46,7 @@ class InsightsChangeList(CappedChangeList):
         self.show_full_result_count = self.show_admin_actions = self.can_show_all = self.multi_page = False
         figures = self.figures = Figures(self.queryset, self.params.get("queue"))
         if figures.capped:
-            self.notes.append(f"Only the newest {display.number(MOST_ROWS)} rows of the report are added up here.")
+            self.notes.append(f"Only the newest {display.number(MAX_ROWS)} rows of the report are added up here.")
         self.charts = charts(figures)
 
     @property

@@ -22,7 +22,7 @@ STATUSES = ("succeeded", "deferred", "retried", "failed", "lost", "cancelled")
 SUMS = (*STATUSES, "enqueued", "messages", "message_attempts", "sla_misses", "run_ms")
 BY_HOUR = dt.timedelta(days=4)
 """Longer times are shown by the day."""
-MOST_ROWS = 20_000
+MAX_ROWS = 20_000
 LISTED = 10
 HOUR = dt.timedelta(hours=1)
 
@@ -63,9 +63,9 @@ class Figures:
     """Of the chosen rows of the report."""
 
     def __init__(self, chosen: QuerySet[ReportHour], queue: str | None) -> None:
-        rows: list[dict[str, Any]] = list(chosen.order_by("-hour", "-pk").values()[: MOST_ROWS + 1])  # type: ignore[arg-type]
-        self.capped = len(rows) > MOST_ROWS
-        self.rows = rows[:MOST_ROWS]
+        rows: list[dict[str, Any]] = list(chosen.order_by("-hour", "-pk").values()[: MAX_ROWS + 1])  # type: ignore[arg-type]
+        self.capped = len(rows) > MAX_ROWS
+        self.rows = rows[:MAX_ROWS]
         self.using = chosen.db
         self.queue = queue
         hours = [row["hour"] for row in self.rows]

@@ -38,7 +38,7 @@ except ModuleNotFoundError as error:
 LOOKED_THROUGH = 10_000
 """So many of the newest rows are asked for names to choose from."""
 CHOICES = 20
-LARGEST_SECONDS = 10**9
+MAX_SECONDS = 10**9
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -294,7 +294,7 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
 
     def _seconds(self, words: str) -> forms.FloatField:
         widget = forms.NumberInput({"aria-label": words, "step": "any", "min": 0})
-        return forms.FloatField(label=words, widget=widget, required=False, min_value=0, max_value=LARGEST_SECONDS)
+        return forms.FloatField(label=words, widget=widget, required=False, min_value=0, max_value=MAX_SECONDS)
 
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
         own = self.expected_parameters()

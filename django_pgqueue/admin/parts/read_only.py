@@ -233,9 +233,9 @@ def reason(error: Exception) -> str:
     return getattr(diagnosis, "message_primary", None) or str(error).partition("\n")[0]
 
 
-LONGEST_ID = 19
+MAX_ID = 19
 
 
 def is_id(text: str) -> bool:
     """Whether a text can be the id of a row."""
-    return text.isascii() and text.isdigit() and len(text) <= LONGEST_ID
+    return text.isascii() and text.isdigit() and len(text) <= MAX_ID

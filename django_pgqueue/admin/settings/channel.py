@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.utils.safestring import SafeString
 
-MOST_COUNTED = 1000
+MAX_COUNTED = 1000
 
 
 class Ended(Func):
@@ -39,7 +39,7 @@ class Ended(Func):
 
 
 class Waiting(Func):
-    """Counted up to MOST_COUNTED, and one more."""
+    """Counted up to MAX_COUNTED, and one more."""
 
     template = """(
         select count(*)
@@ -52,21 +52,21 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
     max_concurrency = forms.IntegerField(
         required=False,
         min_value=0,
-        max_value=control.LARGEST_LIMIT,
+        max_value=control.MAX_LIMIT,
         widget=AdminIntegerFieldWidget,
         help_text="So many may run at a time, in all queues together. Empty: any number. 0: none.",
     )
     max_size = forms.IntegerField(
         required=False,
         min_value=0,
-        max_value=control.LARGEST_LIMIT,
+        max_value=control.MAX_LIMIT,
         widget=AdminIntegerFieldWidget,
         help_text="So many may wait; beyond that enqueues are refused. Empty: any number.",
     )
     release_interval_ms = forms.IntegerField(
         required=False,
         min_value=0,
-        max_value=control.LARGEST_LIMIT,
+        max_value=control.MAX_LIMIT,
         label="Release interval",
         widget=AdminIntegerFieldWidget,
         help_text="Milliseconds between two messages that begin. Empty: none.",
@@ -99,7 +99,7 @@ def running(channel: Channel) -> SafeString | str:
 @admin.display(description="waiting")
 def waiting(channel: Channel) -> SafeString:
     number = getattr(channel, "waiting", 0)
-    words = display.number(number) if number <= MOST_COUNTED else f"{display.number(MOST_COUNTED)}+"
+    words = display.number(number) if number <= MAX_COUNTED else f"{display.number(MAX_COUNTED)}+"
     if channel.max_size is not None:
         words = f"{words} of {display.number(channel.max_size)}"
     return format_html('<a href="{}">{}</a>', url("message_changelist", channel=channel.pk), words)

@@ -20,7 +20,7 @@ from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models.tables import Binding, Exchange
-from django_pgqueue.routing.patterns import MOST_BYTES, checked_key, checked_name
+from django_pgqueue.routing.patterns import MAX_BYTES, checked_key, checked_name
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 ROUTING_KEY = "routing_key"
-MOST_SHOWN = 100
+MAX_SHOWN = 100
 
 
 class Bindings(Func):
@@ -58,7 +58,7 @@ class RouteForm(forms.Form):
     routing_key = forms.CharField(
         required=False,
         strip=False,
-        max_length=MOST_BYTES,
+        max_length=MAX_BYTES,
         label="Routing key",
         widget=AdminTextInputWidget(attrs={"placeholder": "order.created"}),
     )
@@ -118,7 +118,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
             "form": form,
             "asked": form.is_valid(),
             # Asked when the page is rendered: by then it is certain that somebody who may see it asks, and where.
-            "routes": lambda: self._routes(exchange, form.cleaned_data[ROUTING_KEY])[:MOST_SHOWN],
+            "routes": lambda: self._routes(exchange, form.cleaned_data[ROUTING_KEY])[:MAX_SHOWN],
             "database": lambda: alias() if alias() != default_database() else "",
             "parameter": PARAMETER,
         }
@@ -158,5 +158,5 @@ class ExchangeAdmin(ReadOnlyAdmin):
         number = of_it.count()
         if number:
             counts = {**counts, Binding._meta.verbose_name_plural: number}  # noqa: SLF001 -- Django's own way
-            shown = [*shown, [f"Binding: {binding}" for binding in of_it[:MOST_SHOWN]]]
+            shown = [*shown, [f"Binding: {binding}" for binding in of_it[:MAX_SHOWN]]]
         return shown, counts, needed, protected

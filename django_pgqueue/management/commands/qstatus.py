@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview import Overview
 
 INTERVAL_SECONDS = 2.0
-SHORTEST_SECONDS = 0.1
+MIN_SECONDS = 0.1
 
 
 class Command(BaseCommand):
@@ -53,8 +53,8 @@ class Command(BaseCommand):
             message = f"--queue {unreadable[0]!r} names no queue."
             raise CommandError(message)
         interval = options["interval"]
-        if interval is not None and not interval >= SHORTEST_SECONDS:
-            message = f"--interval {interval:g} is not a number of seconds from {SHORTEST_SECONDS:g} on."
+        if interval is not None and not interval >= MIN_SECONDS:
+            message = f"--interval {interval:g} is not a number of seconds from {MIN_SECONDS:g} on."
             raise CommandError(message)
         on_terminal = self.stdout.isatty() and os.environ.get("TERM") != "dumb"
         if on_terminal and not options["once"] and not options["json"] and self._live(database, queues, options):

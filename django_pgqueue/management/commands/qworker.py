@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.health.server import Exposed
 
 
-LONGEST_SECONDS = 1e9
+MAX_SECONDS = 1e9
 LAST_PORT = 65_535
 
 
@@ -253,7 +253,7 @@ def names(option: str, text: str | None) -> tuple[str, ...] | None:
 
 
 def seconds(option: str, value: float | None, default: float) -> float:
-    if value is not None and not 0 < value < LONGEST_SECONDS:
+    if value is not None and not 0 < value < MAX_SECONDS:
         message = f"--{option} {value} is not a number above 0."
         raise CommandError(message)
     return default if value is None else value

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview import Overview, QueueOverview
     from django_pgqueue.monitoring.overview.counts import Capped
 
-LONGEST_NAME = 40
+MAX_NAME = 40
 SILENT_NAMED = 5
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
@@ -43,7 +43,7 @@ def throughput(one: QueueOverview, whole: Overview) -> str:
 
 
 COLUMNS = (
-    Column("Queue", lambda one, _: shortened(printable(one.name), LONGEST_NAME), 0),
+    Column("Queue", lambda one, _: shortened(printable(one.name), MAX_NAME), 0),
     Column("Ready", lambda one, _: number(one.count.ready), 0),
     Column("Oldest", lambda one, _: span(one.count.oldest), 2),
     Column("Scheduled", lambda one, _: number(one.count.scheduled), 5),
@@ -109,7 +109,7 @@ def schedules(whole: Overview) -> list[tuple[str, str]]:
     """What runs next, and when."""
     return [
         (
-            shortened(printable(one.name), LONGEST_NAME),
+            shortened(printable(one.name), MAX_NAME),
             f"{_moment(one.next_at)} {relative(one.next_at, whole.at)}".strip(),
         )
         for one in whole.schedules

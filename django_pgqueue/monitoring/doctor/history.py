@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.monitoring.doctor.subject import Subject
 
-MOST_COUNTED = 10_000
+MAX_COUNTED = 10_000
 MAINTAIN = "select pgqueue_attempt_maintain();"
 
 MISSING_PARTITION = Kind(
@@ -76,13 +76,13 @@ def partitions(patient: Subject) -> Iterator[Finding]:
 def default_partition(patient: Subject) -> Iterator[Finding]:
     if patient.value("select to_regclass('pgqueue_attempt_default') is null"):
         return
-    [(count, first, last)] = patient.rows(IN_DEFAULT, {"most": MOST_COUNTED + 1})
+    [(count, first, last)] = patient.rows(IN_DEFAULT, {"most": MAX_COUNTED + 1})
     if count:
-        shown = f"{MOST_COUNTED:,}+" if count > MOST_COUNTED else f"{count:,}"
+        shown = f"{MAX_COUNTED:,}+" if count > MAX_COUNTED else f"{count:,}"
         yield DEFAULT_PARTITION.found(
             f"pgqueue_attempt_default has {shown} attempts, which ended from {first} to {last}.",
             MAINTAIN,
-            rows=min(count, MOST_COUNTED),
+            rows=min(count, MAX_COUNTED),
             first=str(first),
             last=str(last),
         )

@@ -17,7 +17,7 @@ MOST = 10_000
 ALTOGETHER = 200_000
 """Nor further than this in all of them: many queues are counted less far each."""
 QUEUES = 100
-MOST_LANES = 1_000
+MAX_LANES = 1_000
 DAY = dt.timedelta(days=1)
 OUT_OF_REACH_MS = 2**63 - 1
 
@@ -213,8 +213,8 @@ def waiting_queues(*, using: str) -> list[str]:
 
 def lanes(*, using: str) -> list[Lane]:
     """Those that there are or will be, as far as they are looked at, and one more where there are more."""
-    rows = queries.rows(LANES, {"lanes": MOST_LANES + 1}, using=using)
-    return [Lane(*row) for row in rows[: MOST_LANES + 1]]
+    rows = queries.rows(LANES, {"lanes": MAX_LANES + 1}, using=using)
+    return [Lane(*row) for row in rows[: MAX_LANES + 1]]
 
 
 def of(
@@ -239,8 +239,8 @@ def of(
         count.after_others = Capped.of(after_others, most)
         count.oldest = None if oldest_ms is None else dt.timedelta(milliseconds=max(0, now_ms - oldest_ms))
         count.tasks_are_ready = bool(tasks_are_ready)
-    _add_lanes(found, lanes[:MOST_LANES], now_ms, using=using)
-    if len(lanes) > MOST_LANES:  # nobody looked at the others
+    _add_lanes(found, lanes[:MAX_LANES], now_ms, using=using)
+    if len(lanes) > MAX_LANES:  # nobody looked at the others
         for name in {lane.queue for lane in lanes} & set(found):
             found[name].ready = Capped(found[name].ready.value, is_capped=True)
     for name, count in found.items():

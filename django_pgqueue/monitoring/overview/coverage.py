@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SILENT_AFTER = dt.timedelta(minutes=1)
 """A worker says that it is alive every few seconds: one that has not for this long is not counted on."""
-MOST_WORKERS = 1_000
+MAX_WORKERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Service:
     @classmethod
     def at(cls, now: dt.datetime, *, using: str) -> Service:
         alive = Worker.objects.using(using).filter(seen_at__gt=now - SILENT_AFTER, tasks=True)
-        return cls(list(alive.values_list("queues", "exclude_queues")[:MOST_WORKERS]))
+        return cls(list(alive.values_list("queues", "exclude_queues")[:MAX_WORKERS]))
 
     def lacks(self, message: Message) -> bool:
         """Whether nobody would take the message.  Raw messages have consumers of their own, which do not sign in."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.monitoring.overview.coverage import MOST_WORKERS, SILENT_AFTER
+from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, SILENT_AFTER
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
     rows = list(
         Worker.objects.using(using)
         .order_by("-seen_at")
-        .values_list("id", "hostname", "pid", "slots", "tasks", "asleep_until", Moment("seen_at"))[:MOST_WORKERS]
+        .values_list("id", "hostname", "pid", "slots", "tasks", "asleep_until", Moment("seen_at"))[:MAX_WORKERS]
     )
     alive = [row for row in rows if row[6] > now - SILENT_AFTER]
     ours = [row for row in alive if row[4]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from django_pgqueue.values.histogram import GROWTH, SHORTEST_MS
+from django_pgqueue.values.histogram import GROWTH, MIN_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ EMPTY = "cast(map() as map<int, bigint>)"
 
 def bucket(ms: Column) -> Column:
     # greatest() answers the other one where one is null.
-    number = F.ceil(F.log(F.greatest(ms, F.lit(SHORTEST_MS))) / math.log(GROWTH)).cast("int")
+    number = F.ceil(F.log(F.greatest(ms, F.lit(MIN_MS))) / math.log(GROWTH)).cast("int")
     return F.when(ms.isNotNull(), number)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEYS = ("hour", "queue", "task", "error_class")
-LONGEST_EXAMPLE = 200
+MAX_EXAMPLE = 200
 
 
 def errors_by_hour(attempts: DataFrame, *, since: dt.datetime, until: dt.datetime) -> DataFrame:
@@ -25,6 +25,6 @@ def errors_by_hour(attempts: DataFrame, *, since: dt.datetime, until: dt.datetim
         .groupBy(hour_of(ms("finished_at")).alias("hour"), *KEYS[1:])
         .agg(
             F.count(F.lit(1)).alias("attempts"),
-            F.substring(F.max_by("error_message", "id"), 1, LONGEST_EXAMPLE).alias("example"),
+            F.substring(F.max_by("error_message", "id"), 1, MAX_EXAMPLE).alias("example"),
         )
     )

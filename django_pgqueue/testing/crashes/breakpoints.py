@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.compat import AnyTask
 
-LONGEST_SQL = 200
+MAX_SQL = 200
 
 
 class ProcessKilled(BaseException):
@@ -73,7 +73,7 @@ class Breakpoints:
             raise ProcessKilled
 
     def _passed(self, sql: str) -> None:
-        shown = sql if len(sql) <= LONGEST_SQL else f"{sql[:LONGEST_SQL]}…"
+        shown = sql if len(sql) <= MAX_SQL else f"{sql[:MAX_SQL]}…"
         self.places.append((self._place(), shown))
         if len(self.places) == self.stop_after:
             self.is_stopped = True

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.run.outcome import Outcome
 
-MOST_STATEMENTS = 1000
-MOST_ATTEMPTS = 25
-LONGEST_WAIT_SECONDS = 30.0
+MAX_STATEMENTS = 1000
+MAX_ATTEMPTS = 25
+MAX_WAIT_SECONDS = 30.0
 RETURNED = "(the task has returned, and its end is not recorded yet)"
 
 
@@ -168,8 +168,8 @@ class Laboratory:
             ))  # fmt: skip
             if returned:
                 return CrashReport(task=self.task.module_path, crashes=tuple(crashes))
-            if len(crashes) >= MOST_STATEMENTS:
-                message = f"{self.task.module_path} has more than {MOST_STATEMENTS} statements: give it less to do."
+            if len(crashes) >= MAX_STATEMENTS:
+                message = f"{self.task.module_path} has more than {MAX_STATEMENTS} statements: give it less to do."
                 raise PgQueueError(message)
 
     def _expected(self) -> tuple[str, Any]:
@@ -201,7 +201,7 @@ class Laboratory:
                 "update pgqueue_message set queue = %s, unlock_at = null, dequeue_at = pgqueue_now() where id = %s",
                 (self.queue, message_id),
             )
-        for _ in range(MOST_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             message = self._claim(message_id)
             if message is None:
                 break
@@ -213,7 +213,7 @@ class Laboratory:
 
     def _claim(self, message_id: int) -> Received | None:
         """As another worker, at a time when the lock of the first one has run out.  None: the message has ended."""
-        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        deadline = time.monotonic() + MAX_WAIT_SECONDS
         while time.monotonic() < deadline:
             waiting = self.control.execute(
                 "select greatest(m.dequeue_at, m.unlock_at, pgqueue_now()) from pgqueue_message m where m.id = %s",

@@ -16,7 +16,7 @@ from django_pgqueue.conf import APP_LABEL
 if TYPE_CHECKING:
     import psycopg
 
-MOST_SHOWN = 3
+MAX_SHOWN = 3
 JOBS = "enqueued jobs"
 
 
@@ -197,7 +197,7 @@ def _told(name: str, seen: Counter[Any], expected: Counter[Any]) -> str:
         [f"{name} has {_rows(seen.total())} instead of {expected.total()}"] if seen.total() != expected.total() else []
     )
     for word, rows in (("too many", seen - expected), ("missing", expected - seen)):
-        shown = [f"{{{', '.join(f'{c}: {v}' for c, v in row)}}}" for row in list(rows.elements())[:MOST_SHOWN]]
+        shown = [f"{{{', '.join(f'{c}: {v}' for c, v in row)}}}" for row in list(rows.elements())[:MAX_SHOWN]]
         if shown:
             said.append(f"{word} in {name}: {', '.join(shown)}")
     return ", ".join(said)

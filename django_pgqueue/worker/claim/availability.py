@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.polling import LONGEST_POLL_SECONDS
+from django_pgqueue.consumer.polling import MAX_POLL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ class Availability:
 
     def be_seen_with_a_poll(self) -> None:
         """A sleeper that looks anyhow says in the same transaction what would be due before the next look."""
-        if time.monotonic() >= self.registration.next_seen - LONGEST_POLL_SECONDS:
+        if time.monotonic() >= self.registration.next_seen - MAX_POLL_SECONDS:
             self._be_seen(asleep=True)
 
     def _is_not_needed(self) -> bool:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 AHEAD_SECONDS = 0.05
 """Claim what can start within this time."""
-MOST_HELD = 3000
-MOST_CLAIMED = 1000
+MAX_HELD = 3000
+MAX_CLAIMED = 1000
 SHORT_SECONDS = 0.005
 """Slots that run jobs so short are free again before anybody else could be woken."""
 
@@ -54,7 +54,7 @@ class Prefetch:
     def most_held(self) -> int:
         if not self.ahead:
             return self.slots
-        return min(MOST_HELD, max(self.slots, int(self.slots * AHEAD_SECONDS / max(self.job_seconds, 1e-6))))
+        return min(MAX_HELD, max(self.slots, int(self.slots * AHEAD_SECONDS / max(self.job_seconds, 1e-6))))
 
     @property
     def refill_below(self) -> int:
@@ -63,4 +63,4 @@ class Prefetch:
 
     def room(self, unfinished: int) -> int:
         """How many to claim now."""
-        return min(MOST_CLAIMED, self.most_held - unfinished) if unfinished < self.refill_below else 0
+        return min(MAX_CLAIMED, self.most_held - unfinished) if unfinished < self.refill_below else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MANY = 100
 """Claims of fewer are over before they could be in anybody's way."""
-LONGEST_WAIT_MS = 1000
+MAX_WAIT_MS = 1000
 WAITS_IN_A_LOCK = 6
 """What is held is not looked after meanwhile: the wait is a small part of the time for which it is locked."""
 APART_SECONDS = 10.0
@@ -14,7 +14,7 @@ class Turns:
     """Only who found all that it asked for the last time waits: a message that comes alone is begun at once."""
 
     def __init__(self, lock_ms: int) -> None:
-        self.wait_ms = min(LONGEST_WAIT_MS, lock_ms // WAITS_IN_A_LOCK)
+        self.wait_ms = min(MAX_WAIT_MS, lock_ms // WAITS_IN_A_LOCK)
         self._more = self._in_vain = False
         self._apart_until = 0.0
 

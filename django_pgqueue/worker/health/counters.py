@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-MOST_SERIES = 500
+MAX_SERIES = 500
 """Pairs of a task and a queue that are told apart: a queue's name may be anything."""
 OTHERS = "(others)"
 UNKNOWN = "(unknown)"
@@ -120,7 +120,7 @@ class Counters:
         written into the queue.
         """
         key = (task if _is_known(task) else UNKNOWN, queue)
-        if key not in self.series and len(self.series) >= MOST_SERIES:
+        if key not in self.series and len(self.series) >= MAX_SERIES:
             key = (OTHERS, OTHERS)
         return self.series.setdefault(key, Series())
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 SUPERVISOR_SECONDS = 30.0
 """A supervisor comes round every second."""
-SHORTEST_PATIENCE_SECONDS = 2.0
+MIN_PATIENCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Health:
 def described(said: Said, *, lock_seconds: float, now: float) -> dict[str, Any]:
     return {
         "pid": said.pid or None,
-        "state": state(said, patience=max(lock_seconds, SHORTEST_PATIENCE_SECONDS), now=now),
+        "state": state(said, patience=max(lock_seconds, MIN_PATIENCE_SECONDS), now=now),
         "connected": said.connected,
         "running": said.running,
         "started_seconds_ago": _ago(said.started, now),

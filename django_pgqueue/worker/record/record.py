@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-LONGEST_WAIT_SECONDS = 100 * 365 * 86_400.0
+MAX_WAIT_SECONDS = 100 * 365 * 86_400.0
 """Who waits for infinity, waits: it must not be an error in the worker's thread that records."""
 
 
@@ -97,7 +97,7 @@ def _record_other(connection: functions.Connection, end: Ended) -> str | None:
 
 
 def _milliseconds(seconds: float) -> int:
-    return round(min(seconds, LONGEST_WAIT_SECONDS) * 1000)
+    return round(min(seconds, MAX_WAIT_SECONDS) * 1000)
 
 
 def _log_lost(message_id: int, attempt: int) -> None:

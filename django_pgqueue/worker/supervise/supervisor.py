@@ -35,7 +35,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 STABLE_SECONDS = 10.0
 """A process that lived this long crashed for a reason of its own; one that did not waits longer each time."""
-LONGEST_RESTART_SECONDS = 30.0
+MAX_RESTART_SECONDS = 30.0
 MAX_QUARANTINE = 4
 """So many quarantined messages may run at a time, each in a process of its own."""
 KILL_SECONDS = 5.0
@@ -221,7 +221,7 @@ class Supervisor:
         if is_alone and ran:  # the quarantine is there for that, and its messages have an end
             place.crashes = 0
         place.crashes = 1 if lived > STABLE_SECONDS else place.crashes + 1
-        wait = 0.0 if place.crashes == 1 else min(LONGEST_RESTART_SECONDS, 0.5 * 2**place.crashes)
+        wait = 0.0 if place.crashes == 1 else min(MAX_RESTART_SECONDS, 0.5 * 2**place.crashes)
         place.start_at = time.monotonic() + wait
         line = "crashed pid=%s code=%s lived_seconds=%.1f restart_in_seconds=%.1f"
         logger.error(line, process.pid, code, lived, wait)

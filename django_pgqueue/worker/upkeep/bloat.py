@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 LARGE_BYTES = 64 << 20
 """What is smaller is read at a glance."""
-MOST_BYTES_A_ROW = 16_384
+MAX_BYTES_A_ROW = 16_384
 """Long contents are stored aside, so the rows of a table that is in use are far smaller than two pages."""
-MOST_INDEX_BYTES_A_ROW = 2_048
+MAX_INDEX_BYTES_A_ROW = 2_048
 MANY_DEAD = 100_000
 
 OUR_TABLES = """
@@ -61,8 +61,8 @@ def found(connection: Connection) -> Iterator[Bloated]:
     for name, in_bytes, live, dead, indexes, index_bytes in tables:
         if dead > MANY_DEAD and dead > live:
             yield Bloated(kind="dead-rows", name=name, bytes=in_bytes, live=live, dead=dead)
-        elif in_bytes > LARGE_BYTES and in_bytes > MOST_BYTES_A_ROW * (live + dead):
+        elif in_bytes > LARGE_BYTES and in_bytes > MAX_BYTES_A_ROW * (live + dead):
             yield Bloated(kind="bloated-table", name=name, bytes=in_bytes, live=live, dead=dead)
         for index, its_bytes in zip(indexes, index_bytes, strict=True):
-            if its_bytes > LARGE_BYTES and its_bytes > MOST_INDEX_BYTES_A_ROW * (live + dead):
+            if its_bytes > LARGE_BYTES and its_bytes > MAX_INDEX_BYTES_A_ROW * (live + dead):
                 yield Bloated(kind="bloated-index", name=index, bytes=its_bytes, live=live, dead=dead)

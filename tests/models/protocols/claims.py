@@ -44,8 +44,8 @@ VARIANTS = {
 
 OWNERS = ("A", "A", "B")
 """The worker of each slot."""
-MOST_ATTEMPTS = 3
-MOST_CRASHES = 1
+MAX_ATTEMPTS = 3
+MAX_CRASHES = 1
 
 
 class Message(NamedTuple):
@@ -84,7 +84,7 @@ class Claims:
     def wrong(self, state: State) -> str | None:
         if state.effects > 1:
             return "the effects of the message are there twice"
-        if state.claims > MOST_ATTEMPTS:
+        if state.claims > MAX_ATTEMPTS:
             return "the message was begun more often than it may be"
         return state.wrong
 
@@ -103,11 +103,11 @@ class Claims:
         free = message.row_lock is None or "expire ignores row locks" in self.broken
         if message.worker is not None and message.ran_out and free:
             counts = "expire uncounted" not in self.broken
-            if message.attempt >= MOST_ATTEMPTS and counts:
+            if message.attempt >= MAX_ATTEMPTS and counts:
                 yield "somebody expires it: it fails", state._replace(message=None)
             else:
                 yield "somebody expires it: it is lost", state._replace(message=Message(attempt=message.attempt))
-        if message.holder is not None and state.crashes < MOST_CRASHES and message.row_lock is None:
+        if message.holder is not None and state.crashes < MAX_CRASHES and message.row_lock is None:
             undone = state._replace(
                 message=Message(attempt=message.attempt - 1), crashes=state.crashes + 1, claims=state.claims - 1
             )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 KILLS = int(os.environ.get("PGQUEUE_KILLS", "1"))
 SEED = os.environ.get("PGQUEUE_SEED", "1")
-LINES, LONGEST_SECONDS = 8, 0.7
+LINES, MAX_SECONDS = 8, 0.7
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.timeout(300 + 120 * KILLS)]
 
 
@@ -96,7 +96,7 @@ def kill_one(step: str, lake: Path, chance: random.Random) -> list[str]:
     assert process.stdout is not None
     try:
         said = [process.stdout.readline().strip() for _ in range(chance.randint(1, LINES))]
-        time.sleep(chance.uniform(0, LONGEST_SECONDS))  # the moment is what is left to chance here
+        time.sleep(chance.uniform(0, MAX_SECONDS))  # the moment is what is left to chance here
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
