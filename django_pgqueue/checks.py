@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
 
 
-# A single text inside of a jsonb can not be longer.
+# A single text inside of a jsonb cannot be longer.
 MAX_CONTENT_BYTES = 2**28 - 1
 MIN_TOKEN = 16
 
@@ -207,7 +207,7 @@ def check_schedules(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
     """Looks for names that two declared schedules share."""
     databases = sorted(_databases())
     if databases:
-        with suppress(Exception):  # of a module that can not be imported the worker says so, and migrate must still run
+        with suppress(Exception):  # of a module that cannot be imported the worker says so, and migrate must still run
             registry.autodiscover()
     return [
         checks.Error(

@@ -1,7 +1,7 @@
 """The options of a backend: the only way to the settings.
 
 They stand in ``TASKS[alias]["OPTIONS"]`` in UPPER_CASE.  Unknown keys are reported by a system check and ignored here,
-so that a typing error in the settings can not stop a running site.
+so that a typing error in the settings cannot stop a running site.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ MAX_LIMIT = 1_000_000_000
 def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) -> str | None:
     """Cancels a job, given its result or its id.
 
-    Answers "cancelled" where it had not begun, "requested" where it runs (the task sees ``context.cancelled`` within
+    Returns "cancelled" where it had not begun, "requested" where it runs (the task sees ``context.cancelled`` within
     about a second, an async task is cancelled), and None where it has ended or never was.
 
     >>> cancel(send_receipt.enqueue(order.pk))  # doctest: +SKIP
@@ -78,7 +78,7 @@ def resume_schedule(name: str, *, database: str | None = None) -> bool:
 
 
 def run_schedule(name: str, *, database: str | None = None) -> int:
-    """Enqueues the job of a schedule now, beside its slots, and answers the id of its message.
+    """Enqueues the job of a schedule now, beside its slots, and returns the id of its message.
 
     Where another message holds the unique key of the task it is as with ``enqueue``: the id is that one's, or
     ``DuplicateMessage`` is raised.
@@ -134,7 +134,7 @@ def release_channel(name: str, *, database: str | None = None) -> bool:
 
 
 def repair_channels(name: str | None = None, *, database: str | None = None) -> list[functions.Recount]:
-    """Counts anew what runs in each channel, or in one, and answers those whose count was wrong: (channel, before,
+    """Counts anew what runs in each channel, or in one, and returns those whose count was wrong: (channel, before,
     after).  Needed after triggers were switched off or the table was truncated; nothing else makes a count wrong.
     """
     return functions.channel_repair(_connection(database), None if name is None else names.name_of("channel", name))

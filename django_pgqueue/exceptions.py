@@ -16,7 +16,7 @@ class PgQueueError(Exception):
 
 
 class InvalidContent(PgQueueError, TypeError, ValueError):
-    """The content can not be stored as JSON."""
+    """The content cannot be stored as JSON."""
 
 
 class ContentTooLarge(InvalidContent):
@@ -24,11 +24,11 @@ class ContentTooLarge(InvalidContent):
 
 
 class InvalidMessage(PgQueueError, ValueError):
-    """The message has an argument that the queue can not take."""
+    """The message has an argument that the queue cannot take."""
 
 
 class InvalidPattern(InvalidMessage):
-    """The pattern of a binding can not be understood, or could hold up who publishes."""
+    """The pattern of a binding cannot be understood, or could hold up who publishes."""
 
 
 class UnknownExchange(PgQueueError, LookupError):
@@ -92,7 +92,7 @@ def seconds(duration: float | dt.timedelta) -> float:
 
 
 class InvalidSchedule(PgQueueError, ValueError):
-    """The schedule can not be understood."""
+    """The schedule cannot be understood."""
 
 
 class TaskTimeout(PgQueueError, TimeoutError):

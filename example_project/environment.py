@@ -34,7 +34,7 @@ INSTALLERS_VARIABLES = {
 
 
 class NoEnvironment(Exception):
-    """The environment can not be made."""
+    """The environment cannot be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class Environment:
                 shutil.rmtree(leftover)
             elif leftover.name != LOCK:
                 leftover.unlink()
-        # Without pip, because Debian's Python can not put it in (no ensurepip): see installers() for who installs.
+        # Without pip, because Debian's Python cannot put it in (no ensurepip): see installers() for who installs.
         try:
             venv.create(self.folder, symlinks=True, with_pip=False, prompt="django-pgqueue")
         except (OSError, ValueError, subprocess.SubprocessError) as error:

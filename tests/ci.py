@@ -38,7 +38,7 @@ def everything() -> "dict[str, bool]":
         say("Python {}.{}: {}".format(*version, path))
     oldest, newest = min(pythons), max(pythons)
     if oldest == newest:
-        say("NOTE: there is only one Python here, so the oldest and the newest pair can not both be tested.")
+        say("NOTE: there is only one Python here, so the oldest and the newest pair cannot both be tested.")
     commands = {
         title: [command(version, pythons[version]), "tests", *chosen]
         for title, version, chosen in shares(oldest, newest)

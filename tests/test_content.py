@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "bytes with NUL": (b"a\x00b", "NUL"),
     "key that is a number": ({1: "a"}, r"content has the key 1, which would come back as text"),
     "key that is None": ({"a": {None: 1}}, r"content\['a'\] has the key None"),
-    "integer without end": (10**5000, "content can not be stored as JSON"),
+    "integer without end": (10**5000, "content cannot be stored as JSON"),
     "object": (
         {"when": dt.datetime(2024, 5, 1, tzinfo=dt.UTC)},
         r"content\['when'\] is datetime.datetime\(2024.*Unsupported type: datetime\. Pass text",

@@ -332,7 +332,7 @@ def test_received_and_completed_in_one_transaction_it_is_not_there_for_others_me
     assert [message.content for message in other.messages()] == [2]
 
 
-# What can not be meant
+# What cannot be meant
 
 
 @pytest.mark.parametrize(

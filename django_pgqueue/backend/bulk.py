@@ -42,7 +42,7 @@ class Call:
 
 
 def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[int], None] | None = None) -> int:
-    """Enqueues one message for each item of ``calls`` and answers how many items there were.
+    """Enqueues one message for each item of ``calls`` and returns how many items there were.
 
     An item is a ``Call``, a tuple (positional arguments), a dictionary (keyword arguments), or the only argument
     itself.  All are enqueued, or none: in the caller's transaction, or in one of its own.  ``calls`` may be a generator

@@ -164,7 +164,7 @@ def validate_path(task: AnyTask) -> None:
         registry.declared(task.module_path)
     except UnknownTask as error:
         message = (
-            f"{task.module_path!r} can not be enqueued, because no worker could find it there. Declare a task at the "
+            f"{task.module_path!r} cannot be enqueued, because no worker could find it there. Declare a task at the "
             "top level of its module and under the name of its function."
         )
         raise InvalidTask(message) from error

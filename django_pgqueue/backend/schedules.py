@@ -92,7 +92,7 @@ def channel_and_key(
         raise InvalidSchedule(str(error)) from error
     except Exception as error:  # whatever a project's own function does
         words = type(error).__name__ if hidden else f"{type(error).__name__}: {error}"
-        message = f"The unique_key or the channel of {schedule.task} can not be made: {words}."
+        message = f"The unique_key or the channel of {schedule.task} cannot be made: {words}."
         raise InvalidSchedule(message) from error
 
 

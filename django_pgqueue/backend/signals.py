@@ -33,7 +33,7 @@ def has_receivers(signal: Signal) -> bool:
 
 
 class _Cache(WeakKeyDictionary[Any, Any]):
-    """Who hears whom.  A sender that can not be referred to weakly, like None, is looked up each time."""
+    """Who hears whom.  A sender that cannot be referred to weakly, like None, is looked up each time."""
 
     def get(self, sender: Any, default: Any = None) -> Any:
         try:

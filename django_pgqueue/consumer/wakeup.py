@@ -28,7 +28,7 @@ class Wakeup:
                 os.write(self._write, b"!")
 
     def wait(self, seconds: float, *files: int) -> set[int]:
-        """Waits until ``wake``, or until one of ``files`` can be read, and answers those."""
+        """Waits until ``wake``, or until one of ``files`` can be read, and returns those."""
         readable, _, _ = select.select([self._read, *files], [], [], max(0.0, seconds))
         self.parked = False
         if self._read in readable:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def attempt_enqueue(connection: Connection, attempt_ids: Iterable[int]) -> list[int]:
-    """Enqueues finished messages again and answers the ids of the new ones."""
+    """Enqueues finished messages again and returns the ids of the new ones."""
     return sorted(answered_ids(connection, "select pgqueue_attempt_enqueue(%s::bigint[])", (sorted(attempt_ids),)))
 
 
@@ -37,7 +37,7 @@ select (
 
 
 def attempt_maintain(connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None) -> int:
-    """Makes and drops partitions of the history and answers how many."""
+    """Makes and drops partitions of the history and returns how many."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_attempt_maintain(%s, %s)", (days_ahead, days_kept))
         return int(cursor.fetchone()[0])

@@ -37,7 +37,7 @@ select pgqueue_message_complete(
 
 
 def message_complete(connection: Connection, successes: Iterable[Success], *, worker: str) -> set[int]:
-    """Completes attempts and answers the ids of those that were ours; the others were lost."""
+    """Completes attempts and returns the ids of those that were ours; the others were lost."""
     # Of two attempts at one message only the later one can be ours, and the SQL takes the first that it meets.
     ends = sorted(successes, key=lambda success: (success.id, -success.attempt))
     results = [end.result for end in ends]
@@ -94,7 +94,7 @@ def message_defer(
     finished_at: dt.datetime | None = None,
     max_attempts: int = 1,
 ) -> str | None:
-    """Puts a message back.  Answers "deferred", "retried", "failed" or "cancelled"; None: the attempt was lost.
+    """Puts a message back.  Returns "deferred", "retried", "failed" or "cancelled"; None: the attempt was lost.
 
     ``max_attempts`` is for messages that have none of their own.
     """
@@ -167,7 +167,7 @@ def message_release(connection: Connection, messages: Iterable[Received], *, wor
 
 
 def message_heartbeat(connection: Connection, messages: Iterable[Received], *, worker: str, lock_ms: int) -> set[int]:
-    """Lengthens locks and answers the ids of those that were ours; the others were lost."""
+    """Lengthens locks and returns the ids of those that were ours; the others were lost."""
     held = sorted((message.id, message.attempt) for message in messages)
     return answered_ids(
         connection,

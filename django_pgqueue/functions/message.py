@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def message_cancel(connection: Connection, ids: Iterable[int]) -> set[int]:
-    """Withdraws messages that wait and answers their ids."""
+    """Withdraws messages that wait and returns their ids."""
     return answered_ids(connection, "select pgqueue_message_cancel(%s::bigint[])", (sorted(ids),))
 
 
 def message_request_cancel(connection: Connection, ids: Iterable[int]) -> set[int]:
-    """Asks the consumers of messages that run to stop, and answers which."""
+    """Asks the consumers of messages that run to stop, and returns which."""
     return answered_ids(connection, "select pgqueue_message_request_cancel(%s::bigint[])", (sorted(ids),))
 
 
 def message_reschedule(connection: Connection, ids: Iterable[int], *, delay_ms: int = 0) -> set[int]:
-    """Makes messages that wait ready ``delay_ms`` from now and answers their ids."""
+    """Makes messages that wait ready ``delay_ms`` from now and returns their ids."""
     return answered_ids(
         connection,
         "select pgqueue_message_reschedule(%s::bigint[], pgqueue_now() + %s::bigint)",

@@ -93,7 +93,7 @@ def schedule_fire(
     unique: UniqueKey | None = None,
     channel: str | None = None,
 ) -> list[int]:
-    """Enqueues a message for each slot that was not used, and answers the ids of those that are new."""
+    """Enqueues a message for each slot that was not used, and returns the ids of those that are new."""
     key = (None, "keep", False) if unique is None else (unique.key, unique.on_conflict, unique.until_started)
     fired = answered_ids(
         connection,
@@ -149,7 +149,7 @@ def schedule_message(connection: Connection, name: str) -> NewMessage | None:
 
 
 def schedule_prune(connection: Connection) -> int:
-    """Forgets the used slots of schedules that were deleted, and answers how many."""
+    """Forgets the used slots of schedules that were deleted, and returns how many."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_schedule_prune()")
         return int(cursor.fetchone()[0])

@@ -46,7 +46,7 @@ class Gauges:
 
 
 def families(databases: Iterable[str]) -> Iterator[Metric]:
-    """Of all databases that hold a queue.  One that can not be asked is down, and the others are told all the same."""
+    """Of all databases that hold a queue.  One that cannot be asked is down, and the others are told all the same."""
     gauges = Gauges()
     for database in databases:
         began = time.monotonic()
@@ -55,7 +55,7 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
                 found = overview.taken(database)
                 failed = counts.failed(found.at, using=database, within=HOUR)
         except (DatabaseError, InterfaceError) as error:
-            logger.warning("The queue in the database %r can not be looked at: %s", database, error)
+            logger.warning("The queue in the database %r cannot be looked at: %s", database, error)
             connections[database].close_if_unusable_or_obsolete()
             up = False
         else:

@@ -39,7 +39,7 @@ class ReceivedMessage:
     max_content_bytes: int
     listener: Pump | None = None
 
-    # Read when they are asked for: JSON that Python can not read (an integer of 5,000 digits, written by hand) is the
+    # Read when they are asked for: JSON that Python cannot read (an integer of 5,000 digits, written by hand) is the
     # matter of this message, which can be failed, and not of those that were received with it.
 
     @cached_property

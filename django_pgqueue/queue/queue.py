@@ -71,7 +71,7 @@ class Queue:
         headers: dict[str, Any] | None = None,
         max_attempts: int | None = 5,
     ) -> int:
-        """Sends one message, anything that JSON can say, and answers its id.
+        """Sends one message, anything that JSON can say, and returns its id.
 
         ``run_after``: not before this time, or this time from now.  ``dequeue_at``: the same in epoch milliseconds;
         historical and negative values go ahead of other messages of the same ``priority`` (-100 to 100, higher first).
@@ -94,7 +94,7 @@ class Queue:
         return created.id
 
     def send_many(self, contents: Iterable[Any], *, priority: int = 0, channel: str | None = None) -> list[int]:
-        """Sends messages with one statement and answers their ids, in the order of ``contents``: all of them, or none
+        """Sends messages with one statement and returns their ids, in the order of ``contents``: all of them, or none
         where the channel is full (``ChannelFull``).
         """
         checked_priority(priority)

@@ -30,7 +30,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 SEEN_EVERY_SECONDS = 4.0
 MAX_LEAVE_SECONDS = 10.0
 LOCK_TIMEOUT = "200ms"
-"""Who ends a message in a transaction that is still open holds its row: the other messages can not wait for that."""
+"""Who ends a message in a transaction that is still open holds its row: the other messages cannot wait for that."""
 
 
 class Pump:
@@ -237,7 +237,7 @@ class Pump:
     def _without_waiting(
         self, messages: Sequence[Received], call: Callable[[Sequence[Received]], set[int]]
     ) -> set[int]:
-        """The ids that the call answers, and those whose rows somebody has locked: they are being ended."""
+        """The ids that the call returns, and those whose rows somebody has locked: they are being ended."""
         try:
             with self.session.transaction():
                 self.connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")

@@ -115,7 +115,7 @@ def declare_binding(
 
 
 def check_arguments(task: AnyTask) -> None:
-    """Raises InvalidTask where the function of a task can not be called with content and routing key."""
+    """Raises InvalidTask where the function of a task cannot be called with content and routing key."""
     given = ["content", "order.created"]
     try:
         inspect.signature(task.func).bind(*([None] if task.takes_context else []), *given)

@@ -56,7 +56,7 @@ class Exchange:
         run_after: dt.datetime | dt.timedelta | None = None,
     ) -> list[Published]:
         """Enqueues one message in every queue and for every task that is bound with a matching pattern: in one
-        statement, in the caller's transaction.  Answers what was enqueued; nothing matches: nothing.
+        statement, in the caller's transaction.  Returns what was enqueued; nothing matches: nothing.
         """
         when = times.when(run_after=run_after)
         with traces.sending(traced=lookup.traces_enabled(self._database), queue=self.name) as sending:

@@ -18,7 +18,7 @@ def checked_name(name: str) -> str:
 
 def checked_key(routing_key: str) -> str:
     if not _is_short(routing_key):
-        message = f"{routing_key!r} can not be a routing key: it is a text of at most {MAX_BYTES} bytes, without NUL."
+        message = f"{routing_key!r} cannot be a routing key: it is a text of at most {MAX_BYTES} bytes, without NUL."
         raise InvalidMessage(message)
     return routing_key
 
@@ -26,7 +26,7 @@ def checked_key(routing_key: str) -> str:
 def checked_pattern(pattern: str, *, regex: bool) -> str:
     """What can be said without PostgreSQL, which has the last word on regular expressions."""
     if not _is_short(pattern):
-        message = f"{pattern!r} can not be a pattern: it is a text of at most {MAX_BYTES} bytes, without NUL."
+        message = f"{pattern!r} cannot be a pattern: it is a text of at most {MAX_BYTES} bytes, without NUL."
         raise InvalidPattern(message)
     if regex and BACK_REFERENCE.search(pattern.replace(r"\\", "")):
         message = f"The regular expression {pattern!r} has a back-reference, which could take for ever. Do without it."

@@ -61,7 +61,7 @@ def changes(database: str) -> list[Change]:
 
 
 def synchronise(database: str, *, prune: bool) -> list[Change]:
-    """Does what ``changes`` says, and answers it.  One at a time, so that two deployments do not disturb each other."""
+    """Does what ``changes`` says, and returns it.  One at a time, so that two deployments do not disturb each other."""
     connection = connections[database]
     with transaction.atomic(using=database):
         functions.bindings_lock(connection)

@@ -32,7 +32,7 @@ def check(options: Options) -> None:
     if found := sorted(SECRETS & _parsed(options.url, "Option url").keys()):
         message = (
             f"Option url has a {found[0]}, which Spark would show in plans and logs. Put the URL into an environment "
-            "variable and name it (urlVariable), or name a function that answers it (credentials)."
+            "variable and name it (urlVariable), or name a function that returns it (credentials)."
         )
         raise InvalidOption(message)
 
@@ -62,7 +62,7 @@ def connect(conninfo: str) -> psycopg.Connection:
 
 def unavailable(error: Exception) -> str:
     """libpq's words name host, port and user, and never the password."""
-    return f"PostgreSQL can not be reached: {str(error).strip()}"
+    return f"PostgreSQL cannot be reached: {str(error).strip()}"
 
 
 def _prepared(conninfo: str, where: str) -> str:
@@ -82,7 +82,7 @@ def _variable(name: str, option: str) -> str:
         return value
     message = (
         f"The environment variable {name} is not set in this process (option {option}). Executors have an environment "
-        "of their own: set it on their machines, or name a function that answers the URL (option credentials)."
+        "of their own: set it on their machines, or name a function that returns the URL (option credentials)."
     )
     raise InvalidOption(message)
 
@@ -92,10 +92,10 @@ def _provided(path: str) -> str:
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        message = f"Option credentials: {path!r} can not be imported here: {error}"
+        message = f"Option credentials: {path!r} cannot be imported here: {error}"
         raise InvalidOption(message) from error
     url = function()
     if not isinstance(url, str):
-        message = f"Option credentials: {path} must answer the URL as text, and answered a {type(url).__name__}."
+        message = f"Option credentials: {path} must return the URL as text, and returned a {type(url).__name__}."
         raise InvalidOption(message)
     return url

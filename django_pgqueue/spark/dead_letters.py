@@ -1,4 +1,4 @@
-"""Rows that can not become messages, put aside as lines of JSON.
+"""Rows that cannot become messages, put aside as lines of JSON.
 
 Tasks send them to the driver, which writes one file for each batch or micro-batch, under a name that is the same for
 everybody who tries it: so a replay replaces the file and does not add one.
@@ -23,7 +23,7 @@ MOST = 10_000
 
 def check(rejected: Sequence[Rejected]) -> None:
     if len(rejected) > MOST:
-        message = f"More than {MOST:,} rows of one task can not become messages. The first is {rejected[0]}"
+        message = f"More than {MOST:,} rows of one task cannot become messages. The first is {rejected[0]}"
         raise InvalidRow(message)
 
 
@@ -57,6 +57,6 @@ def _folder(path: str) -> tuple[Any, str]:
     try:
         files, folder = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
     except (ArrowException, ValueError) as error:
-        message = f"Option deadLetterPath: {path!r} can not be used: {error}"
+        message = f"Option deadLetterPath: {path!r} cannot be used: {error}"
         raise InvalidOption(message) from error
     return files, folder.rstrip("/")

@@ -15,7 +15,7 @@ class SparkQueueError(Exception):
 
 
 class InvalidOption(SparkQueueError, ValueError):
-    """An option of the data source can not be used."""
+    """An option of the data source cannot be used."""
 
 
 class InvalidColumns(SparkQueueError, ValueError):
@@ -23,11 +23,11 @@ class InvalidColumns(SparkQueueError, ValueError):
 
 
 class InvalidRow(SparkQueueError, ValueError):
-    """A row can not become a message."""
+    """A row cannot become a message."""
 
 
 class DatabaseUnavailable(SparkQueueError):
-    """PostgreSQL can not be reached, or broke off."""
+    """PostgreSQL cannot be reached, or broke off."""
 
 
 class HistoryReplaced(SparkQueueError):

@@ -19,7 +19,7 @@ BATCH_BYTES = 4 * 2**20
 
 
 def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What the statement answers.  The connection is opened and closed here, in the task that reads."""
+    """What the statement returns.  The connection is opened and closed here, in the task that reads."""
     try:
         with (
             adbc_driver_postgresql.dbapi.connect(conninfo) as connection,

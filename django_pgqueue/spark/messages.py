@@ -66,7 +66,7 @@ def check(schema: StructType, tasks: Mapping[str, Any]) -> None:
         raise InvalidColumns(message)
     if "task" in names and not tasks:
         message = (
-            "The DataFrame has a column task. Say which tasks it may name, as executors can not look into the project: "
+            "The DataFrame has a column task. Say which tasks it may name, as executors cannot look into the project: "
             'option("tasks", declared(send_receipt, ...)) with django_pgqueue.spark.tasks.declared, or their dotted '
             'paths with commas between. "*" allows all; what no worker knows then fails when it is run.'
         )

@@ -85,7 +85,7 @@ class Options:
     url_variable: str = option("DATABASE_URL", text)
     """Environment variable with the URL of the database, on the driver and on executors."""
     credentials: str | None = option(None, text)
-    """Dotted path of a function without arguments that answers the URL.  It goes before urlVariable."""
+    """Dotted path of a function without arguments that returns the URL.  It goes before urlVariable."""
     url: str | None = option(None, text)
     """A URL without a password (the password then comes from PGPASSWORD, PGPASSFILE or a service file)."""
     replica_variable: str | None = option(None, text)
@@ -119,7 +119,7 @@ class Options:
     tasks: Mapping[str, Declared] | None = option(None, tasks.parse)
     """Write: the tasks that the column task may name: declared(task, ...), or dotted paths; * allows all."""
     dead_letter_path: str | None = option(None, text)
-    """Write: a folder for the rows that can not become messages; without it such a row fails the job."""
+    """Write: a folder for the rows that cannot become messages; without it such a row fails the job."""
     max_content_bytes: int = option(1_048_576, whole(1))
     """Write: the largest content or headers, as JSON in bytes."""
 

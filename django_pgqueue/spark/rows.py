@@ -34,12 +34,12 @@ STAGED = ("dequeue_at", "max_attempts", "priority", "queue", "channel", "task", 
 
 
 class Unfit(ValueError):
-    """Why a row can not become a message."""
+    """Why a row cannot become a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A row that can not become a message."""
+    """A row that cannot become a message."""
 
     row: int
     """Which row of its partition, from 0."""
@@ -200,7 +200,7 @@ DECODER = json.JSONDecoder(parse_constant=_refuse)
 def _check_deeply(value: Any) -> None:
     if isinstance(value, str):
         if "\x00" in value:
-            raise Unfit("contains the character NUL, which PostgreSQL can not store")
+            raise Unfit("contains the character NUL, which PostgreSQL cannot store")
         if any("\ud800" <= character <= "\udfff" for character in value):
             raise Unfit("is not valid Unicode")
     elif isinstance(value, (dict, list)):

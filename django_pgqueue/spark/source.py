@@ -72,7 +72,7 @@ class PgQueueDataSource(DataSource):
         """Everything that can be known before a task runs."""
         options = self.checked
         if overwrite:
-            message = 'A queue can not be overwritten: messages are added to it. Write with mode("append").'
+            message = 'A queue cannot be overwritten: messages are added to it. Write with mode("append").'
             raise InvalidOption(message)
         messages.check(schema, options.tasks or {})
         database.writing(options)

@@ -36,7 +36,7 @@ def parse(value: str) -> dict[str, Declared]:
     return {_path(word.strip()): Declared() for word in value.split(",") if word.strip()}
 
 
-EXPECTED = "what declared(task, ...) answers, or dotted paths with commas between, or *"
+EXPECTED = "what declared(task, ...) returns, or dotted paths with commas between, or *"
 
 
 def _path(word: str) -> str:

@@ -64,7 +64,7 @@ class PgQueueStreamWriter(DataSourceStreamArrowWriter):
 
 
 def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Staged:
-    """In a task: all its rows in one transaction, or an error that names those that can not become messages."""
+    """In a task: all its rows in one transaction, or an error that names those that cannot become messages."""
     conninfo = database.writing(options)
     if staging.written(conninfo, epoch):
         for _ in batches:  # a replay: Spark wants its rows taken, the queue has them

@@ -46,7 +46,7 @@ def validate(task: AnyTask) -> None:
         )
         raise InvalidTask(message)
     if after and getattr(task, "unique_key", None) is not None:
-        message = "A job that comes after others can not have a unique_key: it would hold the key while it waits."
+        message = "A job that comes after others cannot have a unique_key: it would hold the key while it waits."
         raise InvalidTask(message)
 
 

@@ -207,7 +207,7 @@ def check_call(
         inspect.signature(func).bind(*([None] if takes_context else []), *args, **kwargs)
     except TypeError as error:
         call = f"args={list(args)!r} and kwargs={dict(kwargs)!r}"
-        message = f"{func.__qualname__} can not be called with {call}: {error}."
+        message = f"{func.__qualname__} cannot be called with {call}: {error}."
         raise InvalidSchedule(message) from error
 
 

@@ -80,7 +80,7 @@ class Sensitivity:
         return self.everything or bool(self.names)
 
     def redacted(self, text: str | None) -> str | None:
-        """JSON, to be read by people, without what is sensitive in it.  What can not be read is not shown at all.
+        """JSON, to be read by people, without what is sensitive in it.  What cannot be read is not shown at all.
 
         >>> print(Sensitivity(names=frozenset(["card"])).redacted('{"args": [], "kwargs": {"card": "4711", "n": 1}}'))
         {

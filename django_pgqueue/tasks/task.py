@@ -42,7 +42,7 @@ class PgQueueTask(GenericTask[P, R]):
     atomic: bool = False
     """One transaction for the task, what it writes and enqueues in the queue's database, and its completion."""
     timeout: float | dt.timedelta | None = None
-    """Seconds that an attempt may take, or a timedelta.  An async task is cancelled then; a thread can not be, so its
+    """Seconds that an attempt may take, or a timedelta.  An async task is cancelled then; a thread cannot be, so its
     attempt is ended and its process is replaced."""
     # What is not compared says how a message is enqueued and is not kept with it: a result that is read again has an
     # equal task.
@@ -126,7 +126,7 @@ class PgQueueTask(GenericTask[P, R]):
 
 
 class Declaration(Protocol):
-    """What ``@task(...)`` answers: it makes a task of a function.  The first overload is for async functions, whose
+    """What ``@task(...)`` returns: it makes a task of a function.  The first overload is for async functions, whose
     result is what they return when they were awaited.
     """
 

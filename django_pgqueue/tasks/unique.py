@@ -68,7 +68,7 @@ def validate(task: AnyTask) -> None:
         message = f"unique_key must be True (one message for each set of arguments), a text or a callable, not {key!r}."
         raise InvalidTask(message)
     if isinstance(key, str) and not names.is_name(key):
-        message = f"{key!r} can not be a unique_key: {names.NAMES_ARE}."
+        message = f"{key!r} cannot be a unique_key: {names.NAMES_ARE}."
         raise InvalidTask(message)
     if on_conflict not in ON_CONFLICT:
         message = f"on_conflict must be one of {', '.join(ON_CONFLICT)}, not {on_conflict!r}."

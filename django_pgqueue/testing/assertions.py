@@ -36,7 +36,7 @@ def assert_enqueued(
     run_after: dt.datetime | dt.timedelta | None = None,
     priority: int | None = None,
 ) -> list[AnyTaskResult]:
-    """Fails unless ``task`` waits in the queue, with what else is given here; answers the results that match.
+    """Fails unless ``task`` waits in the queue, with what else is given here; returns the results that match.
 
     ``args`` and ``kwargs`` are compared as wholes, as they were written in the call.  ``run_after`` is a time, or
     a time from the enqueue on.  ``count``: exactly so many; without it at least one.  What has run is not enqueued any
@@ -199,7 +199,7 @@ def _check(**given: Any) -> None:
     for name, value in given.items():
         kind, right = allowed[name]
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            message = f"{name}={value!r} can not be compared with a message: it must be {right}."
+            message = f"{name}={value!r} cannot be compared with a message: it must be {right}."
             raise PgQueueError(message)
     if isinstance(given["run_after"], dt.datetime) and settings.USE_TZ and timezone.is_naive(given["run_after"]):
         message = f"run_after={given['run_after']!r} has no time zone: use timezone.make_aware(...)."

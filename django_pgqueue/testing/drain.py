@@ -30,7 +30,7 @@ WORKER = "testing.drain"
 def drain(
     queues: Sequence[str] | None = None, *, limit: int | None = None, backend: str = DEFAULT_TASK_BACKEND_ALIAS
 ) -> list[AnyTaskResult]:
-    """Runs what is ready in ``queues`` (None: in all of them), here and now, and answers the results in that order.
+    """Runs what is ready in ``queues`` (None: in all of them), here and now, and returns the results in that order.
 
     The jobs run one after the other in this thread, on Django's connection and so inside of the test's transaction.
     What they enqueue, and retries that have become due, run as well, up to ``limit`` attempts.  What is scheduled for

@@ -59,7 +59,7 @@ def inline(*, backend: str = DEFAULT_TASK_BACKEND_ALIAS) -> Inline:
     """Runs jobs where they are enqueued, for tests in which the queue is in the way.
 
     ``enqueue`` writes the message as ever, and then runs what is ready, as ``drain`` does: here and now, inside of the
-    caller's transaction.  The result that it answers has the outcome: an exception of the task is in its ``errors`` and
+    caller's transaction.  The result that it returns has the outcome: an exception of the task is in its ``errors`` and
     does not reach the caller.  What a job enqueues runs after it.  What is scheduled for later stays, also a retry; so
     does, until the next ``enqueue`` or the end of the block, what ``enqueue_many`` or SQL put into the queue.
 

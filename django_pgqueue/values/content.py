@@ -36,7 +36,7 @@ def dump(normal: Any, *, max_bytes: int, what: str = "content") -> str:
     try:
         text = ENCODER.encode(normal)
     except ValueError as error:  # an integer of more than 4 300 digits
-        message = f"{what} can not be stored as JSON: {error}."
+        message = f"{what} cannot be stored as JSON: {error}."
         raise InvalidContent(message) from error
     size = len(text) if text.isascii() else len(text.encode())
     if size > max_bytes:
@@ -119,9 +119,7 @@ def _normalize(value: Any, where: str) -> Any:
 
 def _text(value: str, where: str) -> str:
     if "\x00" in value:
-        message = (
-            f"{where} contains the character NUL, which PostgreSQL can not store: {quote(value)}. Remove it first."
-        )
+        message = f"{where} contains the character NUL, which PostgreSQL cannot store: {quote(value)}. Remove it first."
         raise InvalidContent(message)
     if not value.isascii():
         try:

@@ -66,7 +66,7 @@ def stand_in(error: Error) -> Unprintable:
 
 
 def storable(text: str | None) -> str | None:
-    """``text`` without what PostgreSQL can not store (NUL, lone surrogates): for the words of foreign errors."""
+    """``text`` without what PostgreSQL cannot store (NUL, lone surrogates): for the words of foreign errors."""
     if text is None:
         return None
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

@@ -33,6 +33,6 @@ def quote(value: Any) -> str:
         return f"a {type(value).__qualname__} that is not shown, because it is sensitive"
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 -- what can not be shown is named
+    except Exception:  # noqa: BLE001 -- what cannot be shown is named
         text = f"a {type(value).__qualname__}"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,2 +1,2 @@
 class EmbeddedPostgresError(Exception):
-    """The embedded PostgreSQL can not be started."""
+    """The embedded PostgreSQL cannot be started."""

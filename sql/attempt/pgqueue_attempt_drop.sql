@@ -5,7 +5,7 @@ set timezone = 'UTC'
 set lock_timeout = '200ms'
 as $$
 -- Drops the history of a day (UTC) that is over, if it is still what somebody has copied: p_fingerprint is that of the copy,
--- as pgqueue_attempt_fingerprint answers it.  True: dropped.  False: nothing was done, because that day has no
+-- as pgqueue_attempt_fingerprint returns it.  True: dropped.  False: nothing was done, because that day has no
 -- partition, or something else in it.
 -- Reads the day before it takes a lock: ACCESS EXCLUSIVE on pgqueue_attempt, at the end and for an instant.  What was
 -- written in between has a transaction that was not over at the beginning.  A lock that is not to be had within

@@ -7,7 +7,7 @@ as $$
 -- Enqueues messages of the history again, as new messages that are ready at once and have all their attempts before
 -- them.  p_attempt_ids are ids of final rows of pgqueue_attempt; others are passed over, because their message is
 -- still in the queue.  The id of the first message stands in headers as "enqueued_again_from".
--- Answers the ids of the new messages.  Writes pgqueue_message; wakes one sleeping worker for each queue.
+-- Returns the ids of the new messages.  Writes pgqueue_message; wakes one sleeping worker for each queue.
 declare
     v_attempt pgqueue_attempt;
 begin

@@ -6,7 +6,7 @@ set timezone = 'UTC'
 set lock_timeout = '50ms'
 as $$
 -- Keeps the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
--- older than p_days_kept whole days (null: keeps all).  Answers how many were made or dropped.
+-- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped.
 -- Attempts of days on which nobody called this are in pgqueue_attempt_default; they get their partitions too, because
 -- retention drops partitions and would never reach them: as many of those days a call as have 10,000 rows, or one.  Call
 -- it again while it makes or drops any.

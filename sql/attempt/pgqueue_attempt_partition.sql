@@ -11,7 +11,7 @@ as $$
 -- days.  Around today it first takes SHARE ROW EXCLUSIVE on pgqueue_attempt: an attempt that ends just now waits there,
 -- where its row has no partition yet.  If it waited for pgqueue_attempt_default, its row would be refused by that table,
 -- because the partition for it is there now.
--- The only dynamic SQL of the queue, with pgqueue_attempt_maintain and pgqueue_attempt_drop: the name of a table can not
+-- The only dynamic SQL of the queue, with pgqueue_attempt_maintain and pgqueue_attempt_drop: the name of a table cannot
 -- be a parameter.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');

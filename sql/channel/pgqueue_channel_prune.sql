@@ -6,7 +6,7 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Removes channels that have no messages: those that were released, and those for which nobody set limits.  p_name: this
--- one only; null: all.  Answers how many.  Workers call it once an hour.
+-- one only; null: all.  Returns how many.  Workers call it once an hour.
 -- Locks rows of pgqueue_channel and pgqueue_lane without waiting for any.
 declare
     v_name text;

@@ -7,7 +7,7 @@ set jit = off
 as $$
 -- Gives a channel up: it takes no new messages, and is gone when those that it has have ended.  Those of transactions
 -- that have enqueued and not committed yet come all the same, and nothing is lost.
--- Answers whether it is gone already; false: it still has messages; null: there is no such channel.
+-- Returns whether it is gone already; false: it still has messages; null: there is no such channel.
 -- Locks the row of the channel: dequeues pass the channel over until the caller's transaction ends, enqueues do not wait.
 begin
     -- No dequeue may have come upon its first messages yet.

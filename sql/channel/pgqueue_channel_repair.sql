@@ -5,7 +5,7 @@ set search_path from current
 set jit = off
 as $$
 -- Counts anew what runs in each channel (p_name: in this one), and lets all lanes with waiting messages be looked at.
--- Answers the channels whose count was wrong.  Nothing that goes through the functions, and no delete or update by hand,
+-- Returns the channels whose count was wrong.  Nothing that goes through the functions, and no delete or update by hand,
 -- makes it wrong; a trigger that was switched off, a truncate or a restored table may.
 -- Waits for the dequeues that go on in a channel; dequeues pass it over until the caller's transaction ends.
 begin

@@ -9,7 +9,7 @@ set enable_sort = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
--- Works what happened to lanes (pgqueue_arrival) into pgqueue_lane and pgqueue_channel, and answers how many rows that
+-- Works what happened to lanes (pgqueue_arrival) into pgqueue_lane and pgqueue_channel, and returns how many rows that
 -- were.  Looks at up to 1000 lanes and takes what each of them has, so that a flood into one holds up no other.
 -- With p_channel only the lanes of this one.
 -- pgqueue_message_dequeue calls this; nobody else has to.  Waits for nobody: what somebody else has locked is left for

@@ -1,7 +1,7 @@
 create or replace function pgqueue_from_epoch(p_ms bigint) returns timestamptz
 language sql immutable strict parallel safe
 as $$
-    -- The time that is p_ms milliseconds after 1970-01-01 00:00 UTC.  Times that PostgreSQL can not write
+    -- The time that is p_ms milliseconds after 1970-01-01 00:00 UTC.  Times that PostgreSQL cannot write
     -- (dequeue_at may be any bigint) become -infinity and infinity.
     -- 24 hours, not one day: a day has 23 or 25 hours where the session's time zone changes its clocks.  Counted from
     -- 2000, where timestamptz has its zero: from 1970 the last decades of it lie beyond the longest interval.

@@ -6,7 +6,7 @@ create or replace function pgqueue_binding_compile(
 )
 language plpgsql
 as $$
--- Looks whether p_pattern can be bound, raises an error that names it when it can not, and answers what it is compared
+-- Looks whether p_pattern can be bound, raises an error that names it when it cannot, and returns what it is compared
 -- by (see pgqueue_binding).
 --   topic   words between dots, as in AMQP: * stands for one word, # for any number of words, also none
 --   regex   a regular expression of PostgreSQL, which matches anywhere in the routing key: ^ and $ are yours to write
@@ -74,7 +74,7 @@ begin
                 perform k.routing_key ~ v_unknown
                 from (values (repeat('a', 255)), (repeat('0f.', 85))) as k (routing_key);
             exception when invalid_regular_expression then
-                raise exception 'the regular expression "%" can not be understood: %', p_pattern, sqlerrm
+                raise exception 'the regular expression "%" cannot be understood: %', p_pattern, sqlerrm
                     using errcode = 'invalid_regular_expression';
             end;
             v_ms := extract(epoch from clock_timestamp() - v_began) * 1000;

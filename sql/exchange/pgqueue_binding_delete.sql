@@ -11,7 +11,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Takes a binding away and answers whether it was there.  Messages that it has put into the queue stay.
+-- Takes a binding away and returns whether it was there.  Messages that it has put into the queue stay.
 -- Locks a row of pgqueue_binding; nobody who publishes waits.
 begin
     delete from pgqueue_binding b

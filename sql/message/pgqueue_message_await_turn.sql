@@ -7,7 +7,7 @@ as $$
 -- queues (as given to pgqueue_message_dequeue) that call this come one after the other, until the transaction ends.
 -- Side by side each of them would step over the rows that the others are just taking, lock some that were taken meanwhile,
 -- and have the ends of those wait for it: with sixteen sessions on two cores that is a fifth of the server's work.
--- Answers how many milliseconds it waited; null: its turn did not come within p_wait_ms (or half of statement_timeout, if
+-- Returns how many milliseconds it waited; null: its turn did not come within p_wait_ms (or half of statement_timeout, if
 -- that is less).  Claim all the same: a turn saves work, and nothing depends on it.
 -- Not for a transaction that goes on after its claim: the others would wait for that.
 -- Takes an advisory lock (pgqueue_advisory_lock).

@@ -5,8 +5,8 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Withdraws messages that wait: they leave the queue and are appended to the history as cancelled.  Answers the ids
--- that were withdrawn; one that runs, or has ended, is missing in the answer and nothing happened to it.
+-- Withdraws messages that wait: they leave the queue and are appended to the history as cancelled.  Returns the ids
+-- that were withdrawn; one that runs, or has ended, is missing in the result and nothing happened to it.
 -- Locks rows of pgqueue_message in the order of ids; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;

@@ -13,8 +13,8 @@ set enable_bitmapscan = off
 set enable_nestloop = off
 set jit = off
 as $$
-    -- Ends attempts as succeeded: the messages leave the queue and are appended to the history.  Answers the ids that
-    -- were ended; an id that is missing in the answer was not the caller's any more, and nothing happened to it.
+    -- Ends attempts as succeeded: the messages leave the queue and are appended to the history.  Returns the ids that
+    -- were ended; an id that is missing in the result was not the caller's any more, and nothing happened to it.
     -- The arrays are parallel and sorted by id.  Row locks are taken in the order of ids (as in every function that
     -- locks several messages), so that calls never deadlock with each other.
     -- Writes pgqueue_message and pgqueue_attempt in one statement.

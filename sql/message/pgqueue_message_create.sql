@@ -11,7 +11,7 @@ create or replace function pgqueue_message_create(
 language plpgsql
 set search_path from current
 as $$
--- Enqueues one message in the caller's transaction and answers its id.  It can be dequeued from p_dequeue_at on
+-- Enqueues one message in the caller's transaction and returns its id.  It can be dequeued from p_dequeue_at on
 -- (epoch ms; null: at once; historical or negative values go ahead of others of the same priority).
 -- Without p_task it is a raw message, for consumers of their own.  p_max_attempts null: never again after an error.
 -- null: p_channel is full, or was released (pgqueue_channel_room), and nothing was enqueued.

@@ -13,7 +13,7 @@ create or replace function pgqueue_message_create_after(
 language sql
 set search_path from current
 as $$
-    -- Enqueues one message that waits until the messages p_after_ids have left the queue, and answers its id.
+    -- Enqueues one message that waits until the messages p_after_ids have left the queue, and returns its id.
     -- p_policy says what happens when one of them did not succeed:
     --   finished    nothing: it runs all the same
     --   succeeded   it is cancelled

@@ -2,7 +2,7 @@ create or replace function pgqueue_message_create_item(p_message jsonb) returns 
 language sql
 set search_path from current
 as $$
-    -- Enqueues one object of the array that pgqueue_message_create_many takes, and answers the id of its message.
+    -- Enqueues one object of the array that pgqueue_message_create_many takes, and returns the id of its message.
     select case
         when p_message ->> 'unique_key' is null then
             pgqueue_message_create(

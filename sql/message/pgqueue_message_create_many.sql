@@ -2,7 +2,7 @@ create or replace function pgqueue_message_create_many(p_messages jsonb) returns
 language plpgsql
 set search_path from current
 as $$
--- Enqueues many messages with one statement and answers their ids, in the order of the array.  p_messages is an array
+-- Enqueues many messages with one statement and returns their ids, in the order of the array.  p_messages is an array
 -- of objects with the parameters of pgqueue_message_create as keys, content alone required:
 --   [{"content": {"n": 1}, "queue": "mail", "priority": 5, "dequeue_at": 0}, ...]
 -- Absent keys have the defaults of pgqueue_message_create; "max_attempts": null stands, as there, for "never again
@@ -123,7 +123,7 @@ create or replace function pgqueue_message_create_many(
 language plpgsql
 set search_path from current
 as $$
--- Enqueues a message for each content of the array p_contents, all with the same other parameters, and answers their
+-- Enqueues a message for each content of the array p_contents, all with the same other parameters, and returns their
 -- ids, in the order of the array.  The fastest way in.  The ids of those that p_channel refuses (pgqueue_channel_room),
 -- which are the last ones, are null.
 declare

@@ -19,7 +19,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Enqueues one message unless another one holds p_unique_key, and answers the id of the message that now does and
+-- Enqueues one message unless another one holds p_unique_key, and returns the id of the message that now does and
 -- whether it was created by this call.  The key is held until the message leaves the queue or, with p_until_started,
 -- until its first attempt begins; one that was asked to stop (pgqueue_message_request_cancel) has given it up, so that
 -- what is enqueued after that will run.  What happens to a message that holds the key and waits:

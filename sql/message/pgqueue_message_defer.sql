@@ -22,7 +22,7 @@ as $$
 -- nothing is used up: a message may be deferred as often as it likes.
 -- An attempt that ends like this has killed nobody: the message leaves its quarantine (pgqueue_message_lose).
 -- Where somebody asked to cancel the message (pgqueue_message_request_cancel) it is cancelled instead.
--- Answers what was recorded: deferred, retried, failed or cancelled; null: the attempt is not the caller's any more, and
+-- Returns what was recorded: deferred, retried, failed or cancelled; null: the attempt is not the caller's any more, and
 -- nothing happened.
 -- Locks one row; writes pgqueue_message and pgqueue_attempt.
 declare

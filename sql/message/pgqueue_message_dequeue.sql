@@ -20,7 +20,7 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 -- Takes up to p_limit ready messages and locks them for p_lock_ms: highest priority first, then dequeue_at, then id.
--- Answers the rows as they are now; (id, attempt, worker) is the token that the ending calls want back.
+-- Returns the rows as they are now; (id, attempt, worker) is the token that the ending calls want back.
 --   p_queues          the queues to serve; null: every queue, except p_exclude_queues.  Paused ones (pgqueue_queue) are
 --                     passed over.  Queues that have messages of the same priority share the batch evenly: a flood in one
 --                     does not starve another.  Where there are more of them than the batch has places, the next call of

@@ -10,8 +10,8 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Lengthens locks that the caller holds: they now end p_lock_ms from now.  Answers the ids whose lock was
--- lengthened; one that is missing in the answer was taken over, and its consumer should stop.
+-- Lengthens locks that the caller holds: they now end p_lock_ms from now.  Returns the ids whose lock was
+-- lengthened; one that is missing in the result was taken over, and its consumer should stop.
 -- Locks rows of pgqueue_message in the order of ids.
 begin
     if p_lock_ms not between -1000000000000 and 1000000000000 then

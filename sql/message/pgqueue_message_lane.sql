@@ -5,7 +5,7 @@ set enable_seqscan = off
 as $$
 -- Notes in pgqueue_arrival what happens to the lanes of channels: a message that waits from some time on, an attempt
 -- that is over.  A trigger, so that it holds for whatever changes messages, deletes and updates by hand among them, and
--- in the same transaction: running can not drift.  What pgqueue_message_dequeue locks it counts itself.
+-- in the same transaction: running cannot drift.  What pgqueue_message_dequeue locks it counts itself.
 -- What a dump brings back (pg_dump's two settings tell) is counted in the pgqueue_channel that comes with it: only the
 -- lanes hear of what waits, by ids that no row of the dump has.
 -- Writes one row of its own and locks none; an end that a parked lane waits for wakes a sleeping worker.

@@ -7,7 +7,7 @@ as $$
 --   p_alone false   when all come in one call of pgqueue_message_create_many, which puts them in the order of their keys
 --                   (and says this itself): any number of transactions may
 --   p_alone true    when more calls follow, whose keys come in any order: then nobody else may
--- A single pgqueue_message_create_unique needs none: who waits for a key and holds none can not be part of a circle.
+-- A single pgqueue_message_create_unique needs none: who waits for a key and holds none cannot be part of a circle.
 -- Waits ten seconds at most, or lock_timeout (pgqueue_advisory_lock), and then goes on without: PostgreSQL breaks a circle by an error in
 -- one of its transactions, and whoever has no rights to the queue can hold up nobody for longer than that.
 declare

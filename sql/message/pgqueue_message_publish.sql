@@ -11,7 +11,7 @@ language plpgsql
 set search_path from current
 as $$
 -- Enqueues one message in every queue that is bound to the exchange with a pattern that matches the routing key, in the
--- caller's transaction, and answers what was enqueued: no row when nothing matches (see pgqueue_exchange_route).
+-- caller's transaction, and returns what was enqueued: no row when nothing matches (see pgqueue_exchange_route).
 -- The headers get the keys exchange and routing_key.  A message for a task has the content
 -- {"args": [p_content, p_routing_key], "kwargs": {}}.
 --   p_priority     null: the priority of the binding

@@ -6,7 +6,7 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Gives back messages that the caller holds and has not started: they are ready again where they were in the queue,
--- and the attempt does not count.  Answers the ids that were given back.  One that somebody asked to cancel meanwhile
+-- and the attempt does not count.  Returns the ids that were given back.  One that somebody asked to cancel meanwhile
 -- (pgqueue_message_request_cancel) is among them, but leaves the queue as cancelled.  One whose unique key was to be
 -- held until it started has it back, unless another message holds it now, or is just about to.
 -- Locks rows of pgqueue_message in the order of ids.  Nothing else goes to the history: there was no attempt.

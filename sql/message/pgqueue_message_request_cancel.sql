@@ -6,8 +6,8 @@ set enable_bitmapscan = off
 set jit = off
 as $$
     -- Asks the consumers of messages that run to stop; they see it within about a second (pgqueue_message_cancellations)
-    -- and end the attempt as cancelled.  A message whose attempt ends otherwise, or is lost, is not tried again.  Answers
-    -- the ids that were asked for; one that waits (pgqueue_message_cancel) or has ended is missing in the answer.
+    -- and end the attempt as cancelled.  A message whose attempt ends otherwise, or is lost, is not tried again.  Returns
+    -- the ids that were asked for; one that waits (pgqueue_message_cancel) or has ended is missing in the result.
     -- Locks rows of pgqueue_message in the order of ids.
     update pgqueue_message m
     set cancel_requested_at = coalesce(m.cancel_requested_at, pgqueue_clock())

@@ -13,7 +13,7 @@ set jit = off
 as $$
 -- Takes one quarantined message that is due and locks it for p_lock_ms: the one that was lost least, so that a message
 -- that kills each worker that takes it keeps none of the others waiting.  For a worker that holds nothing else: what dies
--- with it then is this message's own doing.  Answers the row as it is now, or nothing.  Parameters as in
+-- with it then is this message's own doing.  Returns the row as it is now, or nothing.  Parameters as in
 -- pgqueue_message_dequeue, which passes these messages over.
 -- One of a channel is taken where the channel has room, and counts as running there.
 -- Locks one row of pgqueue_message, and the row of its channel, without waiting for any; passes over what is locked.

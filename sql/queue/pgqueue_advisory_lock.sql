@@ -6,7 +6,7 @@ create or replace function pgqueue_advisory_lock(
 language plpgsql
 set search_path from current
 as $$
--- Takes an advisory lock until the end of the caller's transaction and answers whether it has it.  Waits for it p_wait_ms
+-- Takes an advisory lock until the end of the caller's transaction and returns whether it has it.  Waits for it p_wait_ms
 -- at most, and no longer than half of statement_timeout; lock_timeout does not count.
 -- Its number is made of this queue's own table: queues in several schemas of a database, also renamed ones, never meet.
 -- Every login of the database may hold it, with a right to nothing.  So it may save work and waits, and nothing depends

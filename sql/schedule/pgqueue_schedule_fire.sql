@@ -15,7 +15,7 @@ set enable_bitmapscan = off
 set jit = off
 set lock_timeout = '50ms'
 as $$
--- Enqueues a message for each slot (epoch ms) of a schedule that has not been used, and answers the ids of those that
+-- Enqueues a message for each slot (epoch ms) of a schedule that has not been used, and returns the ids of those that
 -- are new.  next_at goes on from p_expected_at to p_next_at; where it is not there any more somebody else was faster and
 -- nothing happens.  With p_unique_key the messages go through pgqueue_message_create_unique: a slot that meets one that
 -- holds the key is used all the same, and counts for that one.  So is a slot whose message p_channel refuses.

@@ -5,7 +5,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Forgets the used slots of schedules that were deleted, and answers how many.  (Those of a living one that are old
+    -- Forgets the used slots of schedules that were deleted, and returns how many.  (Those of a living one that are old
     -- go when it is fired.)  Forgets also what workers have declared that are gone.  Any number of workers may call it:
     -- rows that somebody else removes are passed over.
     -- Writes pgqueue_schedule_slot and pgqueue_schedule_declaration; finds the names by one index probe each, however many slots they have.

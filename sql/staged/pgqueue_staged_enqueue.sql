@@ -8,7 +8,7 @@ create or replace function pgqueue_staged_enqueue(
 language plpgsql
 set search_path from current
 as $$
--- Enqueues what the tasks p_tokens have staged as p_batch, once: answers how many rows that were, or null when the ledger
+-- Enqueues what the tasks p_tokens have staged as p_batch, once: returns how many rows that were, or null when the ledger
 -- says that this epoch of the run has been enqueued before.  A row whose unique key is held makes no message.
 -- p_rows is how many rows there must be; otherwise it is an error, and nothing happens.  So it is when a channel is full.
 -- A second caller with the same run waits for the first.  What other tries of tasks have staged is forgotten.

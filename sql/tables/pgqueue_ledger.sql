@@ -1,6 +1,6 @@
 -- What Spark has written.  A run is a piece of work with a name: one DataFrame (its epoch is -1), or one stream, whose
 -- micro-batches are the epochs.  The row of a run is written by the transaction that enqueues its messages, so the two
--- can not disagree: an epoch that is here has been enqueued, whole, and is not enqueued again, whoever tries.  One row a
+-- cannot disagree: an epoch that is here has been enqueued, whole, and is not enqueued again, whoever tries.  One row a
 -- run, however many epochs it has.
 create table pgqueue_ledger (
     run_id     text primary key,

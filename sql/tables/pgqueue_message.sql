@@ -1,7 +1,7 @@
 -- A message: work that waits or runs.  One row is one message, and the table is small by nature:
 -- what has ended is in pgqueue_attempt.
 --
--- There is no status column, because a status that is computed can not lie:
+-- There is no status column, because a status that is computed cannot lie:
 --   scheduled   unlock_at is null and dequeue_at >  now
 --   ready       unlock_at is null and dequeue_at <= now
 --   running     unlock_at >  now

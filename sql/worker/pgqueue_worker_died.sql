@@ -14,7 +14,7 @@ as $$
 -- p_ids, p_attempts, p_running: the attempts that it had begun, and whether each of them still ran when it died (null: it
 -- did).  Others may be among them that it has ended since.  Those that it had begun are lost (pgqueue_message_lose), and
 -- those that still ran are to blame.  What it had only claimed goes back as if nothing had happened (pgqueue_message_release).
--- Answers how many attempts were lost.  Called late, or again, it finds nothing that is the worker's any more.
+-- Returns how many attempts were lost.  Called late, or again, it finds nothing that is the worker's any more.
 -- Locks rows of pgqueue_message in the order of ids and one of pgqueue_worker, without waiting for any: what somebody
 -- else has locked is left to its lock.
 declare

@@ -33,7 +33,7 @@ def source(folder: Path) -> str:
     command = [npm, "install", "--no-audit", "--no-fund", "--no-save", "--prefix", str(folder), f"axe-core@{VERSION}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, cwd=folder)
     if done.returncode:
-        pytest.skip(f"npm can not fetch axe-core@{VERSION} here: {done.stderr.strip()[-300:]}")
+        pytest.skip(f"npm cannot fetch axe-core@{VERSION} here: {done.stderr.strip()[-300:]}")
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 

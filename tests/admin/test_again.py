@@ -295,7 +295,7 @@ class TestSchedules:
     def test_it_is_not_fired(self, caplog: pytest.LogCaptureFixture) -> None:
         self.schedule()
         Scheduler("default").look_if_due(connection)
-        assert "schedule name=mine can not be used and is paused" in caplog.text
+        assert "schedule name=mine cannot be used and is paused" in caplog.text
         assert not Message.objects.exists()
         assert Schedule.objects.get().paused_at is not None
 
@@ -314,7 +314,7 @@ class TestSchedules:
         rule = every(dt.timedelta(minutes=1), kwargs={"token": ""})
         monkeypatch.setattr(registry, "scheduled", lambda: [replace(reenqueue_task.enqueue_again, schedule=rule)])
         Scheduler("default").look_if_due(connection)
-        assert "can not be declared" in caplog.text
+        assert "cannot be declared" in caplog.text
         assert not Schedule.objects.exists()
 
 

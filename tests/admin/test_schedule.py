@@ -116,7 +116,7 @@ def test_the_list_says_what_runs_when(root: Visitor, code: Callable[[Any], None]
     assert (rows["resting"]["state"], rows["resting"]["next run"]) == ("paused 1 h ago", "-")
     assert rows["late"]["state"] == "late no worker has fired it"
     assert rows["gone"]["state"] == "not in the code any more"
-    assert rows["wrong"]["runs"] == "can not be understood"
+    assert rows["wrong"]["runs"] == "cannot be understood"
 
 
 def test_the_last_run_is_a_link_to_its_message(root: Visitor, noon: Clock) -> None:
@@ -257,8 +257,8 @@ def test_a_change_leaves_alone_what_is_not_in_the_form(root: Visitor, noon: Cloc
         ({"args": "Ada"}, "args: Enter a valid JSON."),
         ({"args": '{"to": 1}'}, "args: This is not a JSON array."),
         ({"kwargs": "[1]"}, "kwargs: This is not a JSON object."),
-        ({"args": "[]"}, "args: send can not be called with args=[] and kwargs={'polite': False}"),
-        ({"kwargs": '{"colour": 1}'}, "args: send can not be called"),
+        ({"args": "[]"}, "args: send cannot be called with args=[] and kwargs={'polite': False}"),
+        ({"kwargs": '{"colour": 1}'}, "args: send cannot be called"),
         ({"args": '["\\u0000"]'}, "args: content['args'][0] contains the character NUL"),
         ({"queue": "q" * 300}, "queue: "),
         ({"priority": "101"}, "priority: Ensure this value is less than or equal to 100."),

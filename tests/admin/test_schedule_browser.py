@@ -69,7 +69,7 @@ def test_a_schedule_is_made_in_the_browser_and_a_mistake_is_told(page: shop.Page
     for name, text in {"name": "weekly", "task": REMIND, "cron": "whenever"}.items():
         page.find(f"[name={name}]").send_keys(text)
     page.press("Save")
-    page.shows("send can not be called with args=[]", "is not a cron expression")
+    page.shows("send cannot be called with args=[]", "is not a cron expression")
     looked_at(page, "schedule-mistake")
     for name, text in {"args": '["Ada"]', "cron": "0 9 * * mon"}.items():
         page.find(f"[name={name}]").clear()

@@ -261,9 +261,7 @@ class TestErrorTexts:
         content = {"args": [SECRET], "kwargs": {}}
         Schedule.objects.create(name="daily", task="bank.charge", content=content, cron="* * * * *", next_at=0)
         page = visitor("view_schedule", "run_message").act("/admin/pgqueue/schedule/", "run_now", ["daily"])  # type: ignore[list-item]
-        assert page.said == [
-            "Schedule daily: The unique_key or the channel of bank.charge can not be made: ValueError."
-        ]
+        assert page.said == ["Schedule daily: The unique_key or the channel of bank.charge cannot be made: ValueError."]
         drain()
         assert SECRET not in page.response.content.decode() + caplog.text
 

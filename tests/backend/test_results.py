@@ -392,7 +392,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("text", ["a\x00b", "\ud800", "é🍵", "x" * 100_000, ""], ids=ascii)
     def test_any_words_of_an_exception_can_be_stored(self, text: str) -> None:
-        # What can not be stored can not be passed either: the task makes it.
+        # What cannot be stored cannot be passed either: the task makes it.
         [error] = drained(tasks.give, f"(_ for _ in ()).throw(ValueError({text!r}))").errors
         assert error.exception_class is ValueError
         assert text.replace("\x00", "\N{REPLACEMENT CHARACTER}").replace("\ud800", "?") in error.traceback

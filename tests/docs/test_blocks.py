@@ -102,7 +102,7 @@ class Project:
             execute(block, vars(self.module(block.module) if block.module else self.rest))
 
     def settings(self, block: Block) -> None:
-        """Settings can not be changed here: they are read, and their apps and backends looked at."""
+        """Settings cannot be changed here: they are read, and their apps and backends looked at."""
         found: dict[str, Any] = {"__name__": "settings", "INSTALLED_APPS": [], "os": os}
         execute(block, found)
         for app in found["INSTALLED_APPS"]:

@@ -121,7 +121,7 @@ def test_who_can_not_ask_says_so(settings: Settings, monkeypatch: pytest.MonkeyP
         raise OperationalError
 
     monkeypatch.setattr(Subject, "has_queue", property(gone))
-    with pytest.raises(CommandError, match="The database 'default' can not be reached") as away:
+    with pytest.raises(CommandError, match="The database 'default' cannot be reached") as away:
         run()
     assert away.value.returncode == 2
 

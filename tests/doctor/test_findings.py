@@ -661,7 +661,7 @@ def test_missing_trigger(find: Find, db: None) -> None:
 
 def is_off(name: str, expected: str = "off") -> None:
     if sql(f"show {name}") != [(expected,)]:
-        pytest.skip(f"the server has {name} on, and it can not be switched off for a test")
+        pytest.skip(f"the server has {name} on, and it cannot be switched off for a test")
 
 
 def test_fsync_off(find: Find, db: None) -> None:

@@ -91,7 +91,7 @@ def test_a_port_that_is_taken_is_named(home: Home) -> None:
         port = taken.getsockname()[1]
         with Demo(home, "--port", str(port)) as demo:
             assert demo.ends() == 1
-            assert f"Port {port} can not be used" in demo.said
+            assert f"Port {port} cannot be used" in demo.said
 
 
 def test_a_database_that_does_not_answer_is_told_in_one_line(home: Home) -> None:

@@ -32,4 +32,4 @@ async def in_a_loop(content: Any, routing_key: str) -> list[Any]:
 
 @task
 def takes_one(content: Any) -> None:
-    """Can not be subscribed."""
+    """Cannot be subscribed."""

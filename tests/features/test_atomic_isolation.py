@@ -68,7 +68,7 @@ def test_others_take_it_over_when_its_worker_dies(start: Start, diary: Diary, ef
 def test_a_request_to_cancel_waits_for_nobody_and_is_obeyed(
     start: Start, diary: Diary, effects: Effects, level: str
 ) -> None:
-    """The request changes the row, so that the attempt can not be ended in its own transaction any more."""
+    """The request changes the row, so that the attempt cannot be ended in its own transaction any more."""
     result = isolated.report_and_hold.enqueue("x")
     worker = start(*SHORT_LOCK, PGQUEUE_TEST_DATABASE_OPTIONS=json.dumps(LEVELS[level]))
     started(diary, "x")

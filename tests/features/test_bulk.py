@@ -402,9 +402,9 @@ def test_a_line_that_is_no_text_is_named(db: None, file: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(db: None, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"'nowhere\.jsonl' can not be read: No such file"):
+    with pytest.raises(CommandError, match=r"'nowhere\.jsonl' cannot be read: No such file"):
         qenqueue("--from", "nowhere.jsonl")
-    with pytest.raises(CommandError, match="can not be read: Is a directory"):
+    with pytest.raises(CommandError, match="cannot be read: Is a directory"):
         qenqueue("--from", str(tmp_path))
 
 

@@ -122,7 +122,7 @@ def test_changed_code_stops_the_retiring_processes_too(develop: Develop, project
 def test_broken_code_is_waited_out(develop: Develop, project: Project) -> None:
     worker = develop("--reload")
     project.write("this is no Python\n")
-    worker.says("the changed code can not be run", "SyntaxError")
+    worker.says("the changed code cannot be run", "SyntaxError")
     assert len(worker.alive) == 1
     project.says(333)
     worker.says("started worker=", times=2)

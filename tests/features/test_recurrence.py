@@ -346,7 +346,7 @@ def greet(context: object, name: str) -> None: ...
     [
         ("0 0 * * *", "schedule must be cron"),
         ([every(HOUR, args=["mon"])], "schedule must be cron"),
-        (every(HOUR), "report can not be called with args=\\[\\] .*missing a required argument: 'day'"),
+        (every(HOUR), "report cannot be called with args=\\[\\] .*missing a required argument: 'day'"),
         (every(HOUR, args=["mon"], kwargs={"colour": 1}), "colour"),
         ((every(HOUR, args=["mon"], name="a"), every(DAY, args=["tue"], name="a")), "two schedules of the same name"),
     ],
@@ -358,5 +358,5 @@ def test_a_schedule_that_can_not_work_is_an_error_where_it_is_declared(schedule:
 
 def test_the_context_is_not_among_the_arguments_of_a_schedule() -> None:
     task(greet, takes_context=True, schedule=every(HOUR, args=["Ada"]))
-    with pytest.raises(InvalidSchedule, match="greet can not be called"):
+    with pytest.raises(InvalidSchedule, match="greet cannot be called"):
         task(greet, takes_context=True, schedule=every(HOUR, args=["Ada", "Grace"]))

@@ -225,8 +225,8 @@ def test_an_invalid_row_is_paused_with_a_line_and_the_others_go_on(
     paused = set(Schedule.objects.filter(paused_at__isnull=False).values_list("name", flat=True))
     assert paused == {"no cron", "no zone", "never", "too long"}
     for name in paused:
-        worker.says(f"schedule name={name} can not be used and is paused")
-    assert worker.output.count("can not be used") == 4
+        worker.says(f"schedule name={name} cannot be used and is paused")
+    assert worker.output.count("cannot be used") == 4
     assert worker.stop() == 0
 
 
@@ -679,7 +679,7 @@ def test_a_declaration_that_can_not_be_stored_is_told_of_and_breaks_nothing(
     by_hand()
     with caplog.at_level(logging.ERROR, "django_pgqueue.worker"):
         assert queue.slots() == [NINE]
-    assert "schedule name=large can not be declared: its call has 2,000,0" in caplog.text
+    assert "schedule name=large cannot be declared: its call has 2,000,0" in caplog.text
     assert list(Schedule.objects.filter(declared=True).values_list("name", flat=True)) == ["small"]
 
 
@@ -796,7 +796,7 @@ def test_with_all_that_was_missed_a_key_still_makes_one_message(queue: Queue, de
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        (lambda word: word.nothing, "unique_key or the channel of reports.tasks.make can not be made: AttributeError"),
+        (lambda word: word.nothing, "unique_key or the channel of reports.tasks.make cannot be made: AttributeError"),
         (lambda _: 7, "unique_key of reports.tasks.make is 7"),
     ],
 )

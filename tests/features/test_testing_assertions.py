@@ -179,15 +179,15 @@ class TestWhatIsSaid:
     @pytest.mark.parametrize(
         ("wrong", "words"),
         [
-            ({"args": 7}, "args=7 can not be compared with a message: it must be a list, such as [7]."),
-            ({"args": "7"}, "args='7' can not"),
-            ({"kwargs": [7]}, "kwargs=[7] can not"),
-            ({"queue": ["mail"]}, "queue=['mail'] can not"),
+            ({"args": 7}, "args=7 cannot be compared with a message: it must be a list, such as [7]."),
+            ({"args": "7"}, "args='7' cannot"),
+            ({"kwargs": [7]}, "kwargs=[7] cannot"),
+            ({"queue": ["mail"]}, "queue=['mail'] cannot"),
             ({"priority": "high"}, "a whole number from -100 to 100"),
-            ({"priority": True}, "priority=True can not"),
+            ({"priority": True}, "priority=True cannot"),
             (
                 {"run_after": 60},
-                "run_after=60 can not be compared with a message: it must be a datetime",
+                "run_after=60 cannot be compared with a message: it must be a datetime",
             ),
             ({"run_after": dt.datetime(2030, 1, 1)}, "has no time zone"),  # noqa: DTZ001
             ({"count": -1}, "count=-1 is not a whole number from 0 on"),

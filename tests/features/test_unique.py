@@ -396,7 +396,7 @@ class TestWrongValues:
 
     @pytest.mark.parametrize("wrong", ["", "a\x00b", "\ud800", "k" * 256])
     def test_a_text_must_be_one_that_can_be_stored(self, wrong: str) -> None:
-        with pytest.raises(InvalidTask, match="can not be a unique_key: names are text of 1 to 255 bytes"):
+        with pytest.raises(InvalidTask, match="cannot be a unique_key: names are text of 1 to 255 bytes"):
             tasks.follow.using(unique_key=wrong)
 
     @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def load(folder: Path, diary: Path) -> Log:
     log.deaths = [Death(int(pid), int(code)) for pid, code in re.findall(r"\bcrashed pid=(\d+) code=(-?\d+)", said)]
     log.killed = pids((diary.parent / "killed").read_text(), r"\d+") if (diary.parent / "killed").exists() else set()
     log.killed |= pids(said, r"\bkilled pid=(\d+)")
-    log.turned_away = pids(said, r"\bworker pid=(\d+) can not start")
+    log.turned_away = pids(said, r"\bworker pid=(\d+) cannot start")
     return log
 
 

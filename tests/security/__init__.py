@@ -1,1 +1,1 @@
-"""What a hostile producer, content or reader can do, and can not."""
+"""What a hostile producer, content or reader can do, and cannot."""

@@ -1,4 +1,4 @@
-"""A password is in nothing that a program says which can not connect."""
+"""A password is in nothing that a program says which cannot connect."""
 
 from __future__ import annotations
 

@@ -104,9 +104,9 @@ def test_a_provider_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
             "The environment variable NOT_SET is not set in this process (option urlVariable)",
         ),
         ({"replicaVariable": "NOT_SET"}, "(option replicaVariable)"),
-        ({"credentials": "no.such.function"}, "Option credentials: 'no.such.function' can not be imported here"),
-        ({"credentials": "nothing"}, "Option credentials: 'nothing' can not be imported here"),
-        ({"credentials": f"{__name__}.unprovided"}, "must answer the URL as text, and answered a NoneType"),
+        ({"credentials": "no.such.function"}, "Option credentials: 'no.such.function' cannot be imported here"),
+        ({"credentials": "nothing"}, "Option credentials: 'nothing' cannot be imported here"),
+        ({"credentials": f"{__name__}.unprovided"}, "must return the URL as text, and returned a NoneType"),
     ],
 )
 def test_credentials_that_are_not_there_are_an_error_with_a_next_step(given: dict[str, str], said: str) -> None:

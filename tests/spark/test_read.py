@@ -172,7 +172,7 @@ def plan(frame: DataFrame) -> str:
     [
         ({"tabel": "attempts"}, "Unknown option 'tabel'. Did you mean table?"),
         ({"url": "postgresql://me:hunter2@db/shop"}, "Option url has a password"),
-        ({"url": "postgresql://me@127.0.0.1:1/shop"}, "PostgreSQL can not be reached: connection failed"),
+        ({"url": "postgresql://me@127.0.0.1:1/shop"}, "PostgreSQL cannot be reached: connection failed"),
         ({"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
     ],
 )

@@ -139,7 +139,7 @@ BAD_ROWS: list[tuple[dict[str, Any], str]] = [
     ({"kwargs": "[]"}, "kwargs is '[]', and must be a JSON object"),
     ({"args": "[NaN]"}, "args has NaN, which JSON has no word for"),
     ({"args": "[1e999]"}, "args has a number that is too large"),
-    ({"args": '["\\u0000"]'}, "args contains the character NUL, which PostgreSQL can not store"),
+    ({"args": '["\\u0000"]'}, "args contains the character NUL, which PostgreSQL cannot store"),
     ({"args": '["\\ud800"]'}, "args is not valid Unicode"),
     ({"args": "[" * 100_000}, "args is nested too deeply"),
     ({"headers": "1"}, "headers is '1', and must be a JSON object"),
@@ -197,7 +197,7 @@ def test_a_row_that_can_not_become_a_message_fails_the_run_and_nothing_is_enqueu
         ("task string, args array<int>", {}, "Column args is array<int>: write it as JSON: to_json(args)."),
         ("task string, priority string", {}, "Column priority is string: cast it to bigint."),
         ("task string, dequeue_at timestamp_ntz", {}, "Column dequeue_at is timestamp_ntz: it has no time zone."),
-        ("task string", {"tasks": None}, "Say which tasks it may name, as executors can not look into the project"),
+        ("task string", {"tasks": None}, "Say which tasks it may name, as executors cannot look into the project"),
         ("task string", {"run": "x"}, "Unknown option 'run'. Did you mean runId?"),
         ("task string", {"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
     ],
@@ -216,7 +216,7 @@ def test_what_is_wrong_with_the_columns_is_said_before_anything_runs(
 
 def test_a_queue_is_not_overwritten(spark: SparkSession, queue: Session) -> None:
     kept = queue.create()
-    with pytest.raises(PySparkException, match="can not be overwritten"):
+    with pytest.raises(PySparkException, match="cannot be overwritten"):
         calls(spark, 1).write.format("pgqueue").option("tasks", SEND).mode("overwrite").save()
     assert [message.id for message in queue.messages()] == [kept]
 

@@ -1,4 +1,4 @@
-"""Who does not hold ``(id, attempt, worker)`` can not end the attempt, in any of the calls that end or lengthen one."""
+"""Who does not hold ``(id, attempt, worker)`` cannot end the attempt, in any of the calls that end or lengthen one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer says how far it is.  Who does not hold the message can not: see test_fencing.py."""
+"""A consumer says how far it is.  Who does not hold the message cannot: see test_fencing.py."""
 
 from __future__ import annotations
 

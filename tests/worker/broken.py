@@ -1,4 +1,4 @@
-"""A module that can not be imported."""
+"""A module that cannot be imported."""
 
 from __future__ import annotations
 

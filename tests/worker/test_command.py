@@ -185,7 +185,7 @@ def test_an_unreachable_database_is_told(start: Start, environment: dict[str, st
     nowhere = re.sub(r"@[^/]+/", "@127.0.0.1:1/", environment["DATABASE_URL"])
     worker = start(*flags, ready=False, DATABASE_URL=nowhere)
     assert worker.ends() == 1
-    assert worker.output.startswith("CommandError: The database can not be reached: ")
+    assert worker.output.startswith("CommandError: The database cannot be reached: ")
     assert "Traceback" not in worker.output
 
 

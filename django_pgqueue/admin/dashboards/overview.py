@@ -149,7 +149,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """What can not be had in time is told, and asked for again by the page."""
+        """What cannot be had in time is told, and asked for again by the page."""
         if request.method not in {"GET", "HEAD"}:
             return HttpResponseNotAllowed(["GET", "HEAD"])
         self._check(request, "GET")

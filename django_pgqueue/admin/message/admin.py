@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from django_pgqueue.admin.parts.actions import Chosen
 
 # What any page about a message fetches as it is. JSON and times are not among it: rows written by hand may have some
-# that Python can not hold, so PostgreSQL makes texts and moments of them.
+# that Python cannot hold, so PostgreSQL makes texts and moments of them.
 BRIEF = (
     "id", "dequeue_at", "unlock_at", "alone_at", "attempt", "max_attempts", "lost", "priority", "queue", "channel",
     "task", "worker",

@@ -72,7 +72,7 @@ class CappedChangeList(ChangeList):
         return database.url(name, getattr(result, self.pk_attname))
 
     def get_ordering_field_columns(self) -> dict[int, Literal["asc", "desc"]]:
-        """Django marks the admin's ``ordering``, also where ``get_ordering`` answers another one."""
+        """Django marks the admin's ``ordering``, also where ``get_ordering`` returns another one."""
         unmarked = self.has_order_of_its_own and ORDER_VAR not in self.params
         return {} if unmarked else super().get_ordering_field_columns()
 

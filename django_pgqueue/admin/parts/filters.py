@@ -209,7 +209,7 @@ class MomentWidget(forms.SplitDateTimeWidget):
 
 
 class MomentField(forms.SplitDateTimeField):
-    """A date, and a time that may be left out.  Answers naive datetimes: the filter knows the time zone."""
+    """A date, and a time that may be left out.  Returns naive datetimes: the filter knows the time zone."""
 
     def __init__(self, words: str, *, time: dt.time) -> None:
         self.time = time

@@ -73,7 +73,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self.answered(request, answer)
 
     def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:  # noqa: ARG002
-        """The answer to somebody who saves what can not be saved any more."""
+        """The answer to somebody who saves what cannot be saved any more."""
         return None
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:

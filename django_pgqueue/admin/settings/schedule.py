@@ -102,7 +102,7 @@ class Columns:
         try:
             words = rule_of(schedule).words
         except InvalidSchedule as error:
-            return format_html('<span title="{}">{}</span>', error, display.label("can not be understood", "red"))
+            return format_html('<span title="{}">{}</span>', error, display.label("cannot be understood", "red"))
         return format_html("{}{}", words, display.line(schedule.cron) if schedule.cron else "")
 
     @admin.display(description="state")

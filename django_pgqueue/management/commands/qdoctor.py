@@ -65,7 +65,7 @@ class Command(BaseCommand):
                     Subject(database), progress=lambda title: advance(1, f"looking at {title}") if advance else None
                 )
         except OperationalError as error:
-            message = f"The database {database!r} can not be reached: {error}"
+            message = f"The database {database!r} cannot be reached: {error}"
             raise CommandError(message, returncode=CAN_NOT_ASK) from error
 
     def _tell(self, database: str, found: list[Finding], options: dict[str, Any]) -> None:

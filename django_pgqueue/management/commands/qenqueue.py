@@ -61,7 +61,7 @@ class Command(BaseCommand):
                 file = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
                 size = None if name == "-" else Path(name).stat().st_size
             except OSError as error:
-                message = f"The file {name!r} can not be read: {error.strerror}."
+                message = f"The file {name!r} cannot be read: {error.strerror}."
                 raise InvalidMessage(message) from error
             advance = stack.enter_context(progress.bar("enqueuing", size))
             return enqueue_many(task, calls(file, advance))

@@ -111,5 +111,5 @@ def taken(database: str, queues: list[str]) -> Overview:
         if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
             message = f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped."
         else:
-            message = f"The database {database!r} can not be reached: {error}"
+            message = f"The database {database!r} cannot be reached: {error}"
         raise CommandError(message) from error

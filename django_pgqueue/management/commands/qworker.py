@@ -114,7 +114,7 @@ class Command(BaseCommand):
             message = f"The queue's functions are missing in the database: run manage.py migrate. ({missing})"
             raise CommandError(message) from error
         except psycopg.OperationalError as error:
-            message = f"The database can not be reached: {error}"
+            message = f"The database cannot be reached: {error}"
             raise CommandError(message) from error
         except PortTaken as error:
             raise CommandError(str(error)) from error

@@ -110,7 +110,7 @@ def tone(title: str, one: QueueOverview) -> str:
 
 
 def show(take: Callable[[], Overview | str], *, database: str, interval: float, color: bool | None) -> None:
-    """Draws what ``take`` answers, until Ctrl-C.  A text is a problem, which may be over the next time."""
+    """Draws what ``take`` returns, until Ctrl-C.  A text is a problem, which may be over the next time."""
     console = Console(no_color=None if color is None else not color, force_terminal=True)
     screen = Screen(database, interval)
     try:
@@ -130,7 +130,7 @@ def show(take: Callable[[], Overview | str], *, database: str, interval: float, 
 
 @contextmanager
 def until_a_signal() -> Iterator[Callable[[float], bool]]:
-    """What waits for a time and answers whether Ctrl-C or SIGTERM came.  Neither is an exception, which would be lost
+    """What waits for a time and returns whether Ctrl-C or SIGTERM came.  Neither is an exception, which would be lost
     where it happens to come in the wrong place, and a terminal must not be left on its other screen.
     """
     waker, came = Wakeup(), []

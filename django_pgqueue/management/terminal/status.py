@@ -96,7 +96,7 @@ def warnings(whole: Overview) -> Iterator[str]:
     for one in whole.pinned:
         yield (
             f"The transaction of {printable(one.who)} ({printable(one.application)}, user {printable(one.user)}) has "
-            f"been open for {span(one.age)}: until it ends, rows of ended messages can not be cleaned up."
+            f"been open for {span(one.age)}: until it ends, rows of ended messages cannot be cleaned up."
         )
     yield from (f"{one} See manage.py qdoctor." for one in whole.bloated)
     for silent in whole.workers.silent[:SILENT_NAMED]:

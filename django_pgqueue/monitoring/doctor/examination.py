@@ -1,4 +1,4 @@
-"""One check after the other, each for itself: what one of them can not see does not hide what others do."""
+"""One check after the other, each for itself: what one of them cannot see does not hide what others do."""
 
 from __future__ import annotations
 

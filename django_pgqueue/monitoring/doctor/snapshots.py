@@ -48,7 +48,7 @@ STANDBY_FEEDBACK = Kind(
 LIMITED_SIGHT = Kind(
     "limited-sight",
     Severity.INFO,
-    "Transactions and queries of other users can not be seen: let the role that runs the doctor read statistics.",
+    "Transactions and queries of other users cannot be seen: let the role that runs the doctor read statistics.",
 )
 
 SESSIONS = """
@@ -93,7 +93,7 @@ limit %(most)s
 def transactions(patient: Subject) -> Iterator[Finding]:
     for pid, application, user, state, age, query_age, query in patient.rows(SESSIONS, {"old": OLD, "most": MOST}):
         open_for = dt.timedelta(seconds=age)
-        doing = f"its last query began {_words(query_age)} ago: {query}" if query else "its query can not be seen"
+        doing = f"its last query began {_words(query_age)} ago: {query}" if query else "its query cannot be seen"
         yield OLD_TRANSACTION.found(
             f"The transaction of session {pid} ({application}, user {user}, {state}) has been open for "
             f"{span(open_for)}; "

@@ -11,7 +11,7 @@ from django_pgqueue.monitoring.overview.limits import set_for
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A plan with a sort, a bitmap or a hash reads all that it could find before it answers the first row.
+# A plan with a sort, a bitmap or a hash reads all that it could find before it returns the first row.
 PINNED = dict.fromkeys(
     ("enable_sort", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_material"), "off"
 )

@@ -16,7 +16,7 @@ KEPT_VERSIONS = 10
 
 
 def tidy(lake: Lake, *, kept_seconds: float = KEPT_SECONDS) -> int:
-    """Deletes old manifests, files that no other manifest names, and old staging folders; answers how many files."""
+    """Deletes old manifests, files that no other manifest names, and old staging folders; returns how many files."""
     deleted = 0
     ages = {entry.path: entry.age_seconds for entry in lake.files.walk(MANIFESTS)}
     versions = lake.versions()

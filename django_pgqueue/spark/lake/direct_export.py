@@ -1,6 +1,6 @@
 """From the history straight into Parquet files, by the tasks that read it: for lakes in folders.
 
-PostgreSQL's driver answers what Arrow writes, so the rows never become Spark's, which takes a quarter of the time.
+PostgreSQL's driver returns what Arrow writes, so the rows never become Spark's, which takes a quarter of the time.
 Where only Hadoop can write (object stores, HDFS), ``writing.stage`` does the same.
 """
 

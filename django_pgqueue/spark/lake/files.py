@@ -204,7 +204,7 @@ class HadoopFiles:
         new = self._path(target)
         self._system.mkdirs(new.getParent())
         if not self._system.rename(self._path(source), new):
-            message = f"{self.url(source)} can not be renamed to {self.url(target)}."
+            message = f"{self.url(source)} cannot be renamed to {self.url(target)}."
             raise OSError(message)
 
     def delete(self, path: str) -> None:

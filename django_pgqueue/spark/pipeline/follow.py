@@ -38,7 +38,7 @@ def follow(
     until: Callable[[], bool] = lambda: False,
     once: bool = False,
 ) -> int:
-    """Adds attempts to the lake every few ``seconds``, until ``until()`` or Ctrl-C.  Answers how many were added.
+    """Adds attempts to the lake every few ``seconds``, until ``until()`` or Ctrl-C.  Returns how many were added.
 
     It goes on where the last export or the last follow ended, and an export goes on where it ends.  With ``once`` it
     adds what there is now and ends.

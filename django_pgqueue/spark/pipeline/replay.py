@@ -74,7 +74,7 @@ def selected(attempts: DataFrame, where: str) -> DataFrame:
         return attempts.where("final and content is not null").where(where)
     except (AnalysisException, ParseException) as error:
         reason = str(error).strip().splitlines()[0]
-        message = f"The condition {where!r} can not be used: {reason}"
+        message = f"The condition {where!r} cannot be used: {reason}"
         raise LakeError(message) from error
 
 

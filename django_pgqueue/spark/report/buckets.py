@@ -18,7 +18,7 @@ EMPTY = "cast(map() as map<int, bigint>)"
 
 
 def bucket(ms: Column) -> Column:
-    # greatest() answers the other one where one is null.
+    # greatest() returns the other one where one is null.
     number = F.ceil(F.log(F.greatest(ms, F.lit(MIN_MS))) / math.log(GROWTH)).cast("int")
     return F.when(ms.isNotNull(), number)
 

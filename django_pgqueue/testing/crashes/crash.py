@@ -97,7 +97,7 @@ def crash_at_every_statement(
     message to its end.  Then the effects must be those of one run without a crash.  Commits count as statements, and so
     does the end of the task, before it is recorded.
 
-    ``effects``: answers what is to be compared.  Without it that is the content of all tables of models, apart from the
+    ``effects``: returns what is to be compared.  Without it that is the content of all tables of models, apart from the
     queue's own, and the jobs that were enqueued.  What differs from run to run anyway, such as times and generated
     keys, is left out.
 
@@ -229,7 +229,7 @@ class Laboratory:
             if claimed:
                 return claimed[0]
             time.sleep(0.01)  # the server has not noticed yet that the first one is gone
-        message = f"Message {message_id} can not be claimed again: is its queue, or its channel, held up by something?"
+        message = f"Message {message_id} cannot be claimed again: is its queue, or its channel, held up by something?"
         raise PgQueueError(message)
 
     def _run(self, message: Received, points: Breakpoints) -> Any:
@@ -309,7 +309,7 @@ class _Asked(Effects):
     def learn(self) -> None:
         self.answers[repr(self.ask())] += 1
         if len(self.answers) > 1:
-            message = f"effects() answers something else after each run, even without a crash: {list(self.answers)}"
+            message = f"effects() returns something else after each run, even without a crash: {list(self.answers)}"
             raise PgQueueError(message)
 
     def difference(self, expected: Any) -> str:

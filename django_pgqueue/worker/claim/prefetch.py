@@ -31,7 +31,7 @@ class Prefetch:
 
     def learn(self, ended: Sequence[Ended]) -> None:
         # Of all, not of a sample: one of some hundreds loses the interpreter while it runs, and seems to have taken a
-        # thousand times as long as the others.  All together can not seem to have taken more than the slots had.
+        # thousand times as long as the others.  All together cannot seem to have taken more than the slots had.
         seconds = sum((end.finished_at - end.started_at).total_seconds() for end in ended) / len(ended)
         slowly = self.is_known and seconds < self.job_seconds
         self.job_seconds += (seconds - self.job_seconds) * (0.5 if slowly else 0.9 if self.is_known else 0.95)

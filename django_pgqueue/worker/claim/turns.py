@@ -27,7 +27,7 @@ class Turns:
         self._more = more
 
     def waited(self, milliseconds: int | None, *, now: float) -> float:
-        """Takes note of a wait, and answers how many seconds it took.  None: the turn did not come.  If that is so
+        """Takes note of a wait, and returns how many seconds it took.  None: the turn did not come.  If that is so
         twice, somebody keeps it, and for a while we do without.
         """
         if milliseconds is not None:

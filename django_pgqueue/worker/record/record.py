@@ -34,7 +34,7 @@ def record(
 
     An attempt that is not ours any more is logged and left alone: who took it over records it.  So is one that is
     recorded twice because the answer to the first try never came.  ``announce`` gets what there is to tell of jobs that
-    were to go on, and are at their end.  Answers the status, by (id, attempt), of what did not end as it says.
+    were to go on, and are at their end.  Returns the status, by (id, attempt), of what did not end as it says.
     """
     otherwise = {}
     successes = []

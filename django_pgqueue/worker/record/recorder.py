@@ -188,7 +188,7 @@ class Recorder:
             return
         reason = first_line(error)
         logger.error(
-            "refused id=%s task=%s attempt=%s: its end can not be stored and it fails: %s",
+            "refused id=%s task=%s attempt=%s: its end cannot be stored and it fails: %s",
             end.message.id, end.message.task, end.message.attempt, reason,
         )  # fmt: skip
         failed = Failed(Error(message=f"Its end ({end.outcome.status}) cannot be stored: {reason}"))

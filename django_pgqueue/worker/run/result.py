@@ -56,7 +56,7 @@ def _look_back(execution: Execution) -> list[Attempt]:
     try:
         return results.earlier_attempts(execution.message, database=execution.backend.settings.database)
     except (DatabaseError, InterfaceError):  # what happened before is worth knowing, not worth failing for
-        logger.warning("The earlier attempts of message id=%s can not be read.", execution.message.id, exc_info=True)
+        logger.warning("The earlier attempts of message id=%s cannot be read.", execution.message.id, exc_info=True)
         return []
 
 

@@ -60,7 +60,7 @@ class Reloader:
             while not self.stopped and code == CHANGED:
                 code = self._run_once()
                 if code not in (0, CHANGED) and not self.stopped:
-                    logger.error("the changed code can not be run (exit code %s): waiting for the next change", code)
+                    logger.error("the changed code cannot be run (exit code %s): waiting for the next change", code)
                     code = watch(lambda: not self.stopped, since=self.started_at)
         return 0 if code == CHANGED else code
 

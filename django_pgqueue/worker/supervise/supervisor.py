@@ -110,7 +110,7 @@ class Supervisor:
         self.monitor = Monitor(settings, exposed) if settings.is_watched else None
 
     def run(self) -> int:
-        """Answers the exit code: 0 when every process ended well."""
+        """Returns the exit code: 0 when every process ended well."""
         connections.close_all()
         read, write = pipe()
         with handling(self.stop_signals, self._asked_to_stop), handling([signal.SIGCHLD], lambda *_: None):
@@ -305,7 +305,7 @@ def work(
         with guarded():
             return consumer.run()
     except CONNECTION_ERRORS as error:
-        logger.error("database error worker pid=%s can not start: %s", os.getpid(), error)  # noqa: TRY400
+        logger.error("database error worker pid=%s cannot start: %s", os.getpid(), error)  # noqa: TRY400
         return 70
     except BaseException:  # noqa: BLE001 -- whatever it was, the supervisor decides
         traceback.print_exc()

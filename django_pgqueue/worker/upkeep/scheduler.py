@@ -115,7 +115,7 @@ class Scheduler:
         except BUSY_ERRORS:  # somebody edits it: there is another look in a minute
             return True
         except (PgQueueError, *UNUSABLE) as error:
-            logger.error("schedule name=%s can not be declared: %s", declared.name, error)  # noqa: TRY400
+            logger.error("schedule name=%s cannot be declared: %s", declared.name, error)  # noqa: TRY400
             return True
 
     def _look(self, connection: functions.Connection) -> bool:
@@ -154,7 +154,7 @@ class Scheduler:
             return []
         except (InvalidSchedule, *UNUSABLE) as error:
             # The reason says it all; a traceback through cronsim would not help.
-            logger.error("schedule name=%s can not be used and is paused: %s", in_a_line(row.name), error)  # noqa: TRY400
+            logger.error("schedule name=%s cannot be used and is paused: %s", in_a_line(row.name), error)  # noqa: TRY400
             functions.schedule_pause(connection, row.name)
             return []
         self._busy.pop(row.name, None)

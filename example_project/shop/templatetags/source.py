@@ -1,4 +1,4 @@
-"""Show the code that does it, taken from the running project, so that a page can not tell an old story."""
+"""Show the code that does it, taken from the running project, so that a page cannot tell an old story."""
 
 import inspect
 from textwrap import dedent

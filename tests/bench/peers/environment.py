@@ -20,7 +20,7 @@ VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 
 
 class Unavailable(Exception):
-    """A peer can not be measured here; the text says why."""
+    """A peer cannot be measured here; the text says why."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ commits               the message is there, and the notification is delivered
 ====================  =============================================================================================
 
 Workers also look about once a second without being woken (Polling.POLL_SECONDS).  That is left out here: whatever is
-found at the first look is no trouble then, and the question is what a notification can do.  It can not do everything: a
+found at the first look is no trouble then, and the question is what a notification can do.  It cannot do everything: a
 transaction that read the sleepers, and then stayed open while one of them signed on or off, notified the wrong one, or
 nobody.  Its message is ``late``, and waits for a look, a second at most.  Nothing else may.
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Skipped(Exception):
-    """It can not be done on this machine; the message says why."""
+    """It cannot be done on this machine; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

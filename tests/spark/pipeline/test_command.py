@@ -114,7 +114,7 @@ def look_at_insights() -> str:
         (["export", "--backend", "other"], "TASKS has no backend 'other'"),
         (["export"], "Where is the lake?"),
         (["export", "--lake", "{lake}/new", "--option", "maxConections=1"], "Did you mean maxConnections"),
-        (["export", "--lake", "{lake}/new", "--option", "url=postgresql://nobody@127.0.0.1:1/x"], "can not be reached"),
+        (["export", "--lake", "{lake}/new", "--option", "url=postgresql://nobody@127.0.0.1:1/x"], "cannot be reached"),
         (["report", "--lake", "{lake}/empty"], "no attempts in the lake"),
         (["whatif", "--lake", "{lake}/empty", "--slots", "0"], "no numbers above 0"),
         (["report", "--lake", "{lake}/empty", "--since", "yesterday"], "no day such as"),

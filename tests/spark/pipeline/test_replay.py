@@ -67,5 +67,5 @@ def test_a_condition_that_is_none_is_an_error_in_words(
 ) -> None:
     connect()
     export(spark, lake, options=options)
-    with pytest.raises(LakeError, match="can not be used"):
+    with pytest.raises(LakeError, match="cannot be used"):
         replay(spark, lake, where, options=options)
