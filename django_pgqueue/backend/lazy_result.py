@@ -49,7 +49,7 @@ class Unknown:
         self.look_up = look_up
 
 
-class Slot:
+class LazySlot:
     """Stands before a slot: who reads it has all that is unknown looked up."""
 
     def __init__(self, slot: Any) -> None:
@@ -78,6 +78,6 @@ def waiting(kind: type, names: tuple[str, ...]) -> type:
         return call
 
     methods = {method: known(method) for method in ("__eq__", "__hash__", "__repr__", "__reduce_ex__")}
-    slots = {name: Slot(getattr(kind, name)) for name in names}
+    slots = {name: LazySlot(getattr(kind, name)) for name in names}
     hidden = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__, "waits_for": names}
     return type(kind.__name__, (kind,), {**hidden, **methods, **slots})

@@ -25,7 +25,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declaration:
+class ScheduleDeclaration:
     name: str
     task: AnyTask
     recurrence: Recurrence
@@ -33,9 +33,9 @@ class Declaration:
     max_content_bytes: int
 
 
-def declarations(database: str) -> dict[str, Declaration]:
+def declarations(database: str) -> dict[str, ScheduleDeclaration]:
     """Those of the tasks whose queue is in ``database``, by name, from the modules that have been imported."""
-    found: dict[str, Declaration] = {}
+    found: dict[str, ScheduleDeclaration] = {}
     for one in _declared(database):
         if one.name in found:
             first, other = found[one.name].task.module_path, one.task.module_path
@@ -96,13 +96,13 @@ def channel_and_key(
         raise InvalidSchedule(message) from error
 
 
-def _declared(database: str) -> Iterator[Declaration]:
+def _declared(database: str) -> Iterator[ScheduleDeclaration]:
     for task in registry.scheduled():
         backend = task.get_backend()
         if not isinstance(backend, PgQueueBackend) or backend.settings.database != database:
             continue
         for name, recurrence in _named(task):
-            yield Declaration(
+            yield ScheduleDeclaration(
                 name=name,
                 task=task,
                 recurrence=recurrence,

@@ -17,10 +17,10 @@ from django_pgqueue.functions.channel import (
 from django_pgqueue.functions.clock import now
 from django_pgqueue.functions.connection import Connection, may_read
 from django_pgqueue.functions.dequeue import (
+    DequeueArguments,
     Floor,
     Received,
     Token,
-    Wanted,
     message_dequeue,
     message_dequeue_in_turn,
     quarantine_dequeue,
@@ -93,6 +93,7 @@ __all__ = [
     "Company",
     "Connection",
     "Created",
+    "DequeueArguments",
     "Error",
     "Floor",
     "KnownBinding",
@@ -105,7 +106,6 @@ __all__ = [
     "Success",
     "Token",
     "UniqueKey",
-    "Wanted",
     "attempt_enqueue",
     "attempt_maintain",
     "attempt_overdue",

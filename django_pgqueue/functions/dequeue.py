@@ -101,7 +101,7 @@ def message_dequeue(
     flush: bool = True,
     brief: bool = True,
     unreadable: Callable[[int, int, Exception], None] | None = None,
-    **wanted: Unpack[Wanted],
+    **wanted: Unpack[DequeueArguments],
 ) -> list[Received]:
     """Takes and locks ready messages.  ``flush=False``: the claim's own transaction does not wait for the disk.
     ``brief=False``: the transaction goes on after the claim.
@@ -119,7 +119,7 @@ def message_dequeue_in_turn(
     *,
     wait_ms: int,
     unreadable: Callable[[int, int, Exception], None] | None = None,
-    **wanted: Unpack[Wanted],
+    **wanted: Unpack[DequeueArguments],
 ) -> tuple[list[Received], int | None]:
     """The same without a flush, one after the other with those that do so; and how many ms it waited for that, None
     when its turn did not come within ``wait_ms``.
@@ -176,7 +176,7 @@ def _integer(result: PGresult, row: int, column: int) -> int:
     return int.from_bytes(value, signed=True) if result.fformat(column) == Format.BINARY else int(value)
 
 
-class Wanted(TypedDict, total=False):
+class DequeueArguments(TypedDict, total=False):
     """What to dequeue: the parameters of pgqueue_message_dequeue."""
 
     queues: Sequence[str] | None
@@ -188,7 +188,7 @@ class Wanted(TypedDict, total=False):
     floors: Sequence[Floor] | None
 
 
-def _parameters(wanted: Wanted) -> tuple[Any, ...]:
+def _parameters(wanted: DequeueArguments) -> tuple[Any, ...]:
     queues, floors = wanted.get("queues"), wanted.get("floors")
     return (
         None if queues is None else list(queues),

@@ -39,7 +39,7 @@ class Subscription:
 
 
 @dataclass(slots=True)
-class Declared:
+class DeclaredRoutes:
     """What stands in the code.  An exchange or a binding that is no task's has the alias of its database, or None."""
 
     exchanges: set[tuple[str | None, str]] = field(default_factory=set)
@@ -59,7 +59,7 @@ class Declared:
         return {binding.key: binding for binding in found}
 
 
-DECLARED = Declared()
+DECLARED = DeclaredRoutes()
 
 
 def subscribe(exchange: str, pattern: str, *, regex: bool = False) -> Callable[[T], T]:

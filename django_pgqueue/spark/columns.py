@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from django_pgqueue.spark.messages import NAMES, Declared
+from django_pgqueue.spark.messages import NAMES, DeclaredTask
 from django_pgqueue.spark.rows import RAW, STAGED, Unfit, escaped, milliseconds, read_json
 from django_pgqueue.spark.tasks import EVERY
 from django_pgqueue.values.limits import (
@@ -44,7 +44,7 @@ class NotObvious(Exception):
     """A row of the batch may be unfit."""
 
 
-def lines(batch: pa.RecordBatch, prefix: str, *, tasks: Mapping[str, Declared], most: int) -> memoryview | None:
+def lines(batch: pa.RecordBatch, prefix: str, *, tasks: Mapping[str, DeclaredTask], most: int) -> memoryview | None:
     """The rows as lines of COPY, each of which begins with ``prefix``; ``most`` bytes may a content have."""
     if batch.num_rows == 0 or batch.nbytes > MAX_BYTES:
         return None
@@ -62,7 +62,7 @@ def _given(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     return {name: milliseconds(column) for name, column in columns.items() if column.null_count < len(column)}
 
 
-def _staged(given: dict[str, pa.Array], number: int, tasks: Mapping[str, Declared], most: int) -> dict[str, Any]:
+def _staged(given: dict[str, pa.Array], number: int, tasks: Mapping[str, DeclaredTask], most: int) -> dict[str, Any]:
     """The columns of ``STAGED``: an array, or what all rows have."""
     for name in NAMES:
         _check_name(given.get(name))
@@ -81,9 +81,9 @@ def _staged(given: dict[str, pa.Array], number: int, tasks: Mapping[str, Declare
     }
 
 
-def _declared(task: pa.Array | None, tasks: Mapping[str, Declared]) -> dict[str, Any]:
+def _declared(task: pa.Array | None, tasks: Mapping[str, DeclaredTask]) -> dict[str, Any]:
     """What the tasks of the rows say, as far as all of them say the same."""
-    says: Declared | None = RAW
+    says: DeclaredTask | None = RAW
     if task is not None:
         found = {tasks.get(name, tasks.get(EVERY)) for name in pc.unique(task).to_pylist()}
         says = found.pop()

@@ -42,7 +42,7 @@ NAMES = ("queue", "channel", "unique_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredTask:
     """What a task says of its messages, where the row says nothing."""
 
     queue: str = "default"

@@ -15,7 +15,7 @@ from django_pgqueue.spark.schema import TABLES, chosen
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from django_pgqueue.spark.messages import Declared
+    from django_pgqueue.spark.messages import DeclaredTask
 
 SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
 
@@ -116,7 +116,7 @@ class Options:
     """Stream: about how many rows one micro-batch may have; a transaction is never cut in two."""
     run_id: str | None = option(None, run_name)
     """Write: a name for this piece of work.  A second run with the same name writes nothing."""
-    tasks: Mapping[str, Declared] | None = option(None, tasks.parse)
+    tasks: Mapping[str, DeclaredTask] | None = option(None, tasks.parse)
     """Write: the tasks that the column task may name: declared(task, ...), or dotted paths; * allows all."""
     dead_letter_path: str | None = option(None, text)
     """Write: a folder for the rows that cannot become messages; without it such a row fails the job."""

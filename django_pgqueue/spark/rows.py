@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.spark.messages import NAMES, Declared
+from django_pgqueue.spark.messages import NAMES, DeclaredTask
 from django_pgqueue.spark.tasks import EVERY
 from django_pgqueue.values.limits import (
     CONTROL_CHARACTER,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1_000_000
 LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|\d{309}")
-RAW = Declared(max_attempts=5)
+RAW = DeclaredTask(max_attempts=5)
 STAGED = ("dequeue_at", "max_attempts", "priority", "queue", "channel", "task", "unique_key", "content", "headers")
 
 
@@ -55,7 +55,7 @@ class Rejected:
 class Intake:
     """Looks at the rows of one partition."""
 
-    tasks: Mapping[str, Declared]
+    tasks: Mapping[str, DeclaredTask]
     max_content_bytes: int
     rejected: list[Rejected] = field(default_factory=list)
     seen: int = 0
@@ -101,7 +101,7 @@ class Intake:
             None if (headers := get("headers")) is None else self._json("headers", headers, dict),
         )
 
-    def _declared(self, task: str) -> Declared:
+    def _declared(self, task: str) -> DeclaredTask:
         found = self.tasks.get(task)
         if found is not None:
             return found

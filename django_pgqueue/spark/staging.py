@@ -40,7 +40,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Staged(WriterCommitMessage):
+class StagedRows(WriterCommitMessage):
     """What one task has staged."""
 
     epoch: Epoch
@@ -76,7 +76,7 @@ def written(conninfo: str, epoch: Epoch) -> bool:
     return row is not None
 
 
-def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[Staged]) -> int | None:
+def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows]) -> int | None:
     """Enqueues what tasks have staged; None: it had been enqueued before.
 
     A connection that breaks while it commits leaves open what has happened: the ledger knows, so it is asked again.

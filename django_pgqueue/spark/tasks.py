@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from django_pgqueue.spark.messages import Declared
+from django_pgqueue.spark.messages import DeclaredTask
 
 EVERY = "*"
 DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
@@ -22,7 +22,7 @@ def declared(*tasks: Any) -> str:
     return json.dumps({task.module_path: _of(task) for task in tasks}, sort_keys=True)
 
 
-def parse(value: str) -> dict[str, Declared]:
+def parse(value: str) -> dict[str, DeclaredTask]:
     """What ``declared`` made; or dotted paths with commas between, of tasks that say nothing; or ``*``.
 
     >>> parse("shop.tasks.send_receipt")
@@ -30,10 +30,10 @@ def parse(value: str) -> dict[str, Declared]:
     """
     if value.lstrip().startswith("{"):
         try:
-            return {_path(path): Declared(**said) for path, said in json.loads(value).items()}
+            return {_path(path): DeclaredTask(**said) for path, said in json.loads(value).items()}
         except (ValueError, TypeError, AttributeError):
             raise ValueError(EXPECTED) from None
-    return {_path(word.strip()): Declared() for word in value.split(",") if word.strip()}
+    return {_path(word.strip()): DeclaredTask() for word in value.split(",") if word.strip()}
 
 
 EXPECTED = "what declared(task, ...) returns, or dotted paths with commas between, or *"

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from django_pgqueue.spark import database, dead_letters, staging
 from django_pgqueue.spark.errors import InvalidRow, SparkQueueError
 from django_pgqueue.spark.rows import Intake, Rejected, chunks, copied
-from django_pgqueue.spark.staging import Epoch, Staged
+from django_pgqueue.spark.staging import Epoch, StagedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,30 +55,30 @@ class PgQueueStreamWriter(DataSourceStreamArrowWriter):
         return write(self.options, current_epoch(self.options), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        for epoch in {message.epoch for message in messages if isinstance(message, Staged)}:
+        for epoch in {message.epoch for message in messages if isinstance(message, StagedRows)}:
             commit(self.options, epoch, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        for epoch in {message.epoch for message in messages if isinstance(message, Staged)}:
+        for epoch in {message.epoch for message in messages if isinstance(message, StagedRows)}:
             staging.discard(database.writing(self.options), epoch)
 
 
-def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> Staged:
+def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> StagedRows:
     """In a task: all its rows in one transaction, or an error that names those that cannot become messages."""
     conninfo = database.writing(options)
     if staging.written(conninfo, epoch):
         for _ in batches:  # a replay: Spark wants its rows taken, the queue has them
             pass
-        return Staged(epoch=epoch, token=uuid.uuid4(), rows=0)
+        return StagedRows(epoch=epoch, token=uuid.uuid4(), rows=0)
     intake = Intake(tasks=options.tasks or {}, max_content_bytes=options.max_content_bytes)
     token, rows = staging.stage(conninfo, epoch, lambda start: _lines(options, intake, batches, start))
     put_aside = dead_letters.written_down(intake.rejected, _place())
-    return Staged(epoch=epoch, token=token, rows=rows, dead_letters=put_aside)
+    return StagedRows(epoch=epoch, token=token, rows=rows, dead_letters=put_aside)
 
 
 def commit(options: Options, epoch: Epoch, messages: Sequence[WriterCommitMessage | None]) -> None:
     """On the driver, when all tasks have ended well."""
-    conninfo, staged = database.writing(options), [message for message in messages if isinstance(message, Staged)]
+    conninfo, staged = database.writing(options), [message for message in messages if isinstance(message, StagedRows)]
     if options.dead_letter_path is not None and not staging.written(conninfo, epoch):
         dead_letters.keep(options.dead_letter_path, epoch.batch, [line for one in staged for line in one.dead_letters])
     staging.enqueue(conninfo, epoch, staged)

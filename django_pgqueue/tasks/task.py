@@ -125,7 +125,7 @@ class PgQueueTask(GenericTask[P, R]):
         return replace(self, **changes)
 
 
-class Declaration(Protocol):
+class TaskDeclaration(Protocol):
     """What ``@task(...)`` returns: it makes a task of a function.  The first overload is for async functions, whose
     result is what they return when they were awaited.
     """
@@ -148,7 +148,7 @@ class DeclarationWithContext(Protocol):
 @overload
 def task(*, takes_context: Literal[True], backend: str = ..., **options: Any) -> DeclarationWithContext: ...
 @overload
-def task(*, takes_context: Literal[False] = ..., backend: str = ..., **options: Any) -> Declaration: ...
+def task(*, takes_context: Literal[False] = ..., backend: str = ..., **options: Any) -> TaskDeclaration: ...
 @overload
 def task(
     function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],

@@ -45,7 +45,7 @@ def assert_enqueued(
     >>> [result] = assert_enqueued(send_receipt, args=[order.pk], queue="mail", count=1)  # doctest: +SKIP
     """
     __tracebackhide__ = True
-    wanted = Wanted.of(task, args=args, kwargs=kwargs, queue=queue, run_after=run_after, priority=priority)
+    wanted = WantedMessage.of(task, args=args, kwargs=kwargs, queue=queue, run_after=run_after, priority=priority)
     _check_count(count)
     found = [message for message in wanted.candidates() if not wanted.differences(message)]
     if not found if count is None else len(found) != count:
@@ -70,7 +70,7 @@ def assert_not_enqueued(
     >>> assert_not_enqueued(send_receipt, args=[order.pk])  # doctest: +SKIP
     """
     __tracebackhide__ = True
-    wanted = Wanted.of(task, args=args, kwargs=kwargs, queue=queue, run_after=run_after, priority=priority)
+    wanted = WantedMessage.of(task, args=args, kwargs=kwargs, queue=queue, run_after=run_after, priority=priority)
     found = sum(not wanted.differences(message) for message in wanted.candidates())
     if found:
         message = f"{wanted} is {found} {'time' if found == 1 else 'times'} enqueued.\n{wanted.overview()}"
@@ -90,7 +90,7 @@ async def aassert_not_enqueued(task: AnyTask | None = None, **wanted: Any) -> No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedMessage:
     """What a message must be like; None: like anything."""
 
     backend: PgQueueBackend
@@ -102,7 +102,7 @@ class Wanted:
     priority: int | None
 
     @classmethod
-    def of(cls, task: Any, *, args: Any, kwargs: Any, **rest: Any) -> Wanted:
+    def of(cls, task: Any, *, args: Any, kwargs: Any, **rest: Any) -> WantedMessage:
         if task is not None and not isinstance(task, Task):
             message = f"{task!r} is not a task. Give what @task has made, such as shop.tasks.send_receipt."
             raise PgQueueError(message)

@@ -20,7 +20,7 @@ from django_pgqueue.consumer.session import Session
 from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.tasks import registry
 from django_pgqueue.worker.claim.claimer import Claimer
-from django_pgqueue.worker.claim.held import Heartbeats, Held, Progress
+from django_pgqueue.worker.claim.held import Heartbeats, Held, ProgressReports
 from django_pgqueue.worker.claim.registration import Registration
 from django_pgqueue.worker.health.reporter import NoReporter, Reporter
 from django_pgqueue.worker.record.log import log_end
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.consumer.background import Duty
     from django_pgqueue.worker.run.marks import Death
-    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.run.outcome import EndedAttempt
     from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.upkeep.retirement import Retirement
 
@@ -121,7 +121,7 @@ class WorkerProcess:
             on_claim=self.reporter.claimed,
         )
         self.background = [
-            self._beside("heartbeats", Heartbeats(self.settings, self.held), Progress(self.slots.reports)),
+            self._beside("heartbeats", Heartbeats(self.settings, self.held), ProgressReports(self.slots.reports)),
             self._beside("upkeep", self.maintenance),
         ]
         self.is_started = False
@@ -265,7 +265,7 @@ class WorkerProcess:
             self.recycling.jobs += len(ends)
             self.recorder.add(ends, now=time.monotonic())
 
-    def _recorded(self, ends: list[Ended], otherwise: dict[tuple[int, int], str]) -> None:
+    def _recorded(self, ends: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         self.reporter.recorded(ends, otherwise)
         self.claimer.recorded(ends)
 

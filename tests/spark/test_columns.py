@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from django_pgqueue.spark import columns
-from django_pgqueue.spark.messages import Declared
+from django_pgqueue.spark.messages import DeclaredTask
 from django_pgqueue.spark.rows import Intake, copied
 from django_pgqueue.values.arguments import checked_max_attempts, checked_priority
 from django_pgqueue.values.limits import MAX_MAX_ATTEMPTS, MAX_NAME_BYTES, MAX_PRIORITY, MIN_PRIORITY
 from django_pgqueue.values.names import name_of
 
-TASKS = {"shop.send": Declared(), "shop.report": Declared(queue="reports", priority=7, max_attempts=4)}
+TASKS = {"shop.send": DeclaredTask(), "shop.report": DeclaredTask(queue="reports", priority=7, max_attempts=4)}
 TYPES = {"priority": pa.int32(), "max_attempts": pa.int64(), "dequeue_at": pa.int64()}
 ODD = [
     *("[1", "2]", "[1] ", "", "null", "[]", "{}", '["a", 1.5, null]', '["\\u0000"]', '["\\ud800"]', '["é\\t\\\\"]'),

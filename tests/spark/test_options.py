@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
-from django_pgqueue.spark.messages import Declared
+from django_pgqueue.spark.messages import DeclaredTask
 from django_pgqueue.spark.options import Options
 from django_pgqueue.spark.source import PgQueueDataSource
 from tests.support.pages import FOLDER
@@ -116,7 +116,7 @@ def test_credentials_that_are_not_there_are_an_error_with_a_next_step(given: dic
 
 def test_tasks_that_are_declared_bring_what_they_say() -> None:
     options = Options.of({"tasks": '{"a.b": {"queue": "mail", "priority": 3, "max_attempts": 5}}'})
-    assert options.tasks == {"a.b": Declared(queue="mail", priority=3, max_attempts=5)}
+    assert options.tasks == {"a.b": DeclaredTask(queue="mail", priority=3, max_attempts=5)}
 
 
 def test_a_schema_of_ones_own_has_known_columns_with_their_types() -> None:

@@ -17,7 +17,7 @@ from django_pgqueue.functions import Error, sql_files
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
-from django_pgqueue.worker.run.outcome import Ended, Failed, Succeeded
+from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.fixtures.workers import conninfo
 from tests.support.waiting import wait_until
@@ -119,10 +119,10 @@ class Bench:
     def __init__(self) -> None:
         self.session = WorkerSession("default", consumer="bench", pooled=False, lock_ms=50)
         self.session.open()
-        self.recorded: list[tuple[Ended, str]] = []
+        self.recorded: list[tuple[EndedAttempt, str]] = []
         self.recorder = Recorder(self.session, announce=lambda tell: tell(), on_recorded=self._note)
 
-    def _note(self, ends: list[Ended], otherwise: dict[tuple[int, int], str]) -> None:
+    def _note(self, ends: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         for end in ends:
             key = end.message.id, end.message.attempt
             self.recorded.append((end, otherwise.get(key, end.outcome.status)))
@@ -134,7 +134,7 @@ class Bench:
 
     def end(self, message: functions.Received, result: str | None = None, error: Error | None = None) -> None:
         outcome = Succeeded(result) if error is None else Failed(error)
-        self.recorder.add([Ended(message, outcome, NOON, NOON)], now=0.0)
+        self.recorder.add([EndedAttempt(message, outcome, NOON, NOON)], now=0.0)
 
     @property
     def statuses(self) -> dict[int, str]:

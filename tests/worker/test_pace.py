@@ -7,15 +7,15 @@ import datetime as dt
 import pytest
 
 from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MAX_CLAIMED, MAX_HELD, Prefetch
-from django_pgqueue.worker.run.outcome import Ended, Succeeded
+from django_pgqueue.worker.run.outcome import EndedAttempt, Succeeded
 from tests.worker.test_floors import NOW, received
 
 
-def lasted(seconds: float, *, until: dt.datetime) -> Ended:
-    return Ended(received(1), Succeeded(None), until - dt.timedelta(seconds=seconds), until)
+def lasted(seconds: float, *, until: dt.datetime) -> EndedAttempt:
+    return EndedAttempt(received(1), Succeeded(None), until - dt.timedelta(seconds=seconds), until)
 
 
-def one_after_the_other(seconds: list[float], *, slots: int) -> list[Ended]:
+def one_after_the_other(seconds: list[float], *, slots: int) -> list[EndedAttempt]:
     """In the order in which they end."""
     free = [NOW] * slots
     ends = []

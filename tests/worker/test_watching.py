@@ -16,7 +16,7 @@ from django_pgqueue.management.commands import qworker
 from django_pgqueue.worker.health.counters import MAX_SERIES, OTHERS, UNKNOWN, Counters
 from django_pgqueue.worker.health.shared_state import TEXT_BYTES, SharedState
 from django_pgqueue.worker.record import record
-from django_pgqueue.worker.run.outcome import Ended, Failed, Retry, Succeeded
+from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Retried, Succeeded
 from tests.docs.test_references import section
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started
@@ -214,9 +214,9 @@ def test_what_was_recorded_is_counted_and_not_what_a_job_believes() -> None:
     first, second, third = functions.message_dequeue(connection, worker="w", limit=3, tasks=True)
     now = functions.now(connection)
     outcomes = {
-        (first.id, 1): Ended(first, Succeeded(None), now, now),
-        (second.id, 1): Ended(second, Failed(functions.Error(message="no")), now, now),
-        (third.id, 1): Ended(third, Retry(functions.Error(message="no"), 1.0), now, now),
+        (first.id, 1): EndedAttempt(first, Succeeded(None), now, now),
+        (second.id, 1): EndedAttempt(second, Failed(functions.Error(message="no")), now, now),
+        (third.id, 1): EndedAttempt(third, Retried(functions.Error(message="no"), 1.0), now, now),
     }
     ends = list(outcomes.values())
     became = record(connection, ends, worker="w")

@@ -16,7 +16,7 @@ from django_pgqueue.admin.attempt import reenqueue_page
 from django_pgqueue.admin.dashboards import errors as errors_page
 from django_pgqueue.admin.parts import actions, audit_log, database, display, filters
 from django_pgqueue.admin.parts.change_list import CappedChangeList
-from django_pgqueue.admin.parts.content import ErrorTexts, Said
+from django_pgqueue.admin.parts.content import ErrorTexts, ShownContent
 from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.expressions import Short, duration
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_content, reason
@@ -211,8 +211,8 @@ def unique_key(attempt: Attempt) -> SafeString | str:
     return said(attempt).short(attempt.unique_key)
 
 
-def said(attempt: Attempt) -> Said:
-    known: Said = attempt.__dict__["said"]
+def said(attempt: Attempt) -> ShownContent:
+    known: ShownContent = attempt.__dict__["said"]
     return known
 
 
@@ -301,7 +301,7 @@ class AttemptAdmin(ReadOnlyAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         attempt = super().get_object(request, object_id, from_field)
         if attempt is not None:
-            attempt.__dict__["said"] = Said(attempt, attempt.task, SAID, sees=may_see_content(request))
+            attempt.__dict__["said"] = ShownContent(attempt, attempt.task, SAID, sees=may_see_content(request))
         return attempt
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:

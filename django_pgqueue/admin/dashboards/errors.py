@@ -56,7 +56,7 @@ where e.finished_at >= %(since)s and (%(queue)s::text is null or e.queue = %(que
 
 
 @dataclass(slots=True)
-class Group:
+class ErrorGroup:
     """Errors of one class in one place."""
 
     error_class: str
@@ -112,7 +112,7 @@ def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 
 def found(
     moment: dt.datetime, span: dt.timedelta, queue: str | None = None, *, texts: ErrorTexts
-) -> tuple[list[Group], bool]:
+) -> tuple[list[ErrorGroup], bool]:
     """The groups, the largest first, and whether older errors of that time were left out."""
     since = moment - span
     midnight = since.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -130,16 +130,18 @@ def found(
     return sorted(groups, key=lambda group: (-group.count, -group.newest_id)), len(rows) > MOST
 
 
-def _grouped(rows: Iterable[tuple[Any, ...]], since: dt.datetime, span: dt.timedelta, texts: ErrorTexts) -> list[Group]:
+def _grouped(
+    rows: Iterable[tuple[Any, ...]], since: dt.datetime, span: dt.timedelta, texts: ErrorTexts
+) -> list[ErrorGroup]:
     """Of rows from the newest to the oldest.  The place is found in the traceback, which ends with the message."""
-    groups: dict[tuple[str, str], Group] = {}
+    groups: dict[tuple[str, str], ErrorGroup] = {}
     for pk, error_class, task, _, status, finished_at, message, place in rows:
         if texts.hides(task):
             message, place = HIDDEN if message else None, None  # noqa: PLW2901
         key = (error_class or "an error without a class", _tidy(place) or task or "raw messages")
         group = groups.get(key)
         if group is None:
-            group = groups[key] = Group(*key, pk, message or "", finished_at, finished_at)
+            group = groups[key] = ErrorGroup(*key, pk, message or "", finished_at, finished_at)
         group.count += 1
         group.given_up += status == "failed"
         group.first = min(group.first, finished_at)
@@ -160,7 +162,7 @@ def _tidy(place: str | None) -> str | None:
     return "/".join(path.replace("\\", "/").rsplit("/", 2)[-2:]) + where
 
 
-def _shown(group: Group, span: dt.timedelta, words: str) -> dict[str, SafeString | str | int | list[str]]:
+def _shown(group: ErrorGroup, span: dt.timedelta, words: str) -> dict[str, SafeString | str | int | list[str]]:
     key = f"e{hashlib.sha256(f'{group.error_class} {group.place}'.encode()).hexdigest()[:12]}"
     return {
         "name": group.error_class.rpartition(".")[2],

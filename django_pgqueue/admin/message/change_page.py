@@ -17,7 +17,7 @@ from django_pgqueue.admin.message import why_waiting
 from django_pgqueue.admin.message.related import Related
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.columns import Columns
-from django_pgqueue.admin.parts.content import Said
+from django_pgqueue.admin.parts.content import ShownContent
 from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.expressions import Short
 from django_pgqueue.admin.parts.status import Status, status_of
@@ -165,10 +165,10 @@ class Detail(Columns):
     def unique_key(self, message: Message) -> SafeString | str:
         return self._said(message).short(message.unique_key)
 
-    def _said(self, message: Message) -> Said:
-        known: Said | None = message.__dict__.get("said")
+    def _said(self, message: Message) -> ShownContent:
+        known: ShownContent | None = message.__dict__.get("said")
         if known is None:
-            known = message.__dict__["said"] = Said(message, message.task, SAID, sees=self.sees_content)
+            known = message.__dict__["said"] = ShownContent(message, message.task, SAID, sees=self.sees_content)
         return known
 
 

@@ -65,7 +65,7 @@ class ErrorTexts:
         return display.hidden() if text and self.hides(task) else display.block(text)
 
 
-class Said:
+class ShownContent:
     """The JSON columns of one row, as texts."""
 
     def __init__(self, row: Model, task: str | None, columns: Sequence[str], *, sees: bool) -> None:

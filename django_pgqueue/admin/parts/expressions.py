@@ -36,7 +36,7 @@ class Short(Func):
         super().__init__(*expressions, length=length + 1, **extra)
 
 
-class Names(Aggregate):
+class JoinedNames(Aggregate):
     """The different values of a text column."""
 
     template = "array_agg(distinct %(expressions)s)"

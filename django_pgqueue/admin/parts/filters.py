@@ -169,7 +169,7 @@ def newest_names(request: HttpRequest, model_admin: ModelAdmin[Any]) -> dict[str
     def look() -> dict[str, Names]:
         newest = model_admin.get_queryset(request).order_by("-pk")[:LOOKED_THROUGH]
         found = newest.aggregate(
-            looked_through=Count("pk"), **{f"{column}_names": expressions.Names(column) for column in columns}
+            looked_through=Count("pk"), **{f"{column}_names": expressions.JoinedNames(column) for column in columns}
         )
         complete = found["looked_through"] < LOOKED_THROUGH
         return {column: limited(set(found[f"{column}_names"] or ()), complete=complete) for column in columns}

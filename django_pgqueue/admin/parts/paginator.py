@@ -76,14 +76,14 @@ class LinePaginator(CappedPaginator):
 
     @cached_property
     def keys(self) -> list[Any]:
-        found: list[Place] = []
+        found: list[LinePlace] = []
         with set_for(self.found.db, PINNED):
             for part in self._parts():
-                found += itertools.starmap(Place, part.values_list(*Place._fields)[: self.CAP + 1 - len(found)])
+                found += itertools.starmap(LinePlace, part.values_list(*LinePlace._fields)[: self.CAP + 1 - len(found)])
                 if len(found) > self.CAP:
                     break
         if len(found) <= self.CAP:
-            found.sort(key=Place.in_line)
+            found.sort(key=LinePlace.in_line)
         return list(dict.fromkeys(place.id for place in found))
 
     def _parts(self) -> Iterator[QuerySet[Any]]:
@@ -100,7 +100,7 @@ class LinePaginator(CappedPaginator):
         yield waiting.filter(channel__isnull=False).order_by("channel", *LINE)
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     id: int
     channel: str | None
     queue: str

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_COUNTED = 1000
 
 
-class Ended(Func):
+class EndedOfChannel(Func):
     """Attempts that are over and still counted as running."""
 
     template = """(
@@ -165,7 +165,7 @@ class ChannelAdmin(ReadOnlyAdmin):
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = self.get_queryset(request).annotate(
-            ended=Ended("name"), waiting=Waiting("name"), now=Now()
+            ended=EndedOfChannel("name"), waiting=Waiting("name"), now=Now()
         )
         return found
 

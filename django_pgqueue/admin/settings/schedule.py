@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 
 from django_pgqueue import control
 from django_pgqueue.admin.parts import actions, audit_log, display
-from django_pgqueue.admin.parts.content import Said, sensitivity
+from django_pgqueue.admin.parts.content import ShownContent, sensitivity
 from django_pgqueue.admin.parts.database import alias, now, once, url
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see_content
 from django_pgqueue.admin.settings.schedule_form import ScheduleForm
@@ -85,7 +85,7 @@ class DeclaredFilter(admin.SimpleListFilter):
         return queryset if self.value() is None else queryset.filter(declared=self.value() == "code")
 
 
-class Columns:
+class ScheduleColumns:
     """How a schedule looks at one moment, to a site whose code declares the schedules of these names."""
 
     def __init__(self, now: dt.datetime, declared: set[str], *, sees_content: bool) -> None:
@@ -137,7 +137,7 @@ class Columns:
 
     @admin.display(description="content")
     def content(self, schedule: Schedule) -> SafeString | str:
-        return Said(schedule, schedule.task, ("content",), sees=self.sees_content).block("content")
+        return ShownContent(schedule, schedule.task, ("content",), sees=self.sees_content).block("content")
 
     @admin.display(description="missed runs")
     def missed(self, schedule: Schedule) -> str:
@@ -185,12 +185,12 @@ class ScheduleAdmin(ReadOnlyAdmin):
         shown = self.shown(request)
         return ("name", shown.state, shown.task, shown.rule, shown.next_at, shown.last, shown.origin, "queue")
 
-    def shown(self, request: HttpRequest) -> Columns:
-        def look() -> Columns:
+    def shown(self, request: HttpRequest) -> ScheduleColumns:
+        def look() -> ScheduleColumns:
             registry.autodiscover()
-            return Columns(now(request), set(declarations(alias())), sees_content=may_see_content(request))
+            return ScheduleColumns(now(request), set(declarations(alias())), sees_content=may_see_content(request))
 
-        columns: Columns = once(request, "schedules", look)
+        columns: ScheduleColumns = once(request, "schedules", look)
         return columns
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 
-class Columns:
+class WorkerColumns:
     """How a worker looks at one moment."""
 
     def __init__(self, now: dt.datetime) -> None:
@@ -73,7 +73,7 @@ class WorkerAdmin(ReadOnlyAdmin):
     sortable_by = ()
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
-        shown = Columns(now(request))
+        shown = WorkerColumns(now(request))
         return (
             "id",
             "hostname",
@@ -87,7 +87,7 @@ class WorkerAdmin(ReadOnlyAdmin):
         )
 
     def get_fieldsets(self, request: HttpRequest, obj: Worker | None = None) -> Any:  # noqa: ARG002
-        shown = Columns(now(request))
+        shown = WorkerColumns(now(request))
         return [
             (
                 None,

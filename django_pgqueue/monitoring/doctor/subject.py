@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
 
 
-class Table(NamedTuple):
+class TableFacts(NamedTuple):
     """One that holds rows: of the history each day's."""
 
     name: str
@@ -58,8 +58,8 @@ class Subject:
         [[value]] = self.rows(query, parameters)
         return value
 
-    def tables(self) -> list[Table]:
-        return [Table(*row) for row in self.rows(TABLES)]
+    def tables(self) -> list[TableFacts]:
+        return [TableFacts(*row) for row in self.rows(TABLES)]
 
     def oids(self) -> list[int]:
         """Of the same tables, without waiting for who has locked one: sizes are not to be had then."""

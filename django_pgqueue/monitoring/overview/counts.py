@@ -183,7 +183,7 @@ class Capped:
 NONE = Capped(0)
 
 
-class Lane(NamedTuple):
+class WaitingLane(NamedTuple):
     """A channel's messages of one kind in one queue."""
 
     channel: str
@@ -211,10 +211,10 @@ def waiting_queues(*, using: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-def lanes(*, using: str) -> list[Lane]:
+def lanes(*, using: str) -> list[WaitingLane]:
     """Those that there are or will be, as far as they are looked at, and one more where there are more."""
     rows = queries.rows(LANES, {"lanes": MAX_LANES + 1}, using=using)
-    return [Lane(*row) for row in rows[: MAX_LANES + 1]]
+    return [WaitingLane(*row) for row in rows[: MAX_LANES + 1]]
 
 
 def of(
@@ -222,7 +222,7 @@ def of(
     now: dt.datetime,
     held: dict[str, tuple[Capped, Capped]],
     failed: dict[str, Capped],
-    lanes: Sequence[Lane] = (),
+    lanes: Sequence[WaitingLane] = (),
     *,
     using: str,
 ) -> dict[str, Count]:
@@ -249,7 +249,7 @@ def of(
     return found
 
 
-def _add_lanes(found: dict[str, Count], lanes: Sequence[Lane], now_ms: int, *, using: str) -> None:
+def _add_lanes(found: dict[str, Count], lanes: Sequence[WaitingLane], now_ms: int, *, using: str) -> None:
     here = [lane for lane in lanes if lane.queue in found]
     if not here:
         return

@@ -32,14 +32,14 @@ MICROSECONDS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 """In UTC, as Arrow writes them too; Spark's own type is one that others read as a time without a zone."""
 
 
-class Staged(NamedTuple):
+class StagedFiles(NamedTuple):
     path: str
     file: DataFile
     ids: int
     """The sum of the ids, for tables that have some: a second opinion on which rows these are."""
 
 
-def stage(lake: Lake, rows: DataFrame, table: str, run: str) -> list[Staged]:
+def stage(lake: Lake, rows: DataFrame, table: str, run: str) -> list[StagedFiles]:
     """Writes rows into the staging folder of a run, reads back what is there, and counts it."""
     folder = f"{STAGING}/{run}/{table}"
     shaped = rows.select(*(F.col(field.name).cast(field.dataType) for field in SCHEMAS[table].fields))
@@ -61,7 +61,7 @@ def label(queue: Column) -> Column:
     return F.when(queue.rlike(PLAIN_NAME), queue).otherwise(F.concat(F.lit("~"), F.md5(queue)))
 
 
-def counted(lake: Lake, folder: str, table: str, run: str) -> list[Staged]:
+def counted(lake: Lake, folder: str, table: str, run: str) -> list[StagedFiles]:
     found = {entry.path: entry.bytes for entry in lake.files.walk(folder) if entry.path.endswith(".parquet")}
     if not found:
         return []
@@ -77,14 +77,14 @@ def counted(lake: Lake, folder: str, table: str, run: str) -> list[Staged]:
         .collect()
     )
     by_end = {ending(path): path for path in found}
-    staged: list[Staged] = []
+    staged: list[StagedFiles] = []
     for number, row in enumerate(counts):
         path = by_end[ending(unquote(urlsplit(row["url"]).path))]
         staged.append(named(path, (row["rows"], int(row["ids"]), row["queue"]), found[path], table, run, number))
     return staged
 
 
-def named(path: str, counts: tuple[int, int, str], size: int, table: str, run: str, number: int) -> Staged:  # noqa: PLR0917
+def named(path: str, counts: tuple[int, int, str], size: int, table: str, run: str, number: int) -> StagedFiles:  # noqa: PLR0917
     """A file of the staging folder, and what it will be called."""
     match = STAGED.match(path)
     if match is None:
@@ -93,7 +93,7 @@ def named(path: str, counts: tuple[int, int, str], size: int, table: str, run: s
     date, name = match.groups()
     target = f"{table}/date={date}/queue={name}/{run}-{number:05d}.parquet"
     rows, ids, queue = counts
-    return Staged(path, DataFile(path=target, date=date, queue=queue, rows=rows, bytes=size), ids)
+    return StagedFiles(path, DataFile(path=target, date=date, queue=queue, rows=rows, bytes=size), ids)
 
 
 def read_back(path: Path, table: str = "attempts") -> tuple[int, int, str]:
@@ -127,7 +127,7 @@ def ending(path: str) -> str:
     return "/".join(path.split("/")[-3:])
 
 
-def publish(lake: Lake, staged: list[Staged]) -> list[DataFile]:
+def publish(lake: Lake, staged: list[StagedFiles]) -> list[DataFile]:
     """Moves staged files to where a manifest can name them.  Until one does, nobody reads them."""
     for path, file, _ in staged:
         lake.files.move(path, file.path)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.spark.errors import SparkQueueError, reason
-from django_pgqueue.spark.lake.data_files import PLAIN_NAME, Staged, named, read_back
+from django_pgqueue.spark.lake.data_files import PLAIN_NAME, StagedFiles, named, read_back
 from django_pgqueue.spark.lake.lake import STAGING
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ GROWING = ("id", "message_id", "dequeue_at", "transaction_id", "created_at", "st
 REPEATED = ("status", "queue", "channel", "task", "worker", "error_class", "error_message", "traceback")
 
 
-class Group(NamedTuple):
+class FileGroup(NamedTuple):
     """The rows of a day and of a queue have files of their own."""
 
     day: int
@@ -55,14 +55,14 @@ class Group(NamedTuple):
 class Written(NamedTuple):
     """A file as it was read back."""
 
-    group: Group
+    group: FileGroup
     name: str
     rows: int
     ids: int
     bytes: int
 
 
-def fill(lake: Lake, reader: PgQueueReader, run: str) -> list[Staged]:
+def fill(lake: Lake, reader: PgQueueReader, run: str) -> list[StagedFiles]:
     """Writes what a reader reads into the staging folder of a run, as ``writing.stage`` does."""
     folder = f"{STAGING}/{run}/attempts"
     task = Task(reader=reader, folder=str(Path(lake.files.root) / folder))
@@ -77,7 +77,7 @@ def fill(lake: Lake, reader: PgQueueReader, run: str) -> list[Staged]:
     return [staged(folder, run, number, file) for number, file in enumerate(written)]
 
 
-def staged(folder: str, run: str, number: int, file: Written) -> Staged:
+def staged(folder: str, run: str, number: int, file: Written) -> StagedFiles:
     counts = (file.rows, file.ids, file.group.queue)
     return named(f"{folder}/{file.group.folder}/{file.name}", counts, file.bytes, "attempts", run, number)
 
@@ -97,7 +97,7 @@ class Task:
         return files.close()
 
 
-def grouped(batch: pa.RecordBatch) -> Iterator[tuple[Group, pa.RecordBatch]]:
+def grouped(batch: pa.RecordBatch) -> Iterator[tuple[FileGroup, pa.RecordBatch]]:
     """The rows of each day and queue, in the order in which they came."""
     import pyarrow as pa  # noqa: PLC0415 -- executors have it; the driver can do without
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -111,7 +111,7 @@ def grouped(batch: pa.RecordBatch) -> Iterator[tuple[Group, pa.RecordBatch]]:
         batch = batch.take(pc.sort_indices(keys, sort_keys=order))
     start = 0
     for day, queue, rows in groups:
-        yield Group(day, queue), batch.slice(start, rows)
+        yield FileGroup(day, queue), batch.slice(start, rows)
         start += rows
 
 
@@ -120,12 +120,12 @@ class OpenFiles:
     """The files of a task: large ones, and never many or much of them in memory."""
 
     folder: Path
-    held: dict[Group, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    held: dict[FileGroup, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
     held_bytes: int = 0
-    writers: dict[Group, tuple[str, Any]] = field(default_factory=dict)
+    writers: dict[FileGroup, tuple[str, Any]] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)
 
-    def add(self, group: Group, rows: pa.RecordBatch) -> None:
+    def add(self, group: FileGroup, rows: pa.RecordBatch) -> None:
         self.held[group].append(rows)
         self.held_bytes += rows.nbytes
         if self.held_bytes > HELD_BYTES:
@@ -143,7 +143,7 @@ class OpenFiles:
             self._write(group)
         self.held_bytes = 0
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: FileGroup) -> None:
         import pyarrow as pa  # noqa: PLC0415
 
         rows = pa.Table.from_batches(self.held.pop(group)).combine_chunks()
@@ -155,7 +155,7 @@ class OpenFiles:
         while len(self.writers) > OPEN_FILES:
             self._close(next(iter(self.writers)))
 
-    def _open(self, group: Group, schema: pa.Schema) -> tuple[str, Any]:
+    def _open(self, group: FileGroup, schema: pa.Schema) -> tuple[str, Any]:
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         name = f"{uuid.uuid4().hex}.parquet"
@@ -169,7 +169,7 @@ class OpenFiles:
         )
         return name, writer
 
-    def _close(self, group: Group) -> None:
+    def _close(self, group: FileGroup) -> None:
         name, writer = self.writers.pop(group)
         writer.close()
         path = self.folder / group.folder / name

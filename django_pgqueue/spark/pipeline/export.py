@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from django_pgqueue.spark.lake import Manifest
-    from django_pgqueue.spark.lake.data_files import Staged
+    from django_pgqueue.spark.lake.data_files import StagedFiles
     from django_pgqueue.spark.pipeline.progress import Progress
     from django_pgqueue.spark.pipeline.source_database import Origin
 
@@ -85,7 +85,7 @@ def run_name() -> str:
     return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
 
 
-def gathered(lake: Lake, options: Mapping[str, str], start: int, end: int, run: str) -> list[Staged]:
+def gathered(lake: Lake, options: Mapping[str, str], start: int, end: int, run: str) -> list[StagedFiles]:
     """What the transactions from ``start`` until before ``end`` have written, in the staging folder."""
     cut = {**options, "fromTransaction": str(start), "toTransaction": str(end)}
     if isinstance(lake.files, LocalFiles):
@@ -93,7 +93,7 @@ def gathered(lake: Lake, options: Mapping[str, str], start: int, end: int, run: 
     return stage(lake, registered(lake.spark).read.format("pgqueue").options(**cut).load(), "attempts", run)
 
 
-def verify(origin: Origin, staged: list[Staged], start: int, end: int) -> None:
+def verify(origin: Origin, staged: list[StagedFiles], start: int, end: int) -> None:
     """What is in the files must be what is in the table: counted by somebody else than who wrote them."""
     rows, ids = origin.count(start, end)
     if (rows, ids) != (sum(file.rows for _, file, _ in staged), sum(ids for _, _, ids in staged)):
@@ -105,7 +105,14 @@ def verify(origin: Origin, staged: list[Staged], start: int, end: int) -> None:
 
 
 def add(
-    lake: Lake, before: Manifest, staged: list[Staged], *, position: int, source: str, written_by: str, **notes: object
+    lake: Lake,
+    before: Manifest,
+    staged: list[StagedFiles],
+    *,
+    position: int,
+    source: str,
+    written_by: str,
+    **notes: object,
 ) -> Manifest:
     """Makes staged rows visible, together with how far they go."""
     files = publish(lake, staged)

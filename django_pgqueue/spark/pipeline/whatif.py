@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from django_pgqueue.spark.lake import LakeError, read_lake
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.report.moments import due_ms, run_ms
-from django_pgqueue.spark.whatif import Arrival, Scenario, simulate
+from django_pgqueue.spark.whatif import Scenario, SimulatedArrival, simulate
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -86,7 +86,7 @@ def needed(
     return dict(zip(loads, found.collect(), strict=True))
 
 
-def record(attempts: DataFrame, queues: Sequence[str]) -> Broadcast[list[Arrival]]:
+def record(attempts: DataFrame, queues: Sequence[str]) -> Broadcast[list[SimulatedArrival]]:
     """The arrivals, sent once to each executor."""
     rows = arrivals(attempts, queues).collect()
     if not rows:
@@ -95,7 +95,7 @@ def record(attempts: DataFrame, queues: Sequence[str]) -> Broadcast[list[Arrival
     if len(rows) > MOST:
         message = f"There are more than {MOST:,} attempts. Choose fewer days (since, until) or queues."
         raise LakeError(message)
-    return attempts.sparkSession.sparkContext.broadcast([Arrival(*row) for row in rows])
+    return attempts.sparkSession.sparkContext.broadcast([SimulatedArrival(*row) for row in rows])
 
 
 def arrivals(attempts: DataFrame, queues: Sequence[str]) -> DataFrame:
@@ -108,7 +108,7 @@ def arrivals(attempts: DataFrame, queues: Sequence[str]) -> DataFrame:
     )
 
 
-def predict(recorded: Sequence[Arrival], scenario: Scenario) -> Prediction:
+def predict(recorded: Sequence[SimulatedArrival], scenario: Scenario) -> Prediction:
     done = simulate(recorded, scenario)
     waits = sorted(done.waits_ms)
     lasted = done.ended_ms - recorded[0].due_ms / scenario.load
@@ -127,7 +127,7 @@ def at(ordered: Sequence[float], share: float) -> float:
 
 
 def needed_slots(
-    recorded: Sequence[Arrival], *, target_ms: float, share: float, load: float, most: int = 4096
+    recorded: Sequence[SimulatedArrival], *, target_ms: float, share: float, load: float, most: int = 4096
 ) -> int | None:
     """The fewest slots with which that share of the messages starts in time: by halving, as more are never slower."""
     low, high = 1, most
@@ -142,6 +142,6 @@ def needed_slots(
     return low
 
 
-def fits(recorded: Sequence[Arrival], slots: int, target_ms: float, share: float, load: float) -> bool:
+def fits(recorded: Sequence[SimulatedArrival], slots: int, target_ms: float, share: float, load: float) -> bool:
     waits = sorted(simulate(recorded, Scenario(slots=slots, load=load)).waits_ms)
     return at(waits, share) <= target_ms

@@ -1,6 +1,6 @@
 """What would have happened with other workers: the recorded arrivals, simulated."""
 
 from django_pgqueue.spark.whatif.scenario import Scenario
-from django_pgqueue.spark.whatif.simulation import Arrival, simulate
+from django_pgqueue.spark.whatif.simulation import SimulatedArrival, simulate
 
-__all__ = ["Arrival", "Scenario", "simulate"]
+__all__ = ["Scenario", "SimulatedArrival", "simulate"]

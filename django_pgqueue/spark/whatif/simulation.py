@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.whatif.scenario import Scenario
 
 
-class Arrival(NamedTuple):
+class SimulatedArrival(NamedTuple):
     """An attempt that became due.  In the order of ``due_ms``."""
 
     due_ms: float
@@ -29,15 +29,15 @@ class Simulation:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.ready: list[tuple[int, float, int, Arrival]] = []
+        self.ready: list[tuple[int, float, int, SimulatedArrival]] = []
         self.running: list[tuple[float, int, str | None]] = []
         self.busy: dict[str, int] = defaultdict(int)
-        self.parked: dict[str, list[tuple[int, float, int, Arrival]]] = defaultdict(list)
+        self.parked: dict[str, list[tuple[int, float, int, SimulatedArrival]]] = defaultdict(list)
         self.waits_ms: list[float] = []
         self.busy_ms = 0.0
         self.ended_ms = 0.0
 
-    def run(self, arrivals: Iterable[Arrival]) -> list[float]:
+    def run(self, arrivals: Iterable[SimulatedArrival]) -> list[float]:
         """How long each waited, in milliseconds."""
         for number, arrival in enumerate(arrivals):
             due = arrival.due_ms / self.scenario.load
@@ -58,7 +58,7 @@ class Simulation:
                     heapq.heappush(self.ready, heapq.heappop(self.parked[channel]))
             self._start(end)
 
-    def _queue(self, entry: tuple[int, float, int, Arrival]) -> None:
+    def _queue(self, entry: tuple[int, float, int, SimulatedArrival]) -> None:
         heapq.heappush(self.ready, entry)
 
     def _start(self, now: float) -> None:
@@ -76,7 +76,7 @@ class Simulation:
             heapq.heappush(self.running, (now + arrival.run_ms, number, channel))
 
 
-def simulate(arrivals: Iterable[Arrival], scenario: Scenario) -> Simulation:
+def simulate(arrivals: Iterable[SimulatedArrival], scenario: Scenario) -> Simulation:
     """A simulation that has run: its ``waits_ms``, ``busy_ms`` and ``ended_ms``.
 
     >>> from django_pgqueue.spark.whatif.scenario import Scenario

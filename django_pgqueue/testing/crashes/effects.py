@@ -35,7 +35,7 @@ class Effects(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class WatchedTable:
     name: str
     columns: tuple[str, ...]
     generated: frozenset[str]
@@ -107,7 +107,7 @@ class RowEffects(Effects):
             rows[JOBS] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return rows
 
-    def _rows_of(self, table: Table) -> list[dict[str, Any]]:
+    def _rows_of(self, table: WatchedTable) -> list[dict[str, Any]]:
         columns = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in table.columns)
         found = self.control.execute(sql.SQL("select {} from {}").format(columns, sql.Identifier(table.name)))
         rows = [dict(zip(table.columns, row, strict=True)) for row in found]
@@ -117,7 +117,7 @@ class RowEffects(Effects):
                     row[column] = f"a new row of {other}"
         return rows
 
-    def _keys(self, table: Table) -> set[str]:
+    def _keys(self, table: WatchedTable) -> set[str]:
         keys = self.control.execute(
             sql.SQL("select {}::text from {}").format(sql.Identifier(table.key), sql.Identifier(table.name))
         )
@@ -141,7 +141,7 @@ class RowEffects(Effects):
             self.control.execute("delete from pgqueue_message where id > %s", (self.last_id,))
             self.control.execute("delete from pgqueue_attempt where message_id > %s", (self.last_id,))
 
-    def _copied(self, table: Table) -> bytes:
+    def _copied(self, table: WatchedTable) -> bytes:
         with self.control.cursor() as cursor, cursor.copy(_copy(table, "to stdout")) as copy:
             return b"".join(bytes(part) for part in copy)
 
@@ -162,16 +162,16 @@ class RowEffects(Effects):
         return value
 
 
-def _copy(table: Table, how: str) -> sql.Composed:
+def _copy(table: WatchedTable, how: str) -> sql.Composed:
     columns = sql.SQL(", ").join(map(sql.Identifier, table.columns))
     return sql.SQL("copy {} ({}) " + how).format(sql.Identifier(table.name), columns)
 
 
-def _tables(database: str) -> list[Table]:
+def _tables(database: str) -> list[WatchedTable]:
     connection = connections[database]
     with connection.cursor() as cursor:
         present = set(connection.introspection.table_names(cursor))
-    found: dict[str, Table] = {}
+    found: dict[str, WatchedTable] = {}
     for model in apps.get_models(include_auto_created=True):
         meta: Any = model._meta  # noqa: SLF001
         if meta.app_label == APP_LABEL or meta.db_table not in present:
@@ -181,9 +181,9 @@ def _tables(database: str) -> list[Table]:
     return list(found.values())
 
 
-def _table(meta: Any) -> Table:
+def _table(meta: Any) -> WatchedTable:
     stored: list[Any] = [f for f in meta.local_concrete_fields if not getattr(f, "generated", False)]
-    return Table(
+    return WatchedTable(
         name=meta.db_table,
         columns=tuple(field.column for field in stored),
         generated=frozenset(f.column for f in stored if f.get_internal_type().endswith("AutoField")),

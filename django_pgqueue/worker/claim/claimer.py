@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from django_pgqueue.consumer.parts import Parts
     from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
-    from django_pgqueue.functions import Floor, Received, Wanted
+    from django_pgqueue.functions import DequeueArguments, Floor, Received
     from django_pgqueue.worker.claim.held import Held
     from django_pgqueue.worker.claim.registration import Registration
-    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.run.outcome import EndedAttempt
     from django_pgqueue.worker.run.threads import Slots
     from django_pgqueue.worker.settings import WorkerSettings
 
@@ -167,7 +167,7 @@ class Claimer:
                 worker=self.registration.id,
                 unreadable=self._cannot_be_read,
             ), 0.0
-        wanted: Wanted = {
+        wanted: DequeueArguments = {
             "queues": self.settings.queues,
             "exclude_queues": self.settings.exclude_queues,
             "limit": room,
@@ -242,12 +242,12 @@ class Claimer:
 
     # What has ended
 
-    def ended(self, ends: Sequence[Ended]) -> None:
+    def ended(self, ends: Sequence[EndedAttempt]) -> None:
         """Learns how long jobs take."""
         self.prefetch.last_progress = time.monotonic()
         self.prefetch.learn(ends)
 
-    def recorded(self, ends: Sequence[Ended]) -> None:
+    def recorded(self, ends: Sequence[EndedAttempt]) -> None:
         """Lets go of messages whose ends are recorded."""
         for end in ends:
             self.forget(end.message)

@@ -184,7 +184,7 @@ class Heartbeats:
                 )  # fmt: skip
 
 
-class Progress:
+class ProgressReports:
     """Writes how far running tasks say that they are."""
 
     name = "progress"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.run.outcome import EndedAttempt
 
 AHEAD_SECONDS = 0.05
 """Claim what can start within this time."""
@@ -29,7 +29,7 @@ class Prefetch:
         self.last_progress = 0.0
         """When something was begun or has ended, by the monotonic clock."""
 
-    def learn(self, ended: Sequence[Ended]) -> None:
+    def learn(self, ended: Sequence[EndedAttempt]) -> None:
         # Of all, not of a sample: one of some hundreds loses the interpreter while it runs, and seems to have taken a
         # thousand times as long as the others.  All together cannot seem to have taken more than the slots had.
         seconds = sum((end.finished_at - end.started_at).total_seconds() for end in ended) / len(ended)

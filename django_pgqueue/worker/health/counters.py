@@ -11,7 +11,7 @@ from django_pgqueue.tasks import registry
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.run.outcome import EndedAttempt
 
 SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -44,7 +44,7 @@ class Histogram:
         return [self.counts, round(self.total, 6)]
 
 
-class Series:
+class MetricSeries:
     """Of one task in one queue."""
 
     __slots__ = ("run", "statuses", "wait")
@@ -55,7 +55,7 @@ class Series:
         self.run = Histogram(SECONDS, run)
         self.wait = Histogram(SECONDS, wait)
 
-    def plus(self, other: Series) -> None:
+    def plus(self, other: MetricSeries) -> None:
         for status, count in other.statuses.items():
             self.statuses[status] = self.statuses.get(status, 0) + count
         self.run.plus(other.run)
@@ -71,7 +71,7 @@ class Counters:
 
     def __init__(self, said: Mapping[str, Any] | None = None) -> None:
         said = said or {}
-        self.series = {(task, queue): Series(rest) for task, queue, *rest in said.get("series", ())}
+        self.series = {(task, queue): MetricSeries(rest) for task, queue, *rest in said.get("series", ())}
         self.claim_seconds = Histogram(SECONDS, said.get("claim_seconds"))
         self.claimed = Histogram(SIZES, said.get("claimed"))
         self.recorded = Histogram(SIZES, said.get("recorded"))
@@ -96,7 +96,7 @@ class Counters:
         else:
             self.empty_claims += 1
 
-    def record(self, ended: Sequence[Ended], otherwise: Mapping[tuple[int, int], str]) -> None:
+    def record(self, ended: Sequence[EndedAttempt], otherwise: Mapping[tuple[int, int], str]) -> None:
         """``otherwise``: what became of those that were recorded as something else than they said."""
         known = self.series
         for end in ended:  # the one loop here that runs for every job: no calls that can be done without
@@ -115,18 +115,18 @@ class Counters:
             wait.total += waited if waited > 0 else 0.0
         self.recorded.add(len(ended))
 
-    def _series(self, task: str | None, queue: str) -> Series:
+    def _series(self, task: str | None, queue: str) -> MetricSeries:
         """What names no task, and what is one too many, shares a series: a label must not be whatever somebody has
         written into the queue.
         """
         key = (task if _is_known(task) else UNKNOWN, queue)
         if key not in self.series and len(self.series) >= MAX_SERIES:
             key = (OTHERS, OTHERS)
-        return self.series.setdefault(key, Series())
+        return self.series.setdefault(key, MetricSeries())
 
     def plus(self, other: Counters) -> None:
         for key, series in other.series.items():
-            self.series.setdefault(key, Series()).plus(series)
+            self.series.setdefault(key, MetricSeries()).plus(series)
         self.claim_seconds.plus(other.claim_seconds)
         self.claimed.plus(other.claimed)
         self.recorded.plus(other.recorded)

@@ -11,8 +11,8 @@ from django_pgqueue.worker.health.counters import Counters
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_pgqueue.worker.health.shared_state import Place
-    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.health.shared_state import ProcessState
+    from django_pgqueue.worker.run.outcome import EndedAttempt
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -20,7 +20,7 @@ WRITE_EVERY_SECONDS = 0.5
 
 
 class Reporter:
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ProcessState) -> None:
         self.place = place
         self.tally = Counters(place.read())
         self.looked = 0.0
@@ -43,7 +43,7 @@ class Reporter:
         self.tally.claim(found, seconds)
         self._has_news = True
 
-    def recorded(self, ended: Sequence[Ended], otherwise: Mapping[tuple[int, int], str]) -> None:
+    def recorded(self, ended: Sequence[EndedAttempt], otherwise: Mapping[tuple[int, int], str]) -> None:
         self.tally.record(ended, otherwise)
         self._has_news = True
         if time.monotonic() >= self._next_write:  # the next turn of a worker without work may be a second away
@@ -71,7 +71,7 @@ class NoReporter(Reporter):
 
     def claimed(self, found: int, seconds: float) -> None: ...
 
-    def recorded(self, ended: Sequence[Ended], otherwise: Mapping[tuple[int, int], str]) -> None: ...
+    def recorded(self, ended: Sequence[EndedAttempt], otherwise: Mapping[tuple[int, int], str]) -> None: ...
 
     def reconnected(self) -> None: ...
 

@@ -23,7 +23,7 @@ OF_ALL = struct.Struct("<dq?qq")  # the supervisor's turn, its pid, whether it s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ProcessReport:
     """Of one process.  Times are those of the monotonic clock, which all processes share; 0: not yet."""
 
     pid: int
@@ -43,7 +43,7 @@ class Said:
     """Another process has taken its place."""
 
 
-NOBODY = Said(
+NOBODY = ProcessReport(
     pid=0, started=0.0, turned=0.0, looked=0.0, running=0, connected=False, stopping=False, retiring=False,
     blocked_seconds=0.0, died=0,
 )  # fmt: skip
@@ -65,7 +65,7 @@ class SharedState:
         self.processes = processes
         """How many there should be that do not retire."""
         places = processes * (1 + MAX_RETIRING)
-        self.places = [Place(self, number) for number in range(places)]
+        self.places = [ProcessState(self, number) for number in range(places)]
         self.memory = mmap.mmap(-1, PLACE_BYTES * (places + 1))
         """Anonymous, and shared with every process that is forked."""
 
@@ -78,14 +78,14 @@ class SharedState:
         return SaidBySupervisor(turned=turned, pid=pid, stopping=stopping, crashed=crashed, recycled=recycled)
 
     @property
-    def said(self) -> list[Said]:
+    def said(self) -> list[ProcessReport]:
         """Of each process there is, and ``NOBODY`` for each that should be there."""
         found = [said for place in self.places if (said := place.said).pid]
         there = sum(not said.retiring for said in found)
         return [*found, *[NOBODY] * (self.processes - there)]
 
 
-class Place:
+class ProcessState:
     """Of one process, and of those that come after it."""
 
     def __init__(self, board: SharedState, number: int) -> None:
@@ -140,12 +140,12 @@ class Place:
     # By whoever looks
 
     @property
-    def said(self) -> Said:
+    def said(self) -> ProcessReport:
         pid, started, retiring = BY_SUPERVISOR.unpack_from(self.board.memory, self.at)
         turned, looked, running, connected, stopping, blocked_seconds, died = BY_PROCESS.unpack_from(
             self.board.memory, self.at + OF_PROCESS_AT
         )
-        return Said(
+        return ProcessReport(
             pid=pid, started=started, turned=turned, looked=looked, running=running, connected=connected,
             stopping=stopping, blocked_seconds=blocked_seconds, died=died, retiring=retiring,
         )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from django_pgqueue.worker.health.shared_state import Said, SharedState
+    from django_pgqueue.worker.health.shared_state import ProcessReport, SharedState
 
 SUPERVISOR_SECONDS = 30.0
 """A supervisor comes round every second."""
@@ -42,7 +42,7 @@ class Health:
         )
 
 
-def described(said: Said, *, lock_seconds: float, now: float) -> dict[str, Any]:
+def described(said: ProcessReport, *, lock_seconds: float, now: float) -> dict[str, Any]:
     return {
         "pid": said.pid or None,
         "state": state(said, patience=max(lock_seconds, MIN_PATIENCE_SECONDS), now=now),
@@ -56,7 +56,7 @@ def described(said: Said, *, lock_seconds: float, now: float) -> dict[str, Any]:
     }
 
 
-def state(said: Said, *, patience: float, now: float) -> str:
+def state(said: ProcessReport, *, patience: float, now: float) -> str:
     """In a word.
 
     Who does not come round in the time of a lock has lost what it holds: its heartbeats are made there.  Where the
@@ -75,7 +75,7 @@ def state(said: Said, *, patience: float, now: float) -> str:
     return _state_of_slots(said, patience=patience)
 
 
-def _state_of_slots(said: Said, *, patience: float) -> str:
+def _state_of_slots(said: ProcessReport, *, patience: float) -> str:
     """Where one has died the process is replaced, unless too many retire already: then a restart helps.  A task that
     blocks the event loop is ended by its timeout alone: a restart would end it, with all others, and begin it again.
     """

@@ -10,12 +10,12 @@ from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.tasks.sensitive import HIDDEN
 from django_pgqueue.values.error import bounded
-from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retry, Succeeded
+from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retried, Succeeded
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options
     from django_pgqueue.functions import Error
-    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.run.outcome import EndedAttempt
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -28,7 +28,7 @@ class Facts:
 
     __slots__ = ("end", "hidden")
 
-    def __init__(self, end: Ended, *, hidden: bool) -> None:
+    def __init__(self, end: EndedAttempt, *, hidden: bool) -> None:
         self.end = end
         self.hidden = hidden
 
@@ -65,7 +65,7 @@ class Facts:
         return {key: value for key, value in found.items() if value is not None}
 
 
-def log_end(end: Ended, settings: Options) -> None:
+def log_end(end: EndedAttempt, settings: Options) -> None:
     """What an error of a task with something sensitive says stands in the history, and in no log."""
     is_well = isinstance(end.outcome, (Succeeded, Committed))
     if is_well and not logger.isEnabledFor(logging.INFO):
@@ -101,7 +101,7 @@ def log_end(end: Ended, settings: Options) -> None:
                 in_a_line(error.error_class), _in_one_line(error.message, hidden=hidden),
                 extra=about,
             )  # fmt: skip
-        case Retry(error, wait_seconds):
+        case Retried(error, wait_seconds):
             logger.warning(
                 "retried id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f error=%s: %s",
                 message.id, task, message.attempt, run_ms, wait_seconds,

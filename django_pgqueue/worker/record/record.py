@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue import functions
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
-from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Committed, Deferred, Ended, Failed, Retry, Succeeded
+from django_pgqueue.worker.run.outcome import (
+    Abandoned,
+    Cancelled,
+    Committed,
+    Deferred,
+    EndedAttempt,
+    Failed,
+    Retried,
+    Succeeded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,7 +34,7 @@ def at_once(tell: Callable[[], None]) -> None:
 
 def record(
     connection: functions.Connection,
-    ended: Iterable[Ended],
+    ended: Iterable[EndedAttempt],
     *,
     worker: str,
     announce: Callable[[Callable[[], None]], None] = at_once,
@@ -72,12 +81,12 @@ def _record_successes(
     return lost
 
 
-def _record_other(connection: functions.Connection, end: Ended) -> str | None:
+def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | None:
     """What was recorded; None: the attempt was lost."""
     message = end.message
     times: dict[str, Any] = {"started_at": end.started_at, "finished_at": end.finished_at}
     match end.outcome:
-        case Retry(error, wait_seconds, state, last):
+        case Retried(error, wait_seconds, state, last):
             delay_ms = _milliseconds(wait_seconds)
             return functions.message_defer(
                 connection, message, delay_ms=delay_ms, state=state, error=error, max_attempts=last, **times
@@ -108,7 +117,7 @@ def _log_lost(message_id: int, attempt: int) -> None:
     )
 
 
-def _log_end(end: Ended, status: str) -> None:
+def _log_end(end: EndedAttempt, status: str) -> None:
     why = "somebody asked it to stop" if status == "cancelled" else "it has had its attempts"
     logger.warning(
         "%s id=%s task=%s attempt=%s: it does not go on, because %s",

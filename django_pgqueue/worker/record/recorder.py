@@ -15,7 +15,7 @@ from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.record.record import record
-from django_pgqueue.worker.run.outcome import Committed, Ended, Failed, Succeeded
+from django_pgqueue.worker.run.outcome import Committed, EndedAttempt, Failed, Succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,13 +51,13 @@ class Recorder:
         session: Session,
         *,
         announce: Callable[[Callable[[], None]], None],
-        on_recorded: Callable[[list[Ended], dict[tuple[int, int], str]], None],
+        on_recorded: Callable[[list[EndedAttempt], dict[tuple[int, int], str]], None],
     ) -> None:
         self.session = session
         self.announce = announce
         self.on_recorded = on_recorded
-        self.ended: list[Ended] = []
-        self.blocked: list[Ended] = []
+        self.ended: list[EndedAttempt] = []
+        self.blocked: list[EndedAttempt] = []
         self._first_ended = self._retry_at = 0.0
         self._refusals: dict[Key, int] = {}
         self._blocked: dict[Key, int] = {}
@@ -66,7 +66,7 @@ class Recorder:
         """How many ends are not written."""
         return len(self.ended) + len(self.blocked)
 
-    def add(self, ends: Sequence[Ended], *, now: float) -> None:
+    def add(self, ends: Sequence[EndedAttempt], *, now: float) -> None:
         if not self.ended:
             self._first_ended = now
         self.ended += ends
@@ -123,7 +123,7 @@ class Recorder:
             self.blocked = [*chain(*batches), *self.blocked]
             raise
 
-    def _write(self, batch: list[Ended]) -> None:
+    def _write(self, batch: list[EndedAttempt]) -> None:
         try:
             otherwise = self._record(batch)
         except (psycopg.Error, UnicodeError) as error:
@@ -131,7 +131,7 @@ class Recorder:
         else:
             self._recorded(batch, otherwise)
 
-    def _not_written(self, batch: list[Ended], error: Exception) -> None:
+    def _not_written(self, batch: list[EndedAttempt], error: Exception) -> None:
         if is_of_the_connection(self.session.connection, error):
             raise error
         if isinstance(error, BUSY_ERRORS):
@@ -144,7 +144,7 @@ class Recorder:
         else:
             self._refused(batch[0], error)
 
-    def _write_unlocked(self, batch: list[Ended]) -> None:
+    def _write_unlocked(self, batch: list[EndedAttempt]) -> None:
         """Writes those whose rows nobody has locked, without a wait."""
         free = batch
         try:
@@ -167,7 +167,7 @@ class Recorder:
         if len(free) < len(batch):
             self._block([end for end in batch if end not in free], "somebody's open transaction has locked its row")
 
-    def _block(self, ends: list[Ended], reason: Exception | str) -> None:
+    def _block(self, ends: list[EndedAttempt], reason: Exception | str) -> None:
         """What is only in the way for a moment is not worth a line."""
         self.blocked += ends
         for end in ends:
@@ -181,7 +181,7 @@ class Recorder:
                     first_line(reason) if isinstance(reason, Exception) else reason,
                 )
 
-    def _refused(self, end: Ended, error: Exception) -> None:
+    def _refused(self, end: EndedAttempt, error: Exception) -> None:
         refusals = self._refusals[_key(end)] = self._refusals.get(_key(end), 0) + 1
         if refusals < MAX_REFUSALS and not isinstance(end.outcome, Failed):
             self._block([end], error)
@@ -208,12 +208,12 @@ class Recorder:
                 otherwise = {_key(end)[:2]: "failed"} | otherwise
         self._recorded([end], otherwise)
 
-    def _record(self, batch: list[Ended]) -> dict[tuple[int, int], str]:
+    def _record(self, batch: list[EndedAttempt]) -> dict[tuple[int, int], str]:
         if not batch:
             return {}
         return record(self.session.statements, batch, worker=batch[0].message.worker, announce=self.announce)
 
-    def _recorded(self, batch: list[Ended], otherwise: dict[tuple[int, int], str]) -> None:
+    def _recorded(self, batch: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         if self._blocked or self._refusals:
             for end in batch:
                 self._blocked.pop(_key(end), None)
@@ -222,11 +222,11 @@ class Recorder:
             self.on_recorded(batch, otherwise)
 
 
-def _key(end: Ended) -> Key:
+def _key(end: EndedAttempt) -> Key:
     return end.message.id, end.message.attempt, end.message.worker
 
 
-def _batches(ends: list[Ended]) -> Iterator[list[Ended]]:
+def _batches(ends: list[EndedAttempt]) -> Iterator[list[EndedAttempt]]:
     """What one statement can write: the others one by one, then the successes of a worker's name."""
     successes = []
     for end in ends:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.run.execution import Execution
-    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.run.outcome import EndedAttempt
     from django_pgqueue.worker.run.threads import Slots
 
 
@@ -152,7 +152,7 @@ class EventLoop:
         if databases_were_used():
             self._clean(leave_connections_clean, message, shared=bool(self._begun))
 
-    async def _attempt(self, execution: Execution, task: asyncio.Task[None]) -> Ended:
+    async def _attempt(self, execution: Execution, task: asyncio.Task[None]) -> EndedAttempt:
         if self._reconnects != self.slots.reconnects:
             self._reconnects = self.slots.reconnects
             await sync_to_async(connections.close_all)()

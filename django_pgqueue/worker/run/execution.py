@@ -32,10 +32,10 @@ from django_pgqueue.worker.run.outcome import (
     Abandoned,
     Cancelled,
     Deferred,
-    Ended,
+    EndedAttempt,
     Failed,
     Outcome,
-    Retry,
+    Retried,
     Succeeded,
 )
 from django_pgqueue.worker.run.result import make_result, result_of
@@ -108,14 +108,14 @@ class Execution:
         self.session: Any = None
         """The driver's connection that an atomic task's transaction is in."""
 
-    def run(self) -> Ended:
+    def run(self) -> EndedAttempt:
         hide = sensitive.hides_message(self.message.task, self.backend.settings)
         if hide == redaction.is_redacting():
             return self._run()
         with redaction.redacted(hide):
             return self._run()
 
-    def _run(self) -> Ended:
+    def _run(self) -> EndedAttempt:
         try:
             self.prepare()
             self.tell_started()
@@ -129,11 +129,11 @@ class Execution:
             self.tell_finished(outcome)
             return self.ended(outcome, exception)
 
-    async def arun(self) -> Ended:
+    async def arun(self) -> EndedAttempt:
         with redaction.redacted(sensitive.hides_message(self.message.task, self.backend.settings)):
             return await self._arun()
 
-    async def _arun(self) -> Ended:
+    async def _arun(self) -> EndedAttempt:
         try:
             await self.aprepare()
             await self.atell_started()
@@ -196,10 +196,10 @@ class Execution:
         if self._ends_here() and self._is_seen_finished():
             await telling.asend(self, task_finished, telling.shown(outcome))
 
-    def ended(self, outcome: Outcome, exception: BaseException | None = None) -> Ended:
-        goes_on = isinstance(outcome, (Retry, Deferred, Abandoned))
+    def ended(self, outcome: Outcome, exception: BaseException | None = None) -> EndedAttempt:
+        goes_on = isinstance(outcome, (Retried, Deferred, Abandoned))
         tell = partial(telling.tell_of_the_end, self, exception) if goes_on and exception is not None else None
-        return Ended(self.message, outcome, self.started_at, self.finished_at, tell)
+        return EndedAttempt(self.message, outcome, self.started_at, self.finished_at, tell)
 
     def _ends_here(self) -> bool:
         """False: its time was up before, and that has been told."""
@@ -221,7 +221,7 @@ class Execution:
 
     # Other ends
 
-    def timed_out(self, cut: Callable[[], None] | None = None) -> Ended:
+    def timed_out(self, cut: Callable[[], None] | None = None) -> EndedAttempt:
         """The end of an attempt whose thread goes on: made on a copy, because the thread still has this one.  ``cut``
         makes an error in that thread, which must not get into the copy.
         """
@@ -229,14 +229,14 @@ class Execution:
         mine.is_over, self.is_over = False, True
         return mine._time_out(cut)  # noqa: SLF001
 
-    def given_up(self) -> Ended:
+    def given_up(self) -> EndedAttempt:
         """The end of an attempt that cannot go on because of others in its process: it does not count."""
         mine = copy.copy(self)
         self.is_over = True
         mine.finished_at = self.clock()
         return mine.ended(Deferred(0.0, None))
 
-    def _time_out(self, cut: Callable[[], None] | None) -> Ended:
+    def _time_out(self, cut: Callable[[], None] | None) -> EndedAttempt:
         try:
             if self.args is None:  # the time was up before anything began
                 self.prepare()
@@ -251,11 +251,11 @@ class Execution:
             self.tell_finished(outcome)
             return self.ended(outcome, exception)
 
-    def cancelled_before_it_began(self) -> Ended:
+    def cancelled_before_it_began(self) -> EndedAttempt:
         """Nothing of it runs, and so there are no signals."""
         return self.ended(Cancelled(Error.of(TaskCancelled("Somebody asked the task to stop before it began."))))
 
-    def broken(self, error: BaseException) -> Ended:
+    def broken(self, error: BaseException) -> EndedAttempt:
         """The end when not the task, but something around it raised: an attempt like others that failed.  It asks
         nobody of the project, and so it cannot fail itself.
         """
@@ -263,7 +263,7 @@ class Execution:
         said, attempt, max_attempts = Error.of(error), self.message.attempt, self.message.max_attempts
         if max_attempts is None or attempt >= max_attempts:
             return self.ended(Failed(said))
-        return self.ended(Retry(said, retry.DEFAULT.seconds(attempt=attempt)))
+        return self.ended(Retried(said, retry.DEFAULT.seconds(attempt=attempt)))
 
     # The call
 

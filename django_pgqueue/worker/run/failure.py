@@ -12,12 +12,12 @@ from django.db import InterfaceError, OperationalError
 
 from django_pgqueue.backend.lazy_result import is_known
 from django_pgqueue.compat import TaskError, TaskResultStatus
-from django_pgqueue.exceptions import InvalidContent, Retry as RetryAsked, TaskBeingImported, TaskCancelled, UnknownTask
+from django_pgqueue.exceptions import InvalidContent, Retry, TaskBeingImported, TaskCancelled, UnknownTask
 from django_pgqueue.functions import Error
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Deferred, Failed, Outcome, Retry
+from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Deferred, Failed, Outcome, Retried
 from django_pgqueue.worker.run.result import earlier_attempts
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ E = TypeVar("E", bound=BaseException)
 def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
     execution.finished_at = execution.clock()
     exception, state = asked_for(exception), None
-    if is_a(exception, (Deferral, RetryAsked)):
+    if is_a(exception, (Deferral, Retry)):
         try:
             state = execution.state(getattr(exception, "state", None))
         except InvalidContent as invalid:
@@ -45,7 +45,7 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
         return Deferred(exception.wait_seconds, state)
     error = Error.of(exception)
     if is_a(exception, TaskBeingImported):  # no fault of the task: as often as for who asks for it
-        return Retry(error, retry.DEFAULT.seconds(attempt=execution.message.attempt), None, retry.ASKED_ATTEMPTS)
+        return Retried(error, retry.DEFAULT.seconds(attempt=execution.message.attempt), None, retry.ASKED_ATTEMPTS)
     if execution.result is None:
         cancelled = was_cancelled(exception, execution.message, execution.reports)
         return Cancelled(error) if cancelled else Failed(error)
@@ -100,7 +100,7 @@ class Verdict:
     def on(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         if was_cancelled(exception, self.message, self.reports):
             return Cancelled(error)
-        if is_a(exception, RetryAsked):
+        if is_a(exception, Retry):
             return self._retry_asked(exception, error, state)
         if not self._has_attempts_left() or not self._is_worth_a_retry(exception):
             return Failed(error)
@@ -114,7 +114,7 @@ class Verdict:
         return self._retry_in(self._backoff_seconds(exception) if wait_seconds is None else wait_seconds, error, state)
 
     def _retry_in(self, wait_seconds: float | None, error: Error, state: str | None = None) -> Outcome:
-        return Failed(error) if wait_seconds is None else Retry(error, wait_seconds, state, retry.ASKED_ATTEMPTS)
+        return Failed(error) if wait_seconds is None else Retried(error, wait_seconds, state, retry.ASKED_ATTEMPTS)
 
     def _has_attempts_left(self) -> bool:
         return self.message.max_attempts is not None and self.message.attempt < self.message.max_attempts
@@ -161,9 +161,9 @@ def asked_for(exception: BaseException) -> BaseException:
     if not is_a(exception, BaseExceptionGroup):
         return exception
     asked = list(_leaves(exception))
-    for kind in (TaskCancelled, RetryAsked, Deferral):
+    for kind in (TaskCancelled, Retry, Deferral):
         of_this_kind = [leaf for leaf in asked if is_a(leaf, kind)]
-        if of_this_kind and all(is_a(leaf, (TaskCancelled, RetryAsked, Deferral)) for leaf in asked):
+        if of_this_kind and all(is_a(leaf, (TaskCancelled, Retry, Deferral)) for leaf in asked):
             return max(of_this_kind, key=lambda leaf: _asked_seconds(leaf) or 0.0)
     return exception
 

@@ -27,7 +27,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Retried:
     status: ClassVar[str] = "retried"
     error: Error
     wait_seconds: float
@@ -64,11 +64,11 @@ class Abandoned:
     error: Error
 
 
-Outcome = Succeeded | Committed | Retry | Deferred | Failed | Cancelled | Abandoned
+Outcome = Succeeded | Committed | Retried | Deferred | Failed | Cancelled | Abandoned
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAttempt:
     """An attempt that is over but not yet recorded."""
 
     message: Received

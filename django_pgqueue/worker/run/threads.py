@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.run.clock import DatabaseClock
     from django_pgqueue.worker.run.marks import Mark
-    from django_pgqueue.worker.run.outcome import Ended
+    from django_pgqueue.worker.run.outcome import EndedAttempt
 
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -97,7 +97,7 @@ class Slots:
         backend: PgQueueBackend,
         clock: DatabaseClock,
         wakeup: Wakeup,
-        on_end: Callable[[Ended], None],
+        on_end: Callable[[EndedAttempt], None],
         marks: Marks | None = None,
         idle_seconds: float,
     ) -> None:
@@ -112,7 +112,7 @@ class Slots:
         self.on_end = on_end
         self.idle_seconds = idle_seconds
         self.reports = SharedReports()
-        self.done: deque[Ended] = deque()
+        self.done: deque[EndedAttempt] = deque()
         self.refill_below = 0
         self.reconnects = 0
         """How often the database has come back: tasks do not get connections from before."""
@@ -172,7 +172,7 @@ class Slots:
         for loop in self._loops():
             loop.stop()
 
-    def take_done(self) -> list[Ended]:
+    def take_done(self) -> list[EndedAttempt]:
         return [self.done.popleft() for _ in range(len(self.done))]
 
     def cancel(self, ids: set[int]) -> None:
@@ -185,7 +185,7 @@ class Slots:
     def execution(self, message: Received) -> Execution:
         return self._execution(message, backend=self.backend, clock=self.clock, reports=self.reports)
 
-    def ended(self, end: Ended) -> None:
+    def ended(self, end: EndedAttempt) -> None:
         """Called by the slots."""
         try:
             self.on_end(end)
@@ -239,7 +239,7 @@ class Slots:
             else:
                 self.ended(end)
 
-    def _run(self, execution: Execution, slot: Slot) -> Ended:
+    def _run(self, execution: Execution, slot: Slot) -> EndedAttempt:
         slot.timeout = None
         if slot.reconnects != self.reconnects:
             slot.reconnects = self.reconnects
@@ -336,7 +336,7 @@ class Slots:
         until = float("inf") if seconds is None else time.monotonic() + seconds
         self._timed[execution] = Timed(until, loop, MAX_LATE_SECONDS)
 
-    def ended_in_time(self, execution: Execution, end: Ended) -> None:
+    def ended_in_time(self, execution: Execution, end: EndedAttempt) -> None:
         """Called by the event loops.  Who takes it out ends the attempt."""
         if self._timed.pop(execution, None) is not None:
             self.ended(end)

@@ -10,7 +10,7 @@ from opentelemetry import trace
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.traces import consumer
 from django_pgqueue.worker.run.execution import Execution
-from django_pgqueue.worker.run.outcome import Abandoned, Deferred, Ended, Failed, Retry
+from django_pgqueue.worker.run.outcome import Abandoned, Deferred, EndedAttempt, Failed, Retried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,38 +26,38 @@ class TracedExecution(Execution):
         super().__init__(*args, **kwargs)
         self.span: Any = None
 
-    def run(self) -> Ended:
+    def run(self) -> EndedAttempt:
         with self._current():
             return self._told(super().run())
 
-    async def arun(self) -> Ended:
+    async def arun(self) -> EndedAttempt:
         with self._current():
             return self._told(await super().arun())
 
-    def timed_out(self, cut: Callable[[], None] | None = None) -> Ended:
+    def timed_out(self, cut: Callable[[], None] | None = None) -> EndedAttempt:
         """Its thread goes on, and may do so for ever: the span ends with the attempt."""
         return self._told(super().timed_out(cut))
 
-    def given_up(self) -> Ended:
+    def given_up(self) -> EndedAttempt:
         return self._told(super().given_up())
 
-    def cancelled_before_it_began(self) -> Ended:
+    def cancelled_before_it_began(self) -> EndedAttempt:
         self.span = consumer.started(self.message)
         return self._told(super().cancelled_before_it_began())
 
-    def broken(self, error: BaseException) -> Ended:
+    def broken(self, error: BaseException) -> EndedAttempt:
         return self._told(super().broken(error))
 
     def _current(self) -> Any:
         self.span = consumer.started(self.message)
         return trace.use_span(self.span, record_exception=False, set_status_on_exception=False)
 
-    def _told(self, end: Ended) -> Ended:
+    def _told(self, end: EndedAttempt) -> EndedAttempt:
         if self.span is not None and self.span.is_recording():  # and has not been ended by another thread
             self.span.set_attribute("pgqueue.outcome", end.outcome.status)
-            if isinstance(end.outcome, (Retry, Deferred)):
+            if isinstance(end.outcome, (Retried, Deferred)):
                 self.span.set_attribute("pgqueue.again_in_seconds", end.outcome.wait_seconds)
-            if isinstance(end.outcome, (Retry, Failed, Abandoned)):
+            if isinstance(end.outcome, (Retried, Failed, Abandoned)):
                 hidden = sensitive.hides_error(self.message.task, self.backend.settings)
                 consumer.record_error(self.span, end.outcome.error, hidden=hidden)
             self.span.end()

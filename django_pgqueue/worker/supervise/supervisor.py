@@ -55,7 +55,7 @@ class Process:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class ProcessPlace:
     """One of the processes that should be there, and those before it that still have jobs to end."""
 
     retirement: Retirement
@@ -98,8 +98,8 @@ class Supervisor:
         self.settings = settings
         self.news = pipe()
         """Here processes say that they retire."""
-        self.places = [Place(Retirement(self.news[1])) for _ in range(settings.processes)]
-        self.quarantine = [Place(Retirement(self.news[1]), start_at=float("inf")) for _ in range(MAX_QUARANTINE)]
+        self.places = [ProcessPlace(Retirement(self.news[1])) for _ in range(settings.processes)]
+        self.quarantine = [ProcessPlace(Retirement(self.news[1]), start_at=float("inf")) for _ in range(MAX_QUARANTINE)]
         """Empty, as long as nothing is quarantined."""
         self.deaths: list[Death] = []
         """Those that no process has recorded yet."""
@@ -133,7 +133,7 @@ class Supervisor:
         return self.code
 
     @property
-    def all_places(self) -> list[Place]:
+    def all_places(self) -> list[ProcessPlace]:
         return [*self.places, *self.quarantine]
 
     def _work_is_left(self) -> bool:
@@ -157,7 +157,7 @@ class Supervisor:
             with blocked({*STOP_SIGNALS, *self.stop_signals}):
                 self.monitor.turned(stopping=bool(self.stops_asked))
 
-    def _fork(self, place: Place, seat: int | None, now: float) -> Process:
+    def _fork(self, place: ProcessPlace, seat: int | None, now: float) -> Process:
         sys.stdout.flush()
         sys.stderr.flush()
         supervisor = os.getpid()
@@ -198,7 +198,7 @@ class Supervisor:
                         self.monitor.ended(process.seat, code)
                     self._ended(place, process, code)
 
-    def _ended(self, place: Place, process: Process, code: int) -> None:
+    def _ended(self, place: ProcessPlace, process: Process, code: int) -> None:
         lived = time.monotonic() - process.started
         is_replaced = process is not place.process
         is_alone = place in self.quarantine

@@ -20,7 +20,7 @@ from django_pgqueue.values.times import EpochDateTime
 if TYPE_CHECKING:
     import datetime as dt
 
-    from django_pgqueue.backend.schedules import Declaration
+    from django_pgqueue.backend.schedules import ScheduleDeclaration
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -39,7 +39,7 @@ class Scheduler:
     def __init__(self, database: str, *, worker: str | None = None, off: bool = False) -> None:
         self.database = database
         self.worker = worker
-        self.declared: dict[str, Declaration] | None = None
+        self.declared: dict[str, ScheduleDeclaration] | None = None
         self.next_look = float("inf") if off else 0.0
         self.next_declare = 0.0
         self.waiting: set[str] = set()
@@ -72,7 +72,7 @@ class Scheduler:
             functions.schedule_undeclare(connection, self.worker)
             self.worker = None
 
-    def _declarations(self) -> dict[str, Declaration]:
+    def _declarations(self) -> dict[str, ScheduleDeclaration]:
         if self.declared is None:
             self.declared = declarations(self.database)
         return self.declared
@@ -86,14 +86,14 @@ class Scheduler:
             logger.info("schedule name=%s is declared otherwise by other workers, until the last of them leaves", name)
         self._told = self.waiting
 
-    def _declare(self, connection: functions.Connection, declared: dict[str, Declaration]) -> None:
+    def _declare(self, connection: functions.Connection, declared: dict[str, ScheduleDeclaration]) -> None:
         """Brings the table up to date with what the project's code declares."""
         now = functions.now(connection)
         self.waiting = {
             name for name, declaration in declared.items() if not self._is_declared(connection, declaration, now)
         }
 
-    def _is_declared(self, connection: functions.Connection, declared: Declaration, now: dt.datetime) -> bool:
+    def _is_declared(self, connection: functions.Connection, declared: ScheduleDeclaration, now: dt.datetime) -> bool:
         """Whether there is nothing more to do for now."""
         recurrence, rule = declared.recurrence, declared.recurrence.rule
         call = {"args": list(recurrence.args), "kwargs": recurrence.kwargs}

@@ -9,29 +9,42 @@ from itertools import accumulate
 
 import pytest
 
-from django_pgqueue.spark.whatif import Arrival, Scenario, simulate
+from django_pgqueue.spark.whatif import Scenario, SimulatedArrival, simulate
 
 pytest.importorskip("pyspark")
 
 
 def test_one_slot_works_one_after_the_other() -> None:
-    assert simulate([Arrival(0, 10), Arrival(1, 10), Arrival(50, 1)], Scenario(slots=1)).waits_ms == [0, 9, 0]
+    assert simulate(
+        [SimulatedArrival(0, 10), SimulatedArrival(1, 10), SimulatedArrival(50, 1)], Scenario(slots=1)
+    ).waits_ms == [0, 9, 0]
 
 
 def test_the_most_urgent_goes_first_and_equal_ones_in_their_order() -> None:
-    arrivals = [Arrival(0, 10), Arrival(1, 10), Arrival(2, 10), Arrival(3, 10, priority=5)]
+    arrivals = [
+        SimulatedArrival(0, 10),
+        SimulatedArrival(1, 10),
+        SimulatedArrival(2, 10),
+        SimulatedArrival(3, 10, priority=5),
+    ]
     assert simulate(arrivals, Scenario(slots=1)).waits_ms == [0, 10 - 3, 20 - 1, 30 - 2]
 
 
 def test_a_channel_that_is_full_is_passed_over() -> None:
-    arrivals = [Arrival(0, 10, channel="a"), Arrival(0, 10, channel="a"), Arrival(0, 10, channel="b")]
+    arrivals = [
+        SimulatedArrival(0, 10, channel="a"),
+        SimulatedArrival(0, 10, channel="a"),
+        SimulatedArrival(0, 10, channel="b"),
+    ]
     assert simulate(arrivals, Scenario(slots=2)).waits_ms == [0, 0, 10]
     assert simulate(arrivals, Scenario(slots=2, channel_limit=1)).waits_ms == [0, 0, 10]
     assert simulate(arrivals, Scenario(slots=3, channel_limit=1)).ended_ms == 20
 
 
 def test_twice_the_load_is_the_same_arrivals_in_half_the_time() -> None:
-    assert simulate([Arrival(0, 10), Arrival(20, 10), Arrival(40, 10)], Scenario(slots=1, load=4)).waits_ms == [
+    assert simulate(
+        [SimulatedArrival(0, 10), SimulatedArrival(20, 10), SimulatedArrival(40, 10)], Scenario(slots=1, load=4)
+    ).waits_ms == [
         0,
         5,
         10,
@@ -48,7 +61,7 @@ def test_it_agrees_with_the_closed_formula_of_queues_with_many_servers(slots: in
     chance, run_ms = random.Random(4711), 10.0
     between_ms = run_ms / (slots * utilisation)
     times = accumulate(chance.expovariate(1 / between_ms) for _ in range(60_000))
-    arrivals = [Arrival(at, chance.expovariate(1 / run_ms)) for at in times]
+    arrivals = [SimulatedArrival(at, chance.expovariate(1 / run_ms)) for at in times]
     waits = simulate(arrivals, Scenario(slots=slots)).waits_ms
     mean, error = with_error(waits)
     assert mean == pytest.approx(mean_wait(slots, slots * utilisation, run_ms), abs=4 * error)
