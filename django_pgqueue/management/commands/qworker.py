@@ -20,7 +20,7 @@ from django_pgqueue.consumer.connection import connect
 from django_pgqueue.consumer.forks import guarded
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
 from django_pgqueue.management.terminal.colours import formatter
-from django_pgqueue.monitoring.waiting import explain
+from django_pgqueue.management.terminal.dry_run import explain
 from django_pgqueue.tasks import registry
 from django_pgqueue.values import redaction
 from django_pgqueue.values.names import NAMES_ARE, is_name
