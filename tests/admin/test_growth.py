@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_pgqueue.admin.message import why_waiting
+from django_pgqueue.monitoring import waiting
 from django_pgqueue.monitoring.overview import counts, throughput
 from tests.admin.cost import AT_MOST, SERVED, fill, measured, partitions, rare
 from tests.support.fixtures.admin import MESSAGES, sql
@@ -39,7 +39,7 @@ def test_neither_do_they_for_the_overview_and_the_place_of_a_message(
 ) -> None:
     """Beyond what is counted at all."""
     monkeypatch.setattr(counts, "ALTOGETHER", 1_000)
-    monkeypatch.setattr(why_waiting, "FURTHEST", 500)
+    monkeypatch.setattr(waiting, "FURTHEST", 500)
     monkeypatch.setattr(throughput, "SAMPLE", 300)
     sql("truncate pgqueue_message, pgqueue_attempt")  # undone with the test
     partitions()

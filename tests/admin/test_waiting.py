@@ -10,9 +10,9 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import control, functions
-from django_pgqueue.admin.message import why_waiting
 from django_pgqueue.models import Message
-from tests.support.fixtures.admin import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
+from django_pgqueue.monitoring import waiting
+from tests.admin.conftest import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,9 +67,7 @@ def test_it_is_quarantined(root: Visitor, clock: Clock) -> None:
 
 def test_it_waits_for_other_jobs(root: Visitor) -> None:
     first, second = send(queue="a"), send(queue="b")
-    pk = functions.enqueue(
-        connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((first, second)))
-    ).id
+    pk = functions.message_create_after(connection, [first, second], "{}", task="shop.t").id
     assert why(root, pk) == [f"It waits for 2 jobs, of which {first}, {second} have not ended yet."]
     complete(claim("a")[0])
     assert why(root, pk) == [f"It waits for 2 jobs, of which {second} has not ended yet."]
@@ -137,7 +135,7 @@ def test_how_long_it_may_take_follows_from_what_has_ended_lately(root: Visitor, 
 
 
 def test_far_behind_nobody_counts(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(why_waiting, "FURTHEST", 3)
+    monkeypatch.setattr(waiting, "FURTHEST", 3)
     sent = [send() for _ in range(5)]
     assert why(root, sent[2])[0].startswith("It is ready: position 3 of queue default, ")
     assert why(root, sent[4]) == ["It is ready: position 3+ of queue default."]
@@ -192,9 +190,7 @@ class TestRelated:
 
     def test_a_batch_names_its_jobs_and_each_job_the_others(self, root: Visitor) -> None:
         jobs = [send(queue=f"q{number}") for number in range(3)]
-        callback = functions.enqueue(
-            connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After(tuple(jobs)))
-        ).id
+        callback = functions.message_create_after(connection, jobs, "{}", task="shop.t").id
         complete(claim("q0")[0])
         fail(claim("q1")[0])
         assert self.related(root, callback) == [
@@ -207,9 +203,7 @@ class TestRelated:
 
     def test_who_may_not_see_the_history_does_not_learn_how_others_ended(self, visitor: Callable[..., Visitor]) -> None:
         job = send(queue="q0")
-        callback = functions.enqueue(
-            connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((job,)))
-        ).id
+        callback = functions.message_create_after(connection, [job], "{}", task="shop.t").id
         fail(claim("q0")[0])
         assert self.related(visitor("view_message"), callback) == [f"waits for {job} (ended)"]
 
@@ -232,12 +226,10 @@ class TestRelated:
 
     def test_a_large_batch_is_not_all_named(self, root: Visitor) -> None:
         jobs = [send() for _ in range(25)]
-        callback = functions.enqueue(
-            connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After(tuple(jobs)))
-        ).id
+        callback = functions.message_create_after(connection, jobs, "{}", task="shop.t").id
         [line] = self.related(root, callback)
         assert line.endswith(" and 5 more")
 
 
 def test_what_the_docstrings_show_is_so() -> None:
-    assert doctest.testmod(why_waiting).failed == 0
+    assert doctest.testmod(waiting).failed == 0

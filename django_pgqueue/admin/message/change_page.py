@@ -13,7 +13,6 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 
 from django_pgqueue.admin.attempt import admin as attempt
-from django_pgqueue.admin.message import why_waiting
 from django_pgqueue.admin.message.related import Related
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.columns import Columns
@@ -23,6 +22,7 @@ from django_pgqueue.admin.parts.expressions import Short
 from django_pgqueue.admin.parts.status import Status, status_of
 from django_pgqueue.models.fields import EpochFormField
 from django_pgqueue.models.tables import Attempt, Message
+from django_pgqueue.monitoring import waiting
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -78,7 +78,7 @@ class Detail(Columns):
         known: Found | None = message.__dict__.get("found")
         if known is None:
             known = message.__dict__["found"] = Found(
-                reasons=list(why_waiting.reasons(message, self.now, self.service)),
+                reasons=list(waiting.reasons(message, self.now, self.service)),
                 related=Related.of(message, self.now, history=self.sees_history),
                 attempts=finished_attempts(message, self.errors) if self.sees_history else None,
             )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from django.contrib import admin
 from django.utils.html import format_html
 
-from django_pgqueue.admin.message.why_waiting import no_worker
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.status import Status, status_of
+from django_pgqueue.monitoring.waiting import no_worker
 
 if TYPE_CHECKING:
     import datetime as dt
