@@ -12,7 +12,7 @@ from rich.text import Text
 
 from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.management.terminal import status
-from django_pgqueue.management.terminal.text import GAP
+from django_pgqueue.management.terminal.text import GAP, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,11 +59,8 @@ class Screen:
 
     def _table(self, whole: Overview, width: int, most: int | None) -> Iterator[Text]:
         """As many queues as fit, in no more than ``most`` lines."""
-        chosen = status.columns(whole, width)
-        cells = [[column.cell(one, whole) for column in chosen] for one in whole.queues]
-        titles = [column.title for column in chosen]
-        widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-        yield Text(GAP.join(padded(titles, widths)), style="dim underline")
+        titles, *cells = aligned(status.rows(status.columns(whole, width), whole))
+        yield Text(GAP.join(titles), style="dim underline")
         used = 0
         for number, (one, row) in enumerate(zip(whole.queues, cells, strict=True)):
             noted = status.notes(one, whole)
@@ -71,8 +68,8 @@ class Screen:
             if most is not None and used > max(1, most):
                 yield Text(f"{len(cells) - number} more queues do not fit: --queue shows some of them.", style="dim")
                 return
-            styled = zip(padded(row, widths), titles, strict=True)
-            yield Text(GAP).join(Text(cell, style=tone(title, one)) for cell, title in styled)
+            styled = zip(row, titles, strict=True)
+            yield Text(GAP).join(Text(cell, style=tone(title.strip(), one)) for cell, title in styled)
             yield from (Text(f"  {note}", style="red" if note == "no worker" else "yellow") for note in noted)
 
     def _below(self, whole: Overview) -> Iterator[Text]:
@@ -91,14 +88,6 @@ class Screen:
 def lines(texts: list[Text], width: int) -> int:
     """How many they take in a window."""
     return sum(-(-max(1, len(text)) // width) for text in texts)
-
-
-def padded(cells: list[str], widths: list[int]) -> list[str]:
-    """The name to the left, numbers to the right."""
-    return [
-        cell.rjust(width) if place else cell.ljust(width)
-        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
 
 
 def tone(title: str, one: QueueOverview) -> str:

@@ -72,14 +72,17 @@ def notes(one: QueueOverview, whole: Overview) -> list[str]:
 def columns(whole: Overview, width: int | None) -> list[Column]:
     """Those that there is room for."""
     chosen = list(COLUMNS)
-    while width is not None and len(chosen) > 2 and _width(chosen, whole) > width:
+    while width is not None and len(chosen) > 2 and len(table(rows(chosen, whole))[0]) > width:
         chosen.remove(max(chosen, key=lambda column: column.sacrifice))
     return chosen
 
 
-def _width(chosen: list[Column], whole: Overview) -> int:
-    each = [max([len(c.title), *(len(c.cell(one, whole)) for one in whole.queues)]) for c in chosen]
-    return sum(each) + len(GAP) * (len(each) - 1)
+def rows(chosen: list[Column], whole: Overview) -> list[list[str]]:
+    """The head of the table, and a row for each queue."""
+    return [
+        [column.title for column in chosen],
+        *([column.cell(one, whole) for column in chosen] for one in whole.queues),
+    ]
 
 
 def head(whole: Overview, database: str) -> str:
@@ -139,10 +142,8 @@ def lines(whole: Overview, *, database: str, width: int | None = None) -> Iterat
     for warning in warnings(whole):
         yield f"! {warning}"
     yield ""
-    chosen = columns(whole, width)
-    rows = [[column.cell(one, whole) for column in chosen] for one in whole.queues]
-    if rows:
-        first, *rest = table([column.title for column in chosen], rows)
+    if whole.queues:
+        first, *rest = table(rows(columns(whole, width), whole))
         yield first
         for line, one in zip(rest, whole.queues, strict=True):
             yield line

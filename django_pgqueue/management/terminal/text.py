@@ -6,7 +6,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 GAP = "  "
 
@@ -35,14 +35,18 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: max(0, length - 3)]}..."
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> Iterator[str]:
-    """Columns of equal width, to the right but for those that are named in ``left``.
+def aligned(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[list[str]]:
+    """Cells as wide as their column, to the right but for the columns that are named in ``left``."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        [c.ljust(width) if n in left else c.rjust(width) for n, (c, width) in enumerate(zip(row, widths, strict=True))]
+        for row in rows
+    ]
 
-    >>> list(table(["queue", "ready"], [["mail", "3"]]))
+
+def table(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[str]:
+    """
+    >>> table([["queue", "ready"], ["mail", "3"]])
     ['queue  ready', 'mail       3']
     """
-    texts = [head, *rows]
-    widths = [max(len(row[number]) for row in texts) for number in range(len(head))]
-    for row in texts:
-        cells = enumerate(zip(row, widths, strict=True))
-        yield GAP.join(c.ljust(width) if n in left else c.rjust(width) for n, (c, width) in cells).rstrip()
+    return [GAP.join(cells).rstrip() for cells in aligned(rows, left=left)]
