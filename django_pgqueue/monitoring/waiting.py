@@ -1,110 +1,73 @@
-"""Why a message does not run yet, and how long that may take."""
+"""Why does this message not run?  The reasons are values, and each has one sentence for all who show it."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from django.utils.html import format_html, format_html_join
-
-from django_pgqueue.admin.parts import display, queries
-from django_pgqueue.admin.parts.database import alias, url
-from django_pgqueue.admin.parts.status import Status, status_of
-from django_pgqueue.models.tables import Message, QueueState
-from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.monitoring.overview import Paused, counts, overview, queries
+from django_pgqueue.monitoring.overview.counts import Capped
+from django_pgqueue.monitoring.overview.coverage import Service
+from django_pgqueue.monitoring.overview.formatting import Words, number, relative, span
+from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from django.utils.safestring import SafeString
+    from django_pgqueue.models.tables import Message
+    from django_pgqueue.monitoring.overview.counts import Count
 
-    from django_pgqueue.monitoring.overview.coverage import Service
-
-FURTHEST = 10_000
-"""Nobody counts further than that."""
-NEWEST = 1_000
+MAX_POSITION = 10_000
+"""Positions are counted up to here."""
+MAX_ATTEMPTS = 1_000
+"""The rate follows from at most so many of the newest attempts."""
+MAX_NAMED = 10
+"""Messages that one waits for, as far as they are named."""
 RECENT = dt.timedelta(minutes=10)
-OTHERS_NAMED = 10
-# Where message_create_after puts what waits for others.
-OUT_OF_REACH_MS = 2**63 - 1
 
+
+# Of each priority, down to the message's own, those that come before it: in its channel, or else in the line of its
+# queue and among what was scheduled there.
 # (task is null) = <constant> would become "task is not null", which is no key of the index: hence the lane.
 AHEAD = """
 with recursive lane as materialized (select %(raw)s::boolean as raw),
 line as materialized (
-    select p.p_priority as priority from lane l cross join pgqueue_message_levels() as p
-    where p.p_raw = l.raw and p.p_priority >= %(priority)s
+    select l.p_priority as priority from lane cross join pgqueue_message_levels() as l
+    where l.p_raw = lane.raw and l.p_priority >= %(priority)s and %(channel)s::text is null
 ),
-scheduled as (
-    (select m.priority from lane l cross join lateral (
-        select p.priority from pgqueue_message p
-        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and not p.in_line
-          and p.channel is null and p.priority >= %(priority)s
-        order by p.priority desc limit 1) as m)
+other as (
+    (select m.priority from lane cross join lateral (
+        select m.priority from pgqueue_message m
+        where m.queue = %(queue)s and (m.task is null) = lane.raw and m.unlock_at is null and {others}
+          and m.priority >= %(priority)s
+        order by m.priority desc limit 1) as m)
     union all
-    select n.priority from scheduled h cross join lane l cross join lateral (
-        select p.priority from pgqueue_message p
-        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null and not p.in_line
-          and p.channel is null and p.priority < h.priority and p.priority >= %(priority)s
-        order by p.priority desc limit 1) as n
+    select m.priority from other h cross join lane cross join lateral (
+        select m.priority from pgqueue_message m
+        where m.queue = %(queue)s and (m.task is null) = lane.raw and m.unlock_at is null and {others}
+          and m.priority < h.priority and m.priority >= %(priority)s
+        order by m.priority desc limit 1) as m
 )
 select count(*) from (
-    select 1 from line h cross join lane l cross join lateral (
+    select from line h cross join lane cross join lateral (
         select from pgqueue_message m
-        where (m.task is null) = l.raw and m.unlock_at is null and m.in_line and m.channel is null
-          and m.priority = h.priority and m.queue = %(queue)s and m.dequeue_at <= %(now)s
-          and (h.priority > %(priority)s
-               or (m.dequeue_at, m.id) < (cast(%(dequeue_at)s as bigint), cast(%(id)s as bigint)))
-        limit %(most)s) as in_line
+        where (m.task is null) = lane.raw and m.unlock_at is null and m.in_line and m.channel is null
+          and m.priority = h.priority and m.queue = %(queue)s and {before} limit %(most)s) as m
     union all
-    select 1 from scheduled h cross join lane l cross join lateral (
+    select from other h cross join lane cross join lateral (
         select from pgqueue_message m
-        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null and not m.in_line
-          and m.channel is null and m.priority = h.priority and m.dequeue_at <= %(now)s
-          and (h.priority > %(priority)s
-               or (m.dequeue_at, m.id) < (cast(%(dequeue_at)s as bigint), cast(%(id)s as bigint)))
-        limit %(most)s) as due
+        where m.queue = %(queue)s and (m.task is null) = lane.raw and m.unlock_at is null and {others}
+          and m.priority = h.priority and {before} limit %(most)s) as m
     limit %(most)s
 ) as ahead
 """
-
-# In the lane of a channel, whose index begins with the channel.
-AHEAD_IN_CHANNEL = """
-with recursive lane as materialized (select %(raw)s::boolean as raw),
-present as (
-    (select m.priority from lane l cross join lateral (
-        select p.priority from pgqueue_message p
-        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null
-          and p.channel = %(channel)s and p.channel is not null
-          and p.priority > %(priority)s
-        order by p.priority desc limit 1) as m)
-    union all
-    select n.priority from present h cross join lane l cross join lateral (
-        select p.priority from pgqueue_message p
-        where p.queue = %(queue)s and (p.task is null) = l.raw and p.unlock_at is null
-          and p.channel = %(channel)s and p.channel is not null
-          and p.priority < h.priority and p.priority > %(priority)s
-        order by p.priority desc limit 1) as n
-)
-select count(*) from (
-    select 1 from present h cross join lane l cross join lateral (
-        select from pgqueue_message m
-        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null
-          and m.channel = %(channel)s and m.channel is not null
-          and m.priority = h.priority and m.dequeue_at <= %(now)s
-        limit %(most)s) as due
-    union all
-    select 1 from lane l cross join lateral (
-        select from pgqueue_message m
-        where m.queue = %(queue)s and (m.task is null) = l.raw and m.unlock_at is null
-          and m.channel = %(channel)s and m.channel is not null
-          and m.priority = %(priority)s
-          and (m.dequeue_at, m.id) < (cast(%(dequeue_at)s as bigint), cast(%(id)s as bigint))
-        limit %(most)s) as same
-    limit %(most)s
-) as ahead
-"""
+# One comparison of a row, which is a key of the index: an "or" would read all that is due.
+BEFORE = f"""(m.dequeue_at, m.id) < (
+            case when h.priority > %(priority)s then %(now)s else %(dequeue_at)s end::bigint,
+            case when h.priority > %(priority)s then {2**63 - 1} else %(id)s end::bigint)"""
+AHEAD_IN_QUEUE = AHEAD.format(others="not m.in_line and m.channel is null", before=BEFORE)
+AHEAD_IN_CHANNEL = AHEAD.format(others="m.channel = %(channel)s and m.channel is not null", before=BEFORE)
 
 ENDED = """
 select count(*), min(newest.finished_at)
@@ -116,159 +79,232 @@ where newest.queue = %(queue)s and (newest.task is null) = %(raw)s and newest.st
   and newest.finished_at > %(since)s and newest.channel is not distinct from %(channel)s
 """
 
-RUNNING = """
-select greatest(0, c.running - (
+# What stands in other rows than the message's own.  Its limits keep probes from becoming joins, which read whole tables
+# that were analysed when they were empty.  Rows written by hand may say infinity, which no datetime can hold.
+FACTS = """
+select m.id, m.attempt > 0 and m.last_error <> '', cardinality(m.after_ids),
+       array(select a.id from unnest(m.after_ids) as a (id)
+             cross join lateral (select from pgqueue_message where id = a.id limit 1) as m limit %(named)s),
+       case when q.name is not null
+            then least(greatest(q.paused_at, '0001-01-02 00:00:00+00'), '9999-12-30 00:00:00+00') end, q.paused_by,
+       greatest(0, c.running - (
            select coalesce(sum(e.ended), 0) from (
                select a.ended from pgqueue_arrival a where a.channel = c.name limit %(most)s) as e)),
        c.max_concurrency, c.release_at, c.release_interval_ms
-from pgqueue_channel c where c.name = %(channel)s
+from pgqueue_message m
+left join lateral (select * from pgqueue_queue where name = m.queue and paused_at is not null limit 1) as q on true
+left join lateral (select * from pgqueue_channel where name = m.channel limit 1) as c on true
+where m.id = any(%(ids)s)
 """
 
 
-class Rate(NamedTuple):
-    """How many messages of a queue have ended lately, and in what time."""
+class Facts(NamedTuple):
+    is_retry: bool
+    after: int | None
+    after_left: list[int]
+    paused_at: dt.datetime | None
+    paused_by: str | None
+    running: int
+    max_concurrency: int | None
+    release_at: int | None
+    release_interval_ms: int | None
 
-    ended: int
-    seconds: float
 
-    def words(self, ahead: int) -> str:
+class Reason(Protocol):
+    def words(self, now: dt.datetime, /) -> Words: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    worker: str | None
+    until: dt.datetime
+
+    def words(self, now: dt.datetime) -> Words:
+        if to_epoch_ms(self.until) > to_epoch_ms(now):
+            return "It is locked by {} until {}.", self.worker or "-", self.until
+        return "Its worker, {}, has gone away. The next worker that looks takes it over.", self.worker or "-"
+
+
+@dataclass(frozen=True, slots=True)
+class NoWorker:
+    queue: str
+
+    def words(self, _: dt.datetime) -> Words:
+        seen = "No worker that serves the queue “{}” has been seen in the last minute."
+        return f"{seen} Start one: manage.py qworker --queues {{}}", self.queue, self.queue
+
+
+@dataclass(frozen=True, slots=True)
+class AfterOthers:
+    count: int
+    left: list[int]
+    """The ids of those that have not ended, up to one more than are named."""
+
+    def words(self, _: dt.datetime) -> Words:
+        if not self.left:
+            return "All {} jobs that it waits for have ended. A worker will see that soon.", self.count
+        jobs = "1 job," if self.count == 1 else f"{number(self.count)} jobs,"
+        have = f"{' and more' if len(self.left) > MAX_NAMED else ''} {'has' if len(self.left) == 1 else 'have'}"
+        return "It waits for {} of which {}{} not ended yet.", jobs, self.left[:MAX_NAMED], have
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    lost: int
+    at: dt.datetime
+
+    def words(self, now: dt.datetime) -> Words:
+        died = "its worker died" if self.lost == 1 else f"its last {self.lost} workers died"
+        at = (" at ", self.at) if to_epoch_ms(self.at) > to_epoch_ms(now) else ("", "")
+        return (
+            "It is quarantined: {} while it ran. A worker takes it alone{}{}, so that it harms no other job.",
+            died,
+            *at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    at: dt.datetime
+    failed_attempt: int | None
+    """None: it is no retry."""
+
+    def words(self, now: dt.datetime) -> Words:
+        far = f", {far}" if (far := relative(self.at, now)) else ""
+        if self.failed_attempt is None:
+            return "It is scheduled for {}{}.", self.at, far
+        failed = f"It waits for its retry: attempt {self.failed_attempt} ended with an error."
+        return f"{failed} The next one is due at {{}}{{}}.", self.at, far
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFull:
+    channel: str
+    running: int
+    limit: int
+
+    def words(self, _: dt.datetime) -> Words:
+        if not self.limit:
+            return "Channel {} stands still: none of its messages may run.", self.channel
+        return "It waits for channel {}: {} of {} running.", self.channel, self.running, self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPaced:
+    channel: str
+    interval: dt.timedelta
+    next_at: dt.datetime
+
+    def words(self, now: dt.datetime) -> Words:
+        wait = span(dt.timedelta(milliseconds=to_epoch_ms(self.next_at) - to_epoch_ms(now)))
+        return "Channel {} begins one message every {}: the next one in {}.", self.channel, span(self.interval), wait
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """It is ready, and so are others that come first."""
+
+    line: str
+    position: Capped
+    rate: float
+    """Messages a second that have ended lately."""
+
+    def words(self, _: dt.datetime) -> Words:
         """
-        >>> Rate(100, 50.0).words(80)
+        >>> Behind("queue mail", Capped(80), rate=2.0).words(dt.datetime.now())[-1]
         'about 40 s at the present rate'
         """
-        if not self.ended:
-            return "nobody can say how long: nothing of this queue has ended in the last 10 minutes"
-        return f"about {display.span(dt.timedelta(seconds=ahead * self.seconds / self.ended))} at the present rate"
+        if self.position.is_capped:
+            return "It is ready: position {} of {}.", self.position, self.line
+        how_long = "nobody can say how long: nothing of this queue has ended in the last 10 minutes"
+        if self.rate:
+            how_long = f"about {span(dt.timedelta(seconds=self.position.value / self.rate))} at the present rate"
+        return "It is ready: position {} of {}, {}.", self.position, self.line, how_long
 
 
-def reasons(message: Message, now: dt.datetime, service: Service) -> Iterator[SafeString | str]:
-    """Sentences, the most important first.  None for a message that runs."""
-    status = status_of(message.dequeue_at, message.unlock_at, now)
-    if status is Status.RUNNING:
-        return
-    if status is Status.EXPIRED:
-        yield format_html(
-            "Its worker, {}, has gone away. The next worker that looks takes it over.", message.worker or "-"
-        )
-    elif message.after_ids:
-        yield _others(message)
-    elif message.alone_at is not None:
-        yield _quarantined(message, message.alone_at, now)
-    elif status is Status.SCHEDULED:
-        yield _when(message, now)
-    yield from paused(message.queue)
-    yield from channel(message, now)
+def sentence(reason: Reason, now: dt.datetime) -> str:
+    """A reason as plain text."""
+    template, *values = reason.words(now)
+    return template.format(*map(_plain, values))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dt.datetime():
+            return value.isoformat(" ", "seconds")
+        case list():
+            return ", ".join(map(str, value))
+    return value
+
+
+def reasons(messages: Sequence[Message], now: dt.datetime, service: Service, *, using: str) -> dict[int, list[Reason]]:
+    """What keeps each of the messages back, by id, the most important first; nothing where only others come first."""
+    asked = {"ids": [message.pk for message in messages], "named": MAX_NAMED + 1, "most": MAX_POSITION}
+    facts = {pk: Facts(*row) for pk, *row in queries.rows(FACTS, asked, using=using)}
+    return {
+        message.pk: list(_reasons(message, facts[message.pk], now, service)) if message.pk in facts else []
+        for message in messages
+    }
+
+
+def _reasons(message: Message, facts: Facts, now: dt.datetime, service: Service) -> Iterator[Reason]:
+    now_ms, unlock_at = to_epoch_ms(now), message.unlock_at
+    if unlock_at is not None:
+        yield Locked(message.worker, unlock_at)
+        if to_epoch_ms(unlock_at) > now_ms:
+            return
+    if facts.paused_at is not None:
+        yield Paused(queue=message.queue, since=facts.paused_at, by=facts.paused_by)
+    if unlock_at is None:
+        yield from _not_before(message, facts, now_ms)
+    if message.channel is not None:
+        yield from _channel(message.channel, facts, now_ms)
     if service.lacks(message):
-        yield no_worker(message)
-    if status is Status.READY:
-        yield _place(message, now)
+        yield NoWorker(message.queue)
 
 
-def _others(message: Message) -> SafeString:
-    ids = list(message.after_ids or ())
-    there = Message.objects.using(alias()).filter(pk__in=ids).order_by("pk")
-    left = list(there.values_list("pk", flat=True)[: OTHERS_NAMED + 1])
-    if not left:
-        return format_html("All {} jobs that it waits for have ended. A worker will see that soon.", len(ids))
-    links = format_html_join(
-        ", ", '<a href="{}">{}</a>', ((url("message_change", pk), str(pk)) for pk in left[:OTHERS_NAMED])
-    )
-    return format_html(
-        "It waits for {} of which {}{} {} not ended yet.",
-        "1 job," if len(ids) == 1 else f"{display.number(len(ids))} jobs,",
-        links,
-        " and more" if len(left) > OTHERS_NAMED else "",
-        "has" if len(left) == 1 else "have",
-    )
+def _not_before(message: Message, facts: Facts, now_ms: int) -> Iterator[Reason]:
+    if facts.after:
+        yield AfterOthers(facts.after, facts.after_left)
+    elif message.alone_at is not None:
+        yield Quarantined(message.lost, message.alone_at)
+    elif to_epoch_ms(message.dequeue_at) > now_ms:
+        yield Scheduled(message.dequeue_at, message.attempt if facts.is_retry else None)
 
 
-def _quarantined(message: Message, alone_at: dt.datetime, now: dt.datetime) -> SafeString:
-    due = to_epoch_ms(alone_at) <= to_epoch_ms(now)
-    return format_html(
-        "It is quarantined: {} while it ran. A worker takes it alone{}, so that it harms no other job.",
-        "its worker died" if message.lost == 1 else f"its last {message.lost} workers died",
-        "" if due else format_html(" at {}", display.moment(alone_at)),
-    )
+def _channel(name: str, facts: Facts, now_ms: int) -> Iterator[Reason]:
+    if facts.max_concurrency is not None and facts.running >= facts.max_concurrency:
+        yield ChannelFull(name, facts.running, facts.max_concurrency)
+    if facts.release_at is not None and facts.release_at > now_ms:
+        interval = dt.timedelta(milliseconds=facts.release_interval_ms or 0)
+        yield ChannelPaced(name, interval, EpochDateTime.from_ms(facts.release_at))
 
 
-def _when(message: Message, now: dt.datetime) -> SafeString:
-    far = display.relative(message.dequeue_at, now)
-    retry = message.attempt > 0 and message.last_error
-    return format_html(
-        "{} {}{}.",
-        f"It waits for its retry: attempt {message.attempt} ended with an error. The next one is due at"
-        if retry
-        else "It is scheduled for",
-        display.moment(message.dequeue_at),
-        f", {far}" if far else "",
-    )
-
-
-def paused(queue: str) -> Iterator[SafeString]:
-    """Since when and by whom, if the queue is paused."""
-    states = QueueState.objects.using(alias()).filter(pk=queue, paused_at__isnull=False)
-    for since, by in states.values_list(Moment("paused_at"), "paused_by"):
-        yield format_html("Queue {} is paused since {} by {}.", queue, display.moment(since), by or "somebody")
-
-
-def channel(message: Message, now: dt.datetime) -> Iterator[str]:
-    """Where the channel of a message has no room for it, or waits itself."""
-    if message.channel is None:
-        return
-    for running, most, release_at, interval_ms in queries.rows(RUNNING, {"channel": message.channel, "most": FURTHEST}):
-        if most == 0:
-            yield f"Channel {message.channel} stands still: none of its messages may run."
-        elif most is not None and running >= most:
-            yield f"It waits for channel {message.channel}: {running} of {most} running."
-        if release_at is not None and release_at > to_epoch_ms(now):
-            wait = display.span(dt.timedelta(milliseconds=release_at - to_epoch_ms(now)))
-            interval = display.span(dt.timedelta(milliseconds=interval_ms or 0))
-            yield f"Channel {message.channel} begins one message every {interval}: the next one in {wait}."
-
-
-def no_worker(message: Message) -> str:
-    return (
-        f"No worker that serves the queue “{message.queue}” has been seen in the last minute. "
-        f"Start one: manage.py qworker --queues {message.queue}"
-    )
-
-
-def _place(message: Message, now: dt.datetime) -> str:
-    place = ahead(message, now) + 1
-    most = place > FURTHEST
-    shown = f"{display.number(FURTHEST)}+" if most else display.number(place)
-    how_long = "" if most else f", {rate(message, now).words(place)}"
-    where = f"queue {message.queue}" if message.channel is None else f"channel {message.channel}"
-    return f"It is ready: position {shown} of {where}{how_long}."
-
-
-def ahead(message: Message, now: dt.datetime) -> int:
-    """How many ready messages of its queue go first, counted up to FURTHEST."""
-    return int(
-        queries.rows(
-            AHEAD if message.channel is None else AHEAD_IN_CHANNEL,
-            {
-                "queue": message.queue,
-                "channel": message.channel,
-                "raw": message.task is None,
-                "priority": message.priority,
-                "dequeue_at": to_epoch_ms(message.dequeue_at),
-                "id": message.pk,
-                "now": to_epoch_ms(now),
-                "most": FURTHEST,
-            },
-        )[0][0]
-    )
-
-
-def rate(message: Message, now: dt.datetime) -> Rate:
-    """By the newest attempts of all queues, as far as they ended in the last minutes."""
-    asked: dict[str, Any] = {
+def behind(message: Message, now: dt.datetime, *, using: str) -> Behind:
+    """The position of a ready message, and how fast the ones before it end."""
+    asked = {
         "queue": message.queue,
         "channel": message.channel,
         "raw": message.task is None,
-        "newest": NEWEST,
+        "priority": message.priority,
+        "dequeue_at": to_epoch_ms(message.dequeue_at),
+        "id": message.pk,
+        "now": to_epoch_ms(now),
+        "most": MAX_POSITION,
+        "newest": MAX_ATTEMPTS,
         "since": now - RECENT,
     }
-    [(ended, first)] = queries.rows(ENDED, asked)
-    return Rate(ended, max(1.0, (now - first).total_seconds()) if first else 0.0)
+    [(ahead,)] = queries.rows(AHEAD_IN_QUEUE if message.channel is None else AHEAD_IN_CHANNEL, asked, using=using)
+    [(ended, first)] = queries.rows(ENDED, asked, using=using)
+    line = f"queue {message.queue}" if message.channel is None else f"channel {message.channel}"
+    rate = ended / max(1.0, (now - first).total_seconds()) if ended else 0.0
+    return Behind(line, Capped.of(ahead + 1, MAX_POSITION), rate)
+
+
+def idle_queues(now: dt.datetime, *, using: str) -> Iterator[tuple[Paused | NoWorker, Count]]:
+    """Queues that nobody works on, paused or without a worker, with what waits in them."""
+    lanes, paused, service = counts.lanes(using=using), overview.paused(using=using), Service.at(now, using=using)
+    names = sorted({*counts.waiting_queues(using=using), *(lane.queue for lane in lanes), *paused})
+    idle = [name for name in names if name in paused or not service.serves(name)][: counts.QUEUES]
+    for name, count in counts.of(idle, now, {}, {}, lanes, using=using).items():
+        yield paused.get(name) or NoWorker(name), count

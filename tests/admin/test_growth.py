@@ -39,7 +39,7 @@ def test_neither_do_they_for_the_overview_and_the_place_of_a_message(
 ) -> None:
     """Beyond what is counted at all."""
     monkeypatch.setattr(counts, "ALTOGETHER", 1_000)
-    monkeypatch.setattr(waiting, "FURTHEST", 500)
+    monkeypatch.setattr(waiting, "MAX_POSITION", 500)
     monkeypatch.setattr(throughput, "SAMPLE", 300)
     sql("truncate pgqueue_message, pgqueue_attempt")  # undone with the test
     partitions()

@@ -135,7 +135,7 @@ def test_how_long_it_may_take_follows_from_what_has_ended_lately(root: Visitor, 
 
 
 def test_far_behind_nobody_counts(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "FURTHEST", 3)
+    monkeypatch.setattr(waiting, "MAX_POSITION", 3)
     sent = [send() for _ in range(5)]
     assert why(root, sent[2])[0].startswith("It is ready: position 3 of queue default, ")
     assert why(root, sent[4]) == ["It is ready: position 3+ of queue default."]

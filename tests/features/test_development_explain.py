@@ -71,7 +71,7 @@ def test_it_says_why_the_others_are_not_among_them() -> None:
         elsewhere = note.using(queue_name="elsewhere").enqueue().id
         locked = note.using(queue_name="locked").enqueue().id
         assert functions.message_dequeue(connection, queues=["locked"], worker="host-1", tasks=True)
-        control.pause("paused", by="Ada")
+        control.pause("paused", by="Ada {}")
         before = everything()
         lines = explained("--exclude-queues", "elsewhere")
         assert everything() == before
@@ -79,12 +79,20 @@ def test_it_says_why_the_others_are_not_among_them() -> None:
     a_note = "tests.features.shelf.note"
     assert rows(lines[3:]) == [
         ["id", "queue", "priority", "task", "because"],
-        [raw, "default", "0", "(raw)", "it is a raw message: Queue.receive takes it"],
-        [paused, "paused", "0", a_note, "its queue is paused by Ada"],
-        [elsewhere, "elsewhere", "0", a_note, "this worker does not serve its queue"],
-        [locked, "locked", "0", a_note, "it is locked by host-1 until 2030-06-01 12:01:00+00:00"],
-        [scheduled, "default", "0", a_note, "it is scheduled for 2030-06-01 13:00:00+00:00, in 1:00:00"],
+        [raw, "default", "0", "(raw)", "It is a raw message: Queue.receive takes it."],
+        [paused, "paused", "0", a_note, "Queue paused is paused since 2030-06-01 12:00:00+00:00 by Ada {}."],
+        [elsewhere, "elsewhere", "0", a_note, "This worker does not serve its queue."],
+        [locked, "locked", "0", a_note, "It is locked by host-1 until 2030-06-01 12:01:00+00:00."],
+        [scheduled, "default", "0", a_note, "It is scheduled for 2030-06-01 13:00:00+00:00, in 1 h."],
     ]
+
+
+def test_of_several_reasons_the_one_that_somebody_has_to_remove_is_told() -> None:
+    with clock(NOON):
+        note.using(queue_name="paused", run_after=HOUR).enqueue()
+        control.pause("paused", by="Ada")
+        assert explained()[-1].endswith("Queue paused is paused since 2030-06-01 12:00:00+00:00 by Ada.")
+        assert explained("--queues", "mail")[-1].endswith("This worker does not serve its queue.")
 
 
 def test_a_quarantined_job_says_so() -> None:
@@ -92,9 +100,10 @@ def test_a_quarantined_job_says_so() -> None:
     [held] = functions.message_dequeue(connection, worker="dead", tasks=True)
     functions.worker_died(connection, "dead", ids=[held.id], attempts=[held.attempt], running=[True])
     [[shown, *_, why]] = rows(explained()[-1:])
-    assert (shown, why) == (
-        alone, "it is quarantined, because its worker died: a process of its own takes it alone",
-    )  # fmt: skip
+    assert shown == alone
+    assert why == (
+        "It is quarantined: its worker died while it ran. A worker takes it alone, so that it harms no other job."
+    )
 
 
 def test_a_job_that_waits_for_others_says_so_until_they_have_ended() -> None:
@@ -104,7 +113,8 @@ def test_a_job_that_waits_for_others_says_so_until_they_have_ended() -> None:
     lines = explained()
     assert everything() == before
     assert [row[1] for row in rows(lines[2:3])] == [first.id]
-    assert rows(lines[-1:]) == [[second, "default", "50", "tests.features.shelf.note", "it waits for other jobs"]]
+    because = f"It waits for 1 job, of which {first.id} has not ended yet."
+    assert rows(lines[-1:]) == [[second, "default", "50", "tests.features.shelf.note", because]]
     assert control.cancel(first) == "cancelled"
     functions.message_settle(connection)
     assert [row[1] for row in rows(explained()[2:])] == [second]
@@ -119,10 +129,10 @@ def test_what_a_channel_keeps_back_says_so() -> None:
                 note.using(channel=name).enqueue(n)
         held = functions.message_dequeue(connection, limit=10, worker="w", tasks=True)
         assert len(held) == 2
-        because = [row[-1] for row in rows(explained()) if row[-1].startswith("its channel")]
+        because = [row[-1] for row in rows(explained()) if "channel" in row[-1].lower()]
     assert sorted(because) == [
-        "its channel acme runs all that it may: 1 of 1",
-        "its channel slow lets the next one begin at 2030-06-01 13:00:00+00:00",
+        "Channel slow begins one message every 1 h: the next one in 1 h.",
+        "It waits for channel acme: 1 of 1 running.",
     ]
 
 
@@ -142,7 +152,7 @@ def test_as_many_are_shown_as_were_asked_for() -> None:
     lines = explained("3")
     assert [line.split()[1] for line in lines[2:5]] == ids[:3]
     assert [line.split()[0] for line in lines[8:]] == ids[3:6]
-    assert [line.split()[-3:] for line in lines[8:]] == [["others", "come", "first"]] * 3
+    assert [line.split()[-3:] for line in lines[8:]] == [["Others", "come", "first."]] * 3
     assert len(explained()) == 2 + 20 + 3 + 20
 
 

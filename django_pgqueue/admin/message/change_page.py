@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,6 @@ from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.monitoring import waiting
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from django.utils.safestring import SafeString
 
     from django_pgqueue.admin.parts.content import ErrorTexts
@@ -57,7 +56,7 @@ class MessageForm(forms.ModelForm):  # type: ignore[type-arg]
 class Found:
     """What the page knows beside the message's row."""
 
-    reasons: list[SafeString | str] = field(default_factory=list)
+    reasons: list[SafeString] = field(default_factory=list)
     related: Related
     attempts: list[dict[str, Any]] | None
     """None: the history is not for the eyes of this person."""
@@ -78,7 +77,7 @@ class Detail(Columns):
         known: Found | None = message.__dict__.get("found")
         if known is None:
             known = message.__dict__["found"] = Found(
-                reasons=list(waiting.reasons(message, self.now, self.service)),
+                reasons=reasons(message, self.now, self.service),
                 related=Related.of(message, self.now, history=self.sees_history),
                 attempts=finished_attempts(message, self.errors) if self.sees_history else None,
             )
@@ -170,6 +169,23 @@ class Detail(Columns):
         if known is None:
             known = message.__dict__["said"] = ShownContent(message, message.task, SAID, sees=self.sees_content)
         return known
+
+
+def reasons(message: Message, now: dt.datetime, service: Service) -> list[SafeString]:
+    """Why a message does not run: the sentences, with links, and times in the zone of the reader."""
+    found = waiting.reasons([message], now, service, using=alias())[message.pk]
+    if status_of(message.dequeue_at, message.unlock_at, now) is Status.READY:
+        found.append(waiting.behind(message, now, using=alias()))
+    return [format_html(words, *map(_shown, values)) for words, *values in (reason.words(now) for reason in found)]
+
+
+def _shown(value: Any) -> Any:
+    match value:
+        case dt.datetime():
+            return display.moment(value)
+        case list():
+            return format_html_join(", ", '<a href="{}">{}</a>', ((url("message_change", pk), pk) for pk in value))
+    return value
 
 
 def finished_attempts(message: Message, errors: ErrorTexts) -> list[dict[str, Any]]:

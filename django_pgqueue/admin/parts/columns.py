@@ -9,7 +9,7 @@ from django.utils.html import format_html
 
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.status import Status, status_of
-from django_pgqueue.monitoring.waiting import no_worker
+from django_pgqueue.monitoring.waiting import NoWorker, sentence
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -40,9 +40,8 @@ class Columns:
         name = display.shortened(message.queue, 40)
         if not self.service.lacks(message):
             return name
-        return format_html(
-            '{} <span class="pgqueue-label pgqueue-red" title="{}">no worker</span>', name, no_worker(message)
-        )
+        title = sentence(NoWorker(message.queue), self.now)
+        return format_html('{} <span class="pgqueue-label pgqueue-red" title="{}">no worker</span>', name, title)
 
     @admin.display(description="channel")
     def channel(self, message: Message) -> SafeString | str:

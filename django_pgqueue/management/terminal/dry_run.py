@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.db import connections, transaction
 
 from django_pgqueue import functions
-from django_pgqueue.models.tables import Channel, QueueState
+from django_pgqueue.management.terminal.text import table
+from django_pgqueue.models.tables import Message
+from django_pgqueue.monitoring.overview import bounded
+from django_pgqueue.monitoring.overview.coverage import Service
+from django_pgqueue.monitoring.waiting import NoWorker, reasons, sentence
 from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterator, Sequence
 
+    from django_pgqueue.monitoring.waiting import Reason
     from django_pgqueue.worker.settings import WorkerSettings
 
-MAX_LINES = 200
+MOST_LINES = 200
 """Queues, and lanes of channels, that are looked at."""
 
 # The first of each line, of what is scheduled in each queue, of each lane, and of the locked ones: index probes,
@@ -32,8 +36,7 @@ with recursive lane as (
         where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (l.channel, l.queue)
         order by m.channel, m.queue limit 1) as n
 )
-select m.id, m.queue, m.priority, m.dequeue_at, m.unlock_at, m.worker, m.task, m.after_ids is not null,
-       m.alone_at is not null, m.channel
+select m.id, m.queue, m.channel, m.task, m.worker, m.priority, m.dequeue_at, m.unlock_at, m.alone_at, m.attempt, m.lost
 from (
     select m.* from pgqueue_message_queues(%(lines)s) as q (queue) cross join pgqueue_message_levels() as l
     cross join lateral (
@@ -60,20 +63,6 @@ from (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Other:
-    id: int
-    queue: str
-    priority: int
-    dequeue_at: int
-    unlock_at: int | None
-    worker: str | None
-    task: str | None
-    waits_for_others: bool
-    is_quarantined: bool
-    channel: str | None
-
-
 def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[str]:
     """The lines of two tables: the next ``limit`` messages in their order, and as many others with the reason."""
     connection = connections[database]
@@ -92,95 +81,41 @@ def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[
     now = functions.now(connection)
     if claimed:
         yield f"Next, in this order ({settings.served}):"
-        yield from table(_next(claimed))
+        head = ["#", "id", "queue", "priority", "due since", "attempt", "task"]
+        dues = [EpochDateTime.from_ms(one.dequeue_at).isoformat(" ", "seconds") for one in claimed]
+        rows = [
+            [n, one.id, one.queue, one.priority, due, one.attempt, one.task]
+            for n, (one, due) in enumerate(zip(claimed, dues, strict=True), start=1)
+        ]
+        yield from _indented([head, *rows], left=(2, 4, 6))
     else:
         yield f"Nothing is ready ({settings.served})."
-    others = _others(connection, {message.id for message in claimed}, limit)
+    this_worker = Service([(settings.queues, settings.exclude_queues)])
+    with bounded(database):
+        others = _others({message.id for message in claimed}, limit, using=database)
+        whys = reasons(others, now, this_worker, using=database)
     if others:
-        paused = {row.name: row for row in QueueState.objects.using(database).filter(paused_at__isnull=False)}
-        yield ""
-        yield "Not now:"
-        channels = Channel.objects.using(database).in_bulk({other.channel for other in others if other.channel})
-        yield from table(_not_now(others, settings, paused, channels, now))
+        yield from ("", "Not now:")
+        head = ["id", "queue", "priority", "task", "because"]
+        rows = [
+            [one.pk, one.queue, one.priority, one.task or "(raw)", _because(one, whys[one.pk], now)] for one in others
+        ]
+        yield from _indented([head, *rows], left=(1, 3, 4))
 
 
-def table(rows: Sequence[Sequence[Any]]) -> Iterator[str]:
-    """Columns of equal width; numbers to the right."""
-    texts = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(row[n]) for row in texts) for n in range(len(texts[0]))]
-    numbers = [isinstance(cell, int) for cell in rows[-1]]
-    for row in texts:
-        cells = zip(row, widths, numbers, strict=True)
-        yield "  " + "  ".join(c.rjust(width) if number else c.ljust(width) for c, width, number in cells).rstrip()
+def _indented(rows: Sequence[Sequence[object]], *, left: Sequence[int]) -> Iterator[str]:
+    yield from (f"  {line}" for line in table([[str(cell) for cell in row] for row in rows], left=left))
 
 
-def _next(claimed: Sequence[functions.Received]) -> list[tuple[Any, ...]]:
-    rows = [
-        (n, message.id, message.queue, message.priority, _time(message.dequeue_at), message.attempt, message.task)
-        for n, message in enumerate(claimed, start=1)
-    ]
-    return [("#", "id", "queue", "priority", "due since", "attempt", "task"), *rows]
+def _others(claimed: set[int], limit: int, *, using: str) -> list[Message]:
+    asked = {"limit": limit + len(claimed), "lines": MOST_LINES}
+    others = [other for other in Message.objects.using(using).raw(OTHERS, asked) if other.pk not in claimed]
+    return sorted(others, key=lambda other: (-other.priority, to_epoch_ms(other.dequeue_at), other.pk))[:limit]
 
 
-def _others(connection: Any, claimed: set[int], limit: int) -> list[Other]:
-    with connection.cursor() as cursor:
-        cursor.execute(OTHERS, {"limit": limit + len(claimed), "lines": MAX_LINES})
-        others = [Other(*row) for row in cursor.fetchall()]
-    others.sort(key=lambda other: (-other.priority, other.dequeue_at, other.id))
-    return [other for other in others if other.id not in claimed][:limit]
-
-
-def _not_now(
-    others: Sequence[Other],
-    settings: WorkerSettings,
-    paused: dict[str, QueueState],
-    channels: dict[str, Channel],
-    now: dt.datetime,
-) -> list[tuple[Any, ...]]:
-    rows = [
-        (other.id, other.queue, other.priority, other.task or "(raw)", _why(other, settings, paused, channels, now))
-        for other in others
-    ]
-    return [("id", "queue", "priority", "task", "because"), *rows]
-
-
-def _why(
-    other: Other,
-    settings: WorkerSettings,
-    paused: dict[str, QueueState],
-    channels: dict[str, Channel],
-    now: dt.datetime,
-) -> str:
-    queue, until = other.queue, other.unlock_at
-    state, wait_ms = paused.get(queue), other.dequeue_at - to_epoch_ms(now)
-    is_served = queue not in settings.exclude_queues and (settings.queues is None or queue in settings.queues)
-    reasons = (
-        (until is not None, f"it is locked by {other.worker} until {_time(until or 0)}"),
-        (other.task is None, "it is a raw message: Queue.receive takes it"),
-        (not is_served, "this worker does not serve its queue"),
-        (state is not None, "its queue is paused" + (f" by {state.paused_by}" if state and state.paused_by else "")),
-        (other.waits_for_others, "it waits for other jobs"),
-        (other.is_quarantined, "it is quarantined, because its worker died: a process of its own takes it alone"),
-        (wait_ms > 0, f"it is scheduled for {_time(other.dequeue_at)}, in {_rounded(wait_ms)}"),
-    )
-    limited = _limit(channels.get(other.channel or ""), now)
-    return next((words for applies, words in reasons if applies), limited or "others come first")
-
-
-def _limit(channel: Channel | None, now: dt.datetime) -> str | None:
-    """What keeps the messages of a channel back."""
-    if channel is None:
-        return None
-    if channel.max_concurrency is not None and channel.running >= channel.max_concurrency:
-        return f"its channel {channel.name} runs all that it may: {channel.running} of {channel.max_concurrency}"
-    if channel.release_at is not None and to_epoch_ms(channel.release_at) > to_epoch_ms(now):
-        return f"its channel {channel.name} lets the next one begin at {_time(to_epoch_ms(channel.release_at))}"
-    return None
-
-
-def _time(epoch_ms: int) -> str:
-    return EpochDateTime.from_ms(epoch_ms).isoformat(" ", "seconds")
-
-
-def _rounded(wait_ms: int) -> dt.timedelta:
-    return dt.timedelta(seconds=round(min(wait_ms / 1000, 1e12)))
+def _because(other: Message, whys: Sequence[Reason], now: dt.datetime) -> str:
+    if other.task is None and other.unlock_at is None:
+        return "It is a raw message: Queue.receive takes it."
+    if any(isinstance(why, NoWorker) for why in whys):
+        return "This worker does not serve its queue."
+    return sentence(whys[0], now) if whys else "Others come first."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from django_pgqueue.models.tables import Message, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 SILENT_AFTER = dt.timedelta(minutes=1)
 """A worker says that it is alive every few seconds: one that has not for this long is not counted on."""
@@ -20,7 +20,7 @@ MAX_WORKERS = 1_000
 class Service:
     """The workers that were alive at a moment, as (queues or None for all, excluded queues)."""
 
-    workers: Sequence[tuple[list[str] | None, list[str]]]
+    workers: Sequence[tuple[Collection[str] | None, Collection[str]]]
 
     @classmethod
     def at(cls, now: dt.datetime, *, using: str) -> Service:

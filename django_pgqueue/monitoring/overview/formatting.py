@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 from django_pgqueue.values.times import to_epoch_ms
 
 NOTHING = "-"
 FAR_MS = 1_000 * 86_400_000
+Words = tuple[str, *tuple[Any, ...]]
+"""A sentence with braces, and what stands in them: each place shows times and ids in its own way."""
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 

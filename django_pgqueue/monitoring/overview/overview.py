@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from django_pgqueue.monitoring.overview.counts import Count
+    from django_pgqueue.monitoring.overview.formatting import Words
     from django_pgqueue.monitoring.overview.long_transactions import Pinned
     from django_pgqueue.monitoring.overview.throughput import Pulse
     from django_pgqueue.monitoring.overview.workers import Workers
@@ -30,8 +31,12 @@ WINDOW_HOURS = int(pulse.WINDOW.total_seconds() // 3600)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
+    queue: str
     since: dt.datetime
     by: str | None
+
+    def words(self, _: dt.datetime) -> Words:
+        return "Queue {} is paused since {} by {}.", self.queue, self.since, self.by or "somebody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +103,7 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
 def paused(*, using: str) -> dict[str, Paused]:
     states = QueueState.objects.using(using).filter(paused_at__isnull=False).order_by("name")
     rows = states.values_list("name", Moment("paused_at"), "paused_by")[: counts.QUEUES]
-    return {name: Paused(since=since, by=by) for name, since, by in rows}
+    return {name: Paused(queue=name, since=since, by=by) for name, since, by in rows}
 
 
 def schedules(*, using: str) -> list[Schedule]:
