@@ -357,7 +357,7 @@ def test_no_worker(find: Find, db: None) -> None:
     send(queue="later", delay_ms=3_600_000)
     send(queue="paused")
     functions.queue_pause(connection, "paused", by=None)
-    found = only(find("no-worker", workers.queues_without_workers))
+    found = only(find("no-worker", workers.idle_queues))
     assert "No worker serves the queue 'a b': 2 are ready, the oldest for " in found.found
     assert found.command == "python manage.py qworker --queues 'a b'"
 
@@ -409,12 +409,12 @@ def test_paused_queue(find: Find, db: None) -> None:
     send(queue="mail", channel="acme")
     send(queue="fresh")
     send(queue="later", delay_ms=3_600_000)
-    assert find("paused-queue", workers.paused_queues) == [], "a day is not over"
+    assert find("paused-queue", workers.idle_queues) == [], "a day is not over"
     sql("update pgqueue_queue set paused_at = paused_at - interval '30 hours' where name <> 'fresh'")
-    found = only(find("paused-queue", workers.paused_queues))
+    found = only(find("paused-queue", workers.idle_queues))
     assert found.found == "The queue 'mail' was paused 1 d ago by ada, and 2 are ready in it."
     sql(found.command)
-    assert find("paused-queue", workers.paused_queues) == []
+    assert find("paused-queue", workers.idle_queues) == []
 
 
 def test_long_held(find: Find, db: None) -> None:

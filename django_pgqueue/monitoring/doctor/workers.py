@@ -10,10 +10,11 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.monitoring import waiting
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import quoted
-from django_pgqueue.monitoring.overview import counts, overview
-from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER, Service
+from django_pgqueue.monitoring.overview import Paused
+from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
 from django_pgqueue.monitoring.overview.formatting import span
 from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.tasks import registry
@@ -177,27 +178,32 @@ def dead_workers(patient: Subject) -> Iterator[Finding]:
         )
 
 
-def queues_without_workers(patient: Subject) -> Iterator[Finding]:
+def idle_queues(patient: Subject) -> Iterator[Finding]:
     now = patient.value("select pgqueue_clock()")
-    lanes = counts.lanes(using=patient.using)
-    waiting = counts.waiting_queues(using=patient.using)
-    paused = overview.paused(using=patient.using)
-    names = sorted({*waiting, *(lane.queue for lane in lanes)} - set(paused))[: counts.QUEUES]
-    service = Service.at(now, using=patient.using)
-    alone = [name for name in names if not service.serves(name)]
-    for name, count in counts.of(alone, now, {}, {}, lanes, using=patient.using).items():
-        if count.tasks_are_ready:
-            oldest = f", the oldest for {span(count.oldest)}" if count.oldest is not None else ""
-            ready = f"{count.ready.value:,}{'+' if count.ready.is_capped else ''}"
-            yield NO_WORKER.found(
-                f"No worker serves the queue {name!r}: {ready} {'is' if ready == '1' else 'are'} ready{oldest} (none "
-                "that "
-                f"does has been seen for {span(SILENT_AFTER)}).",
-                f"python manage.py qworker --queues {shlex.quote(name)}",
-                queue=name,
-                ready=count.ready.value,
-                oldest_seconds=count.oldest.total_seconds() if count.oldest is not None else None,
-            )
+    for reason, count in waiting.idle_queues(now, using=patient.using):
+        ready = f"{count.ready.value:,}{'+' if count.ready.is_capped else ''}"
+        ready = f"{ready} {'is' if ready == '1' else 'are'} ready"
+        match reason:
+            case waiting.NoWorker(queue) if count.tasks_are_ready:
+                oldest = f", the oldest for {span(count.oldest)}" if count.oldest is not None else ""
+                yield NO_WORKER.found(
+                    f"No worker serves the queue {queue!r}: {ready}{oldest} (none that does has been seen for "
+                    f"{span(SILENT_AFTER)}).",
+                    f"python manage.py qworker --queues {shlex.quote(queue)}",
+                    queue=queue,
+                    ready=count.ready.value,
+                    oldest_seconds=count.oldest.total_seconds() if count.oldest is not None else None,
+                )
+            case Paused(queue=queue, since=since, by=by) if count.ready and now - since > PAUSED_FOR:
+                who = f" by {by}" if by else ""
+                yield PAUSED_QUEUE.found(
+                    f"The queue {queue!r} was paused {span(now - since)} ago{who}, and {ready} in it.",
+                    f"select pgqueue_queue_resume({quoted(queue)});",
+                    queue=queue,
+                    ready=count.ready.value,
+                    paused_seconds=(now - since).total_seconds(),
+                    paused_by=by,
+                )
 
 
 def expired_messages(patient: Subject) -> Iterator[Finding]:
@@ -227,27 +233,6 @@ def poison_jobs(patient: Subject) -> Iterator[Finding]:
             newest=newest,
             lost=lost,
         )
-
-
-def paused_queues(patient: Subject) -> Iterator[Finding]:
-    now = patient.value("select pgqueue_clock()")
-    paused = {
-        name: paused for name, paused in overview.paused(using=patient.using).items() if now - paused.since > PAUSED_FOR
-    }
-    lanes = [lane for lane in counts.lanes(using=patient.using) if lane.queue in paused]
-    for name, count in counts.of(sorted(paused), now, {}, {}, lanes, using=patient.using).items():
-        if count.ready.value:
-            ready = f"{count.ready.value:,}{'+' if count.ready.is_capped else ''}"
-            who = f" by {paused[name].by}" if paused[name].by else ""
-            yield PAUSED_QUEUE.found(
-                f"The queue {name!r} was paused {span(now - paused[name].since)} ago{who}, and {ready} "
-                f"{'is' if ready == '1' else 'are'} ready in it.",
-                f"select pgqueue_queue_resume({quoted(name)});",
-                queue=name,
-                ready=count.ready.value,
-                paused_seconds=(now - paused[name].since).total_seconds(),
-                paused_by=paused[name].by,
-            )
 
 
 def long_held(patient: Subject) -> Iterator[Finding]:
