@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.waiting import Reason
     from django_pgqueue.worker.settings import WorkerSettings
 
-MOST_LINES = 200
+MAX_LINES = 200
 """Queues, and lanes of channels, that are looked at."""
 
 # The first of each line, of what is scheduled in each queue, of each lane, and of the locked ones: index probes,
@@ -108,7 +108,7 @@ def _indented(rows: Sequence[Sequence[object]], *, left: Sequence[int]) -> Itera
 
 
 def _others(claimed: set[int], limit: int, *, using: str) -> list[Message]:
-    asked = {"limit": limit + len(claimed), "lines": MOST_LINES}
+    asked = {"limit": limit + len(claimed), "lines": MAX_LINES}
     others = [other for other in Message.objects.using(using).raw(OTHERS, asked) if other.pk not in claimed]
     return sorted(others, key=lambda other: (-other.priority, to_epoch_ms(other.dequeue_at), other.pk))[:limit]
 
