@@ -7,11 +7,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import functions
-from django_pgqueue.functions import NewMessage
+from django_pgqueue.functions import After, NewMessage, UniqueKey
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.values.times import MAX_MS, MIN_MS, DequeueAt
+from django_pgqueue.values.times import MAX_MS, MIN_MS, Delay, DequeueAt
 
 
 @pytest.mark.django_db
@@ -23,6 +24,62 @@ def test_every_dequeue_at_can_be_enqueued_and_deferred_to(ms: int) -> None:
     assert functions.message_defer(connection, received, dequeue_at=ms) == "deferred"
     found = Message.objects.filter(pk__in=[created.id, received.id])
     assert [message.dequeue_at.epoch_ms for message in found] == [ms, ms]
+
+
+KEY = UniqueKey("k", on_conflict="debounce")
+CHOICES = [
+    (NewMessage(content="{}"), "pgqueue_message_create(p_content => '{}'::jsonb)"),
+    (NewMessage(content="{}", max_attempts=None), "pgqueue_message_create(p_content => '{}'::jsonb, p_max_attempts"),
+    (NewMessage(content="{}", when=Delay(5)), "pgqueue_message_create(p_content => '{}'::jsonb, p_dequeue_at"),
+    (NewMessage(content="{}", unique=KEY), "pgqueue_message_create_unique(p_content => '{}'::jsonb, p_unique_key"),
+    (NewMessage(content="{}", after=After((1,))), "pgqueue_message_create_after(p_content => '{}'::jsonb, p_after_ids"),
+]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("message", "statement"), CHOICES)
+def test_a_message_is_enqueued_by_the_function_that_it_needs_and_says_no_more_than_it_must(
+    message: NewMessage, statement: str
+) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        created = functions.enqueue(connection, message)
+    assert [statement in query["sql"] for query in queries] == [True]
+    assert created.is_new
+    assert Message.objects.get().pk == created.id
+
+
+@pytest.mark.django_db
+def test_who_holds_the_key_is_not_new() -> None:
+    first, second = (functions.enqueue(connection, NewMessage(content="1", unique=KEY)) for _ in range(2))
+    assert (first.id, second.is_new) == (second.id, False)
+
+
+@pytest.mark.django_db
+def test_one_by_one_at_once_and_alike_make_the_same_rows() -> None:
+    message = NewMessage(
+        content='{"a": "é"}',
+        queue="mail",
+        task="shop.t",
+        priority=-7,
+        when=DequeueAt(-5),
+        channel="acme",
+        headers='{"by": "Ada"}',
+        max_attempts=None,
+    )
+    functions.enqueue(connection, message)
+    functions.enqueue_many(connection, [message])
+    functions.enqueue_alike(connection, [message.content], message)
+    columns = [field.attname for field in Message._meta.fields if field.attname != "id"]
+    alone, many, alike = Message.objects.order_by("pk").values(*columns)
+    assert alone == many == alike
+
+
+@pytest.mark.parametrize(
+    "message", [NewMessage(content="1", when=Delay(5)), NewMessage(content="1", after=After((1,)))]
+)
+def test_what_is_enqueued_alone_is_not_enqueued_with_many(message: NewMessage) -> None:
+    with pytest.raises(ValueError, match="can only be enqueued alone"):
+        functions.enqueue_many(connection, [message])
 
 
 @pytest.mark.django_db

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from django_pgqueue.functions.connection import Connection
     from django_pgqueue.functions.new_message import UniqueKey
-    from django_pgqueue.values.times import When
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def enqueue(connection: Connection, message: NewMessage, what: str = "The messag
 def enqueue_many(connection: Connection, messages: Iterable[NewMessage]) -> list[int | None]:
     """Enqueues messages with one statement and returns their ids; None for each that its channel refuses.
 
-    Here no message may have a ``Delay`` or ``after``.
+    Raises ValueError for a message with ``after`` or with a ``Delay``, which the SQL takes one by one.
     """
     described = f"[{','.join([_described(message) for message in messages])}]"
     return _ids(connection, "select pgqueue_message_create_many(%s::jsonb)", (described,))
@@ -117,7 +116,7 @@ def _given(message: NewMessage) -> dict[str, Any]:
         if value != default:
             given[name] = value
     if message.when is not None:
-        given[_name_of(message.when)] = message.when.ms
+        given["delay_ms" if isinstance(message.when, Delay) else "dequeue_at"] = message.when.ms
     if message.unique is not None:
         given["unique_key"] = message.unique.key
         given["on_conflict"] = message.unique.on_conflict
@@ -130,6 +129,9 @@ def _given(message: NewMessage) -> dict[str, Any]:
 
 def _described(message: NewMessage) -> str:
     """The object that sql/pgqueue_message_create_many.sql takes."""
+    if message.after is not None or type(message.when) is Delay:
+        words = f"A message with after={message.after!r} and when={message.when!r} can only be enqueued alone."
+        raise ValueError(words)
     members = [f'"content":{message.content}', _shared_members(_shared(message))]
     if message.headers is not None:
         members.append(f'"headers":{message.headers}')
@@ -148,17 +150,13 @@ def _shared_members(values: tuple[Any, ...]) -> str:
     members = dict(zip(SHARED, values, strict=True))
     when = members.pop("when")
     if when is not None:
-        members[_name_of(when)] = when.ms
+        members["dequeue_at"] = when.ms
     return ENCODER.encode(members)[1:-1]
 
 
 def _key_members(unique: UniqueKey) -> str:
     key, until_started = ENCODER.encode(unique.key), "true" if unique.until_started else "false"
     return f'"unique_key":{key},"on_conflict":"{unique.on_conflict}","until_started":{until_started}'
-
-
-def _name_of(when: When) -> str:
-    return "delay_ms" if isinstance(when, Delay) else "dequeue_at"
 
 
 def _ids(connection: Connection, sql: str, params: tuple[Any, ...]) -> list[int | None]:

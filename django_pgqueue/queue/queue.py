@@ -78,7 +78,8 @@ class Queue:
         ``max_attempts``: tries that end in an error before the message fails; None: one.
         """
         when = times.when(run_after=run_after, dequeue_at=dequeue_at)
-        with self._sending() as sending:
+        alias = self.alias
+        with self._sending(alias) as sending:
             said = sending.added_to(headers)
             message = NewMessage(
                 content=self._encode(content, "content"),
@@ -89,7 +90,7 @@ class Queue:
                 headers=None if said is None else self._encode(said, "headers"),
                 max_attempts=checked_max_attempts(max_attempts),
             )
-            created = functions.enqueue(connections[self.alias], message)
+            created = functions.enqueue(connections[alias], message)
             sending.sent(created.id)
         return created.id
 
@@ -99,7 +100,8 @@ class Queue:
         """
         checked_priority(priority)
         checked_name("channel", channel)
-        with self._sending() as sending:
+        alias = self.alias
+        with self._sending(alias) as sending:
             headers = sending.added_to(None)
             like = NewMessage(
                 content="null",
@@ -110,8 +112,8 @@ class Queue:
             )
             # One by one, so that the size limit is that of each message.
             texts = [self._encode(item, f"contents[{n}]") for n, item in enumerate(contents)]
-            connection = connections[self.alias]
-            with transaction.atomic(using=self.alias) if channel is not None else nullcontext():
+            connection = connections[alias]
+            with transaction.atomic(using=alias) if channel is not None else nullcontext():
                 ids = functions.enqueue_alike(connection, texts, like)
                 if None in ids:
                     raise functions.refusal(connection, channel, f"contents[{ids.index(None)}]")
@@ -161,8 +163,8 @@ class Queue:
             received=message, database=self.alias, max_content_bytes=self.max_content_bytes, listener=listener
         )
 
-    def _sending(self) -> traces.Sending:
-        return traces.sending(traced=lookup.traces_enabled(self.alias), queue=self.name)
+    def _sending(self, alias: str) -> traces.Sending:
+        return traces.sending(traced=lookup.traces_enabled(alias), queue=self.name)
 
     def _encode(self, value: Any, what: str) -> str:
         return content.encode(value, max_bytes=self.max_content_bytes, what=what)

@@ -80,8 +80,9 @@ def _plain(value: Any) -> Any:
     if value is None or kind is int or kind is bool:
         return value
     if kind is dict:
-        if any(type(key) is not str for key in value):
-            raise Unusual
+        for key in value:
+            if type(key) is not str:
+                raise Unusual
         return {_plain_text(key): _plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
         return [_plain(item) for item in value]
