@@ -14,7 +14,7 @@ from django_pgqueue.compat import InvalidTask, TaskResultStatus
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.tasks import batch
 from django_pgqueue.testing import clock, drain
-from django_pgqueue.worker import process
+from django_pgqueue.worker.upkeep import upkeep
 from tests.features.dependency_tasks import fail, note, noted, retried
 from tests.support.waiting import wait_until
 from tests.support.watching import ended
@@ -235,7 +235,7 @@ def test_a_job_that_has_waited_for_long_begins_right_after_the_end_of_the_other(
 @pytest.mark.django_db(transaction=True)
 def test_a_burst_runs_what_waited_for_its_last_jobs(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no time to wait for the next look at those that wait."""
-    monkeypatch.setattr(process, "SETTLE_EVERY_SECONDS", 600.0)
+    monkeypatch.setattr(upkeep, "SETTLE_EVERY_SECONDS", 600.0)
     results = [nothing.enqueue()]
     results += [nothing.using(after=results[:1]).enqueue()]
     results += [nothing.using(after=results[1:]).enqueue()]
