@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
 # A plan with a sort, a bitmap or a hash reads all that it could find before it returns the first row.
 PINNED = dict.fromkeys(
-    ("enable_sort", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_material"), "off"
+    (
+        "enable_sort",
+        "enable_incremental_sort",
+        "enable_bitmapscan",
+        "enable_hashjoin",
+        "enable_mergejoin",
+        "enable_material",
+    ),
+    "off",
 )
 
 
