@@ -83,7 +83,7 @@ def state() -> list[Any]:
     rows = "md5(coalesce(string_agg(t::text, ';' order by t::text), ''))"
     asked = " union all ".join(f"select '{table}', {rows} from {table} t" for table in TABLES)
     with connection.cursor() as cursor:
-        cursor.execute(asked)
+        cursor.execute(f"{asked} order by 1")
         return list(cursor.fetchall())
 
 
