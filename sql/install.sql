@@ -1,9 +1,9 @@
 -- Installs the queue into the first schema of the search_path, without Django:
 --   psql -f sql/install.sql
--- All or nothing.  This is the one list of what a queue consists of, and its order is that of the migrations too: the
--- tables, then the functions in the order of a message's life.  A function in language sql stands after those it calls.
--- A file stands in the folder of its noun: a lane belongs to its channel, a binding to its exchange, a session to its
--- worker.  The files beside this one are not part of a queue: somebody runs them by hand.
+-- All or nothing.  This is the only list of the parts of a queue, and the migrations use its order: the tables, then
+-- the functions in the order of a message's life.  A function in language sql comes after those it calls.
+-- A file is in the folder of its noun: a lane belongs to a channel, a binding to an exchange, a session to a worker.
+-- The files beside this one are not part of a queue: people run them by hand.
 \set ON_ERROR_STOP on
 begin;
 
@@ -37,7 +37,7 @@ begin;
 \ir message/pgqueue_message_create_many.sql
 \ir message/pgqueue_message_reschedule.sql
 
--- Dequeue.  A consumer takes the first messages that are ready, and locks them for a while.
+-- Dequeue.  A consumer takes the first ready messages, and locks them for a while.
 \ir worker/pgqueue_session_worker.sql
 \ir message/pgqueue_message_levels.sql
 \ir message/pgqueue_message_queues.sql
@@ -45,7 +45,7 @@ begin;
 \ir message/pgqueue_message_await_turn.sql
 \ir message/pgqueue_message_dequeue.sql
 
--- Keep.  The consumer lengthens its locks, reports progress, learns of cancellations, and gives back what it has not begun.
+-- Keep.  The consumer extends its locks, reports progress, learns of cancellations, and gives back messages not begun.
 \ir message/pgqueue_message_heartbeat.sql
 \ir message/pgqueue_message_keep.sql
 \ir message/pgqueue_message_progress.sql
@@ -105,7 +105,7 @@ begin;
 \ir exchange/pgqueue_binding_delete.sql
 \ir message/pgqueue_message_publish.sql
 
--- Workers.  A worker has a row while it lives, and what a dead one held is ended at once.
+-- Workers.  A worker has a row while it lives, and the attempts of a dead worker are ended at once.
 \ir worker/pgqueue_worker_seen.sql
 \ir worker/pgqueue_worker_gone.sql
 \ir worker/pgqueue_worker_died.sql

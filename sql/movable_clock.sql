@@ -1,13 +1,13 @@
--- For databases of tests: from here on each session may set the clock of its own queue (set pgqueue.now = '<epoch ms>';
--- reset pgqueue.now), so that tests move time instead of sleeping.  Whoever owns the queue runs it, after install.sql:
+-- For test databases: from here on each session may set the clock of its own queue (set pgqueue.now = '<epoch ms>';
+-- reset pgqueue.now), so that tests move time instead of sleeping.  The owner of the queue runs it, after install.sql:
 --   psql -f sql/movable_clock.sql
--- Not for a database that is in use: any login could write times there that no worker expects.  The way back is
+-- Do not run it in a database in use: any login could write times there that no worker expects.  The way back is
 --   psql -f sql/clock/pgqueue_clock.sql -f sql/clock/pgqueue_now.sql
--- django_pgqueue.testing does it by itself in the test database of a project.
+-- django_pgqueue.testing runs it in the test database of a project.
 create or replace function pgqueue_clock(p_real timestamptz default clock_timestamp()) returns timestamptz
 language sql volatile parallel safe
 as $$
-    -- What time it is for the queue: the database's clock, unless the session has set another.
+    -- Returns the time of the queue: the database's clock, unless the session has set another.
     select coalesce(
         '1970-01-01 00:00:00+00'::timestamptz
             + nullif(current_setting('pgqueue.now', true), '')::double precision * interval '1 millisecond',
@@ -17,7 +17,7 @@ $$;
 create or replace function pgqueue_now(p_real timestamptz default clock_timestamp()) returns bigint
 language sql volatile parallel safe
 as $$
-    -- pgqueue_clock in milliseconds since 1970 (see there).
+    -- Returns pgqueue_clock (see there) in milliseconds since 1970.
     select coalesce(
         nullif(current_setting('pgqueue.now', true), '')::bigint,
         floor(extract(epoch from p_real) * 1000)::bigint)

@@ -1,8 +1,8 @@
--- After the schema of the queue was renamed (alter schema ... rename to ...): its functions still search the schema of the
--- old name.  They fail, or, where another queue has that name now, write into that one's tables.
+-- For a queue whose schema was renamed (alter schema ... rename to ...): its functions still search the schema of the
+-- old name.  They fail or, where another queue has that name now, write into its tables.
 --   psql -f sql/repin.sql
--- Pins each function of the queue that the search_path finds to the schema in which it is.  Run it as the owner of the
--- queue; it may be repeated.  manage.py check --database and qdoctor say when it is needed.
+-- Pins each function of the queue that the search_path finds to the schema that contains it.  Run it as the owner of
+-- the queue; you may repeat it.  manage.py check --database and qdoctor report when it is needed.
 do $$
 declare
     v_function record;

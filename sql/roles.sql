@@ -1,16 +1,17 @@
--- Roles for a database that several programs share, each with the rights that it needs and no others.  By hand, after
--- install.sql or the migrations, and again after every upgrade: a function that is made anew is without them.
+-- Makes roles for a database that several programs share, each with the rights that it needs and no others.  Run it by
+-- hand, after install.sql or the migrations, and again after every upgrade: a function that is made anew has no rights.
 --   psql -f sql/roles.sql
--- It may be repeated.  Run it as the owner of the queue, who needs createrole for it, or as a superuser.  The queue is the
--- one that the search_path finds.  roles_drop.sql is the way back.
+-- You may repeat it.  Run it as a superuser or as the owner of the queue, who needs createrole for it.  The queue is
+-- the one that the search_path finds.  roles_drop.sql is the way back.
 --
 --   pgqueue_producer   enqueues and publishes.  No rights to any table: its functions run with those of their owner
 --   pgqueue_consumer   runs workers; may do what producers may
 --   pgqueue_reader     reads all tables and changes nothing
 --   pgqueue_admin      everything but to alter or drop the tables; may do what the others may
 --
--- Nobody logs in as one of them: grant pgqueue_producer to web;
--- What runs with the rights of its owner finds nothing that others have made: search_path is the schema of the queue, then
+-- No user logs in as one of them: grant pgqueue_producer to web;
+-- A function that runs with the rights of its owner cannot find objects of others: its search_path is the schema of the
+-- queue, then pg_temp, which would come first if it were not named; and only the owner may make objects in that schema.
 -- pg_temp, which comes first where it is not named; and in that schema only its owner may make anything.
 \set ON_ERROR_STOP on
 begin;
@@ -18,7 +19,7 @@ begin;
 select relnamespace::regnamespace::text as schema, relnamespace as schema_oid, relowner as owner_oid
 from pg_class where oid = 'pgqueue_message'::regclass \gset
 
--- Quiet is right: on another run they are there.
+-- These print nothing when they are run again: the roles and memberships exist.
 select format('create role %I nologin', r.name)
 from unnest(array['pgqueue_producer', 'pgqueue_consumer', 'pgqueue_reader', 'pgqueue_admin']) as r (name)
 where to_regrole(r.name) is null \gexec
@@ -29,8 +30,8 @@ from (values
 where not exists (
     select from pg_auth_members m where m.roleid = to_regrole(g.given) and m.member = to_regrole(g.receiver)) \gexec
 
--- One line for each function: who may call it, and whether it runs with the rights of its owner.  arguments tells those of
--- one name apart.  A function that is missing here is for pgqueue_admin alone.
+-- One line for each function: which role may call it, and whether it runs with the rights of its owner.  arguments is
+-- the number of parameters, where functions share a name.  A function that is missing here is for pgqueue_admin alone.
 create temporary table pgqueue_right (name text, role text, as_owner boolean, arguments integer) on commit drop;
 insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_create', 'producer', true, null),
@@ -75,12 +76,12 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_complete', 'consumer', false, null),
     ('pgqueue_message_defer', 'consumer', false, null),
     ('pgqueue_message_fail', 'consumer', false, null),
-    -- Of an attempt that it holds.  Those with one argument withdraw what waits, whoever has enqueued it.
+    -- Ends an attempt that the caller holds.  The forms with one argument withdraw waiting messages of all producers.
     ('pgqueue_message_cancel', 'consumer', false, 6),
     ('pgqueue_message_cancellations', 'consumer', false, null),
     ('pgqueue_attempt_error', 'consumer', false, null),
     ('pgqueue_attempt_append', 'consumer', false, null),
-    -- By the admin's job that enqueues a list again. Who reads the history and enqueues could do it message by message.
+    -- For the admin's job that enqueues a list again.  Readers of the history who enqueue could do it one by one.
     ('pgqueue_attempt_enqueue', 'consumer', false, null),
     -- Partitions belong to the owner of the table.
     ('pgqueue_attempt_maintain', 'consumer', true, null),
@@ -118,7 +119,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_binding_declare', 'admin', false, null),
     ('pgqueue_binding_delete', 'admin', false, null);
 
--- Everything that was granted before is taken back: what a right was removed from above has it no more.
+-- Revokes everything that was granted before: a right that was removed from the list above is gone.
 select format('revoke all on function %s from public, pgqueue_producer, pgqueue_consumer, pgqueue_reader, pgqueue_admin',
               p.oid::regprocedure)
 from pg_proc p where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%' \gexec
@@ -128,7 +129,7 @@ from pg_class c
 where c.relnamespace = :schema_oid and c.relname like 'pgqueue\_%' and c.relkind in ('r', 'p', 'S') \gexec
 revoke create on schema :schema from public, pgqueue_producer, pgqueue_consumer, pgqueue_reader, pgqueue_admin;
 
--- The path is pinned in all of them: they call each other, and each searches its own.
+-- Pins the path in all functions: they call each other, and each searches its own path.
 select format('alter function %s security %s set search_path = %s, pg_temp',
               p.oid::regprocedure, case when coalesce(o.as_owner, false) then 'definer' else 'invoker' end, :'schema')
 from pg_proc p
@@ -145,14 +146,14 @@ from pg_proc p where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%
 grant usage on schema :schema to pgqueue_producer, pgqueue_consumer, pgqueue_reader, pgqueue_admin;
 set local search_path = :schema, pg_temp;
 
--- Partitions of the history are read through pgqueue_attempt, whose rights count.
+-- Sessions read the partitions of the history through pgqueue_attempt, whose rights count.
 grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgqueue_worker, pgqueue_queue, pgqueue_channel,
     pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot,
     pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
     pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_reader;
 
--- The history is appended to, not rewritten.
+-- Consumers append to the history and do not rewrite it.
 grant select, insert on pgqueue_attempt to pgqueue_consumer;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_consumer;
 grant select, update, delete on pgqueue_message to pgqueue_consumer;
@@ -168,7 +169,7 @@ grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueu
     to pgqueue_admin;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_admin;
 
--- Whoever can make a function or an operator in the schema could have it called with the rights of the owner.
+-- A role that can make a function or an operator in the schema could have it called with the rights of the owner.
 do $$
 declare
     v_schema oid := (select c.relnamespace from pg_class c where c.oid = 'pgqueue_message'::regclass);

@@ -1,8 +1,8 @@
--- Takes back what roles.sql has done in this database: functions run with the rights of their caller again, and everybody
--- may call them.  Before uninstall.sql, if at all.
+-- Reverts roles.sql in this database: functions run with the rights of their caller again, and all roles may call them.
+-- Run it before uninstall.sql, if at all.
 --   psql -f sql/roles_drop.sql
--- It may be repeated.  Roles belong to the whole server: one that something else still needs stays, and a notice says so.
--- What stays as well: that only the owner may make objects in the schema, and the search_path of the functions.
+-- You may repeat it.  Roles belong to the whole server: a role that other objects need stays, and a notice reports it.
+-- Two things stay as well: only the owner may make objects in the schema, and the functions keep their search_path.
 \set ON_ERROR_STOP on
 begin;
 select relnamespace::regnamespace::text as schema, relnamespace as schema_oid

@@ -1,4 +1,4 @@
--- Takes the queue out again, with everything in it.
+-- Removes the queue, with everything in it.
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean);
 drop function if exists pgqueue_binding_delete(text, text, text, text, text);
 drop function if exists pgqueue_binding_declare(text, text, text, text, text, integer, integer, boolean);

@@ -4,12 +4,12 @@ set search_path from current
 set timezone = 'UTC'
 set lock_timeout = '200ms'
 as $$
--- Drops the history of a day (UTC) that is over, if it is still what somebody has copied: p_fingerprint is that of the copy,
--- as pgqueue_attempt_fingerprint returns it.  True: dropped.  False: nothing was done, because that day has no
--- partition, or something else in it.
--- Reads the day before it takes a lock: ACCESS EXCLUSIVE on pgqueue_attempt, at the end and for an instant.  What was
--- written in between has a transaction that was not over at the beginning.  A lock that is not to be had within
--- lock_timeout is an error: try again later.
+-- Drops the history of one past day (UTC) if it is still what was copied: p_fingerprint is the fingerprint of the copy,
+-- as pgqueue_attempt_fingerprint returns it.  Returns true when the day was dropped, and false when nothing was done,
+-- because the day has no partition or its content differs.
+-- Reads the day before it takes a lock: ACCESS EXCLUSIVE on pgqueue_attempt, for an instant at the end.  It recognizes
+-- rows that were written in between by their transaction, which was not over at the beginning.  When the lock cannot
+-- be had within lock_timeout, the function raises an error: try again later.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
     v_running bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;

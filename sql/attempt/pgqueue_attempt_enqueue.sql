@@ -4,9 +4,9 @@ set search_path from current
 set enable_seqscan = off
 set jit = off
 as $$
--- Enqueues messages of the history again, as new messages that are ready at once and have all their attempts before
--- them.  p_attempt_ids are ids of final rows of pgqueue_attempt; others are passed over, because their message is
--- still in the queue.  The id of the first message stands in headers as "enqueued_again_from".
+-- Enqueues messages of the history again, as new messages that are ready at once and have all their attempts left.
+-- p_attempt_ids are ids of final rows of pgqueue_attempt; other ids are skipped, because their message is still in the
+-- queue.  The headers have the id of the first message as "enqueued_again_from".
 -- Returns the ids of the new messages.  Writes pgqueue_message; wakes one sleeping worker for each queue.
 declare
     v_attempt pgqueue_attempt;
@@ -19,7 +19,7 @@ begin
         return next pgqueue_message_create(
             v_attempt.content, v_attempt.queue, v_attempt.task, v_attempt.priority, null, v_attempt.channel,
             coalesce(v_attempt.headers, '{}') || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
-            -- Without those by which deferring raised it, and losing a task.
+            -- Without the attempts that deferring, or losing a task, had added.
             v_attempt.max_attempts - (
                 select count(*)::integer from pgqueue_attempt d
                 where d.message_id = v_attempt.message_id

@@ -1,16 +1,16 @@
 create or replace function pgqueue_attempt_error(p_error text) returns jsonb
 language plpgsql immutable strict
 as $$
--- An error as the history keeps it, {"class": …, "message": …, "traceback": …}, from whatever a consumer says: such an
--- object (all keys are optional), or any other text, which is the message; of a JSON string what it says.  For the
--- functions that end attempts; not for consumers.
+-- Converts what a consumer gives as an error to the form of the history, {"class": …, "message": …, "traceback": …}.
+-- p_error is such an object (all keys are optional) or any other text, which becomes the message; a JSON string becomes
+-- its content.  The functions that end attempts call this; consumers do not.
 declare
     v_error jsonb;
 begin
     begin
         v_error := p_error::jsonb;
     exception
-        -- No JSON, or more of it than jsonb can hold.
+        -- The text is not JSON, or is too large for jsonb.
         when data_exception or program_limit_exceeded then
             null;
     end;

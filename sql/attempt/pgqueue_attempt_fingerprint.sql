@@ -3,8 +3,8 @@ language sql stable
 set search_path from current
 set timezone = 'UTC'
 as $$
-    -- What the attempts of one day (UTC) come to, as "rows:sum of ids:checksum": two copies of a day that have the same
-    -- fingerprint are the same.  The checksum adds up 32 bits of the md5 of each row, in whatever order they come.
+    -- Returns a fingerprint of the attempts of one day (UTC), "rows:sum of ids:checksum": copies with equal
+    -- fingerprints are the same.  The checksum adds up 32 bits of the md5 of each row, in any order.
     select concat_ws(':', count(*), coalesce(sum(a.id), 0),
         coalesce(sum(('x' || left(md5(concat_ws('/',
             a.id, a.message_id, a.dequeue_at, (extract(epoch from a.finished_at) * 1000000)::bigint, a.attempt,

@@ -5,15 +5,15 @@ set search_path from current
 set timezone = 'UTC'
 set lock_timeout = '50ms'
 as $$
--- Keeps the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
+-- Maintains the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
 -- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped.
--- Attempts of days on which nobody called this are in pgqueue_attempt_default; they get their partitions too, because
--- retention drops partitions and would never reach them: as many of those days a call as have 10,000 rows, or one.  Call
--- it again while it makes or drops any.
--- Any number of workers may call it at any time: one works, the others pass.  A lock that is not to be had within
--- lock_timeout is left for the next call, with what comes after it.  Traffic queues behind who waits for such a lock, so
--- it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
--- Drops at most 10 partitions a call: from the first one on nobody else can use pgqueue_attempt until the end.
+-- Attempts of days on which nothing called this are in pgqueue_attempt_default.  Those days get partitions too, because
+-- retention drops partitions and would never reach the rows.  One call takes as many of those days as have 10,000 rows
+-- together, or one.  Call it again as long as it makes or drops any.
+-- Any number of workers may call it at any time: one works, the others return 0.  When a lock cannot be had within
+-- lock_timeout, that step and what comes after it are left for the next call.  Traffic queues behind a session that
+-- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
+-- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
 declare
     v_day date;
     v_today date := pgqueue_clock()::date;
@@ -24,8 +24,8 @@ begin
         raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
             using errcode = 'invalid_parameter_value', hint = 'They must be days: 0 to 366 ahead, and 0 or more kept.';
     end if;
-    -- Not an advisory lock, which every login may hold: this one takes a right to change the history.  It is the one that a
-    -- new partition needs anyway, and no traffic waits for it.
+    -- This is no advisory lock, because every login may hold one: this lock needs a right to change the history.  A new
+    -- partition needs it anyway, and no traffic waits for it.
     begin
         lock table only pgqueue_attempt in share update exclusive mode nowait;
     exception
@@ -43,7 +43,7 @@ begin
                 where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
                 group by 1) as s
              where s.moved <= 10000 or s.place = 1
-             order by 1 limit 30)  -- the next call makes the others: each takes locks until the end
+             order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
             order by 1
         loop
             begin
@@ -54,7 +54,7 @@ begin
             end;
         end loop;
     exception
-        when lock_not_available then  -- of who looks into the default partition
+        when lock_not_available then  -- held by a session that reads the default partition
             null;
     end;
     for v_partition in
@@ -72,7 +72,7 @@ begin
             v_changed := v_changed + 1;
         exception
             when lock_not_available then
-                exit;  -- with the lock of pgqueue_attempt, which is given up here
+                exit;  -- and the lock of pgqueue_attempt is released here
         end;
     end loop;
     return v_changed;

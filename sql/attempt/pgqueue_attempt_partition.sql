@@ -3,16 +3,16 @@ language plpgsql
 set search_path from current
 set timezone = 'UTC'
 as $$
--- Makes the partition pgqueue_attempt_YYYYMMDD of the history for one day (UTC), with the rows of that day that went
--- to pgqueue_attempt_default before there was one.  True: made.  False: it was there.
--- The rows move before anything is locked that others wait for, and the few that came meanwhile move after that.  From
--- then on it keeps, until the end of the transaction, ACCESS EXCLUSIVE on pgqueue_attempt_default and SHARE UPDATE
--- EXCLUSIVE on pgqueue_attempt: attempts of days with a partition end without waiting, and so do readers that name such
--- days.  Around today it first takes SHARE ROW EXCLUSIVE on pgqueue_attempt: an attempt that ends just now waits there,
--- where its row has no partition yet.  If it waited for pgqueue_attempt_default, its row would be refused by that table,
--- because the partition for it is there now.
--- The only dynamic SQL of the queue, with pgqueue_attempt_maintain and pgqueue_attempt_drop: the name of a table cannot
--- be a parameter.
+-- Makes the partition pgqueue_attempt_YYYYMMDD of the history for one day (UTC), and moves the rows of that day from
+-- pgqueue_attempt_default into it.  Returns true when it was made, and false when it was there already.
+-- The rows move before this takes a lock that others wait for; the few that came meanwhile move after that.  From then
+-- on it holds, until the end of the transaction, ACCESS EXCLUSIVE on pgqueue_attempt_default and SHARE UPDATE
+-- EXCLUSIVE on pgqueue_attempt: attempts of days with a partition end without waiting, and so do readers that name
+-- such days.  Around today it first takes SHARE ROW EXCLUSIVE on pgqueue_attempt: an attempt that ends at this moment
+-- waits there, before its row is routed to a partition.  If it waited for pgqueue_attempt_default instead, that table
+-- would refuse its row, because the partition for it exists by then.
+-- The queue has dynamic SQL only here, in pgqueue_attempt_maintain and in pgqueue_attempt_drop, because a table name
+-- cannot be a parameter.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
     v_move text;

@@ -5,8 +5,8 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Removes channels that have no messages: those that were released, and those for which nobody set limits.  p_name: this
--- one only; null: all.  Returns how many.  Workers call it once an hour.
+-- Removes channels without messages: released channels, and channels on which no limits were set.  p_name: this one
+-- only; null: all.  Returns how many were removed.  Workers call it once an hour.
 -- Locks rows of pgqueue_channel and pgqueue_lane without waiting for any.
 declare
     v_name text;
@@ -22,7 +22,7 @@ begin
     loop
         continue when exists (select from pgqueue_message m where m.channel = v_name and m.unlock_at is null);
         continue when exists (select from pgqueue_arrival a where a.channel = v_name);
-        -- Who has locked a lane is about to write it.
+        -- A transaction that has locked a lane is about to write it.
         continue when (select count(*) from pgqueue_lane l where l.channel = v_name) > (
             select count(*) from (select from pgqueue_lane l where l.channel = v_name for update skip locked) as free);
         delete from pgqueue_lane l where l.channel = v_name;

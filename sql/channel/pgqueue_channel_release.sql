@@ -5,12 +5,12 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Gives a channel up: it takes no new messages, and is gone when those that it has have ended.  Those of transactions
--- that have enqueued and not committed yet come all the same, and nothing is lost.
--- Returns whether it is gone already; false: it still has messages; null: there is no such channel.
--- Locks the row of the channel: dequeues pass the channel over until the caller's transaction ends, enqueues do not wait.
+-- Releases a channel: it takes no new messages, and is removed when its last message has ended.  Messages that other
+-- transactions have enqueued and not committed yet still arrive, and nothing is lost.
+-- Returns true when it is removed already, false when it still has messages, null when there is no such channel.
+-- Locks the row of the channel: dequeues skip the channel until the caller's transaction ends, enqueues do not wait.
 begin
-    -- No dequeue may have come upon its first messages yet.
+    -- It may be that no dequeue has seen the channel's first messages yet.
     perform pgqueue_advisory_lock('channel ' || p_name, p_wait_ms => 1000);
     insert into pgqueue_channel (name)
     select p_name where exists (select from pgqueue_arrival a where a.channel = p_name)

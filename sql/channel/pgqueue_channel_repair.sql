@@ -4,10 +4,10 @@ language plpgsql
 set search_path from current
 set jit = off
 as $$
--- Counts anew what runs in each channel (p_name: in this one), and lets all lanes with waiting messages be looked at.
--- Returns the channels whose count was wrong.  Nothing that goes through the functions, and no delete or update by hand,
--- makes it wrong; a trigger that was switched off, a truncate or a restored table may.
--- Waits for the dequeues that go on in a channel; dequeues pass it over until the caller's transaction ends.
+-- Counts the running messages of each channel again (p_name: of this one), and has dequeues look at all lanes with
+-- waiting messages.  Returns the channels whose count was wrong.  No function of the queue, and no delete or update by
+-- hand, makes it wrong; a disabled trigger, a truncate or a restored table may.
+-- Waits for the current dequeues of a channel; later dequeues skip it until the caller's transaction ends.
 begin
     for p_channel in
         select distinct m.channel from pgqueue_message m where m.channel is not null and m.channel = coalesce(p_name, m.channel)
@@ -18,7 +18,7 @@ begin
         perform pgqueue_advisory_lock('channel ' || p_channel, p_wait_ms => 1000);
         insert into pgqueue_channel (name) values (p_channel) on conflict do nothing;
         select c.running into p_before from pgqueue_channel c where c.name = p_channel for update;
-        -- One statement: what a transaction that goes on has ended is still locked here, and not yet noted as ended.
+        -- One statement: a message that an open transaction has ended is still locked here, and its end not yet noted.
         select (select count(*) from pgqueue_message m where m.channel = p_channel and m.unlock_at is not null)
              + (select coalesce(sum(a.ended), 0) from pgqueue_arrival a where a.channel = p_channel)
         into p_after;

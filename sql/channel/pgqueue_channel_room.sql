@@ -5,10 +5,10 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- How many messages the channel takes before it is full; null: any number.  One that was released takes none.
-    -- Counts what the caller sees, up to max_size and no further: messages that other transactions have enqueued and not
-    -- committed are not among them, because nobody shall wait for those.  So transactions that end at the same time may
-    -- go beyond max_size together.
+    -- Returns how many messages the channel takes before it is full; null: any number.  A released channel takes none.
+    -- Counts what the caller sees, and no further than max_size.  It does not count messages that other transactions
+    -- have enqueued and not committed, because no enqueue is to wait for those.  So transactions that end at the same
+    -- time may exceed max_size together.
     select case
         when c.released_at is not null then 0
         when c.max_size is not null then greatest(0, c.max_size - (

@@ -9,11 +9,11 @@ set enable_sort = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
--- Works what happened to lanes (pgqueue_arrival) into pgqueue_lane and pgqueue_channel, and returns how many rows that
--- were.  Looks at up to 1000 lanes and takes what each of them has, so that a flood into one holds up no other.
--- With p_channel only the lanes of this one.
--- pgqueue_message_dequeue calls this; nobody else has to.  Waits for nobody: what somebody else has locked is left for
--- the next time.  Plans: as in pgqueue_lane_dequeue.
+-- Moves the rows of pgqueue_arrival into pgqueue_lane and pgqueue_channel, and returns how many rows it has moved.
+-- Takes up to 1000 rows from each of up to 1000 lanes, so that a flood into one delays no other.  With p_channel only
+-- the lanes of this one.
+-- pgqueue_message_dequeue calls this; clients need not.  Never waits: rows that another session has locked are left for
+-- the next call.  Plans: as in pgqueue_lane_dequeue.
 declare
     v_now bigint := pgqueue_now();
     v_channels text[];
@@ -26,7 +26,7 @@ declare
     v_lane record;
     v_lock_timeout text := current_setting('lock_timeout');
 begin
-    -- The lanes that something happened to: one probe each (a loose index scan), however many rows they have.
+    -- The lanes with arrivals: one probe for each (a loose index scan), however many rows they have.
     with recursive present as (
         (select a.channel, a.queue, a.raw from pgqueue_arrival a where a.channel >= coalesce(p_channel, '')
          order by a.channel, a.queue, a.raw limit 1)
@@ -53,7 +53,7 @@ begin
         select from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
         where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
     ) then
-        -- New ones.  Only the holder of the channel's advisory lock makes rows, so that nobody waits for a row being made.
+        -- New lanes.  Only the holder of the channel's advisory lock makes rows, so none waits for a row being made.
         insert into pgqueue_channel (name)
         select n.name from (
             select distinct u.channel from unnest(v_channels) as u (channel)
@@ -67,8 +67,8 @@ begin
           and (select true from pgqueue_channel c where c.name = u.channel)
           and pgqueue_advisory_lock('channel ' || u.channel)
         on conflict do nothing;
-        -- Whoever holds that lock may have no right to it.  Then nobody is making those rows and there is nothing to wait
-        -- for; else it is not waited for long.  In any order, so that one of them never keeps the others from their turn.
+        -- The holder of that lock may be a login without rights to the queue: then no session makes those rows,
+        -- and this one need not wait; else the wait is short.  In random order, so that no lane blocks the others.
         for v_lane in
             select u.channel, u.queue, u.raw from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
             where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
@@ -82,13 +82,13 @@ begin
                 on conflict do nothing;
                 perform set_config('lock_timeout', v_lock_timeout, true);
             exception
-                when lock_not_available then  -- what was set is undone
+                when lock_not_available then  -- the setting is rolled back
                     exit;
             end;
         end loop;
     end if;
 
-    -- Who holds the row of a channel, and of a lane, may write them and take what is noted for it.
+    -- The session that holds the rows of a channel and a lane may write them and take their arrivals.
     select array_agg(s.channel), array_agg(s.queue), array_agg(s.raw),
            array_agg(s.channel) filter (where s.released_at is not null)
     into v_channels, v_queues, v_raws, v_released
@@ -143,7 +143,7 @@ begin
     )
     select coalesce(sum(s.rows), 0), array(select n.channel from sums n where n.number = 1) into v_count, v_names from sums s;
 
-    -- Other lanes of these channels may wait for the same end, and channels that were released for their last one.
+    -- Other lanes of these channels may wait for the same end, and released channels for their last one.
     insert into pgqueue_arrival (channel, queue, raw, dequeue_at)
     select l.channel, l.queue, l.raw, v_now
     from pgqueue_lane l

@@ -17,14 +17,13 @@ set enable_sort = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
--- Takes up to p_limit ready messages of channels and locks them.  Lanes take turns: the one that had its turn longest ago
--- comes first, has up to five messages a turn (more where few lanes are armed), and goes back to the end of the line.
--- Inside a lane it is, as without channels, the highest priority first, then dequeue_at, then id.
--- p_queues null: of every queue, except p_exclude_queues.  With p_channel only of this one.
--- pgqueue_message_dequeue calls this; consumers do not.  Waits for nobody: a lane or a channel that somebody else has
--- locked is passed over.
--- Plans: what names its rows (… = any (v_channels)) is probed for them and hashed; without nested loops nobody can come
--- upon the idea to read all channels instead.  Where a loop is wanted, it is lateral.
+-- Takes up to p_limit ready messages of channels and locks them.  Lanes take turns: the lane whose last turn is longest
+-- ago comes first, gives up to five messages a turn (more where few lanes are armed), and goes back to the end of the
+-- line.  Inside a lane the order is the same as without channels: highest priority first, then dequeue_at, then id.
+-- p_queues null: all queues, except p_exclude_queues.  With p_channel only this channel.
+-- pgqueue_message_dequeue calls this; consumers do not.  Never waits: it skips locked lanes and channels.
+-- Plans: a condition that names its rows (… = any (v_channels)) becomes index probes and a hash; without nested loops
+-- the planner cannot read all channels instead.  Where a loop is wanted, the join is lateral.
 declare
     v_now bigint := pgqueue_now();
     v_clock timestamptz := pgqueue_clock();
@@ -50,7 +49,7 @@ begin
         v_served := array(
             select q.queue from unnest(p_queues) as q (queue) where q.queue <> all (p_exclude_queues) order by random());
     elsif p_exclude_queues <> '{}' then
-        -- Those of the first in line, which is enough unless these are excluded, or locked by somebody.
+        -- The queues of the first lanes in line, which is enough unless those are excluded or locked by other sessions.
         v_served := array(
             select f.queue
             from (select d.queue from pgqueue_lane d where d.raw = (not p_tasks) and d.next_at <= v_now
@@ -69,7 +68,7 @@ begin
         v_released := '{}';
         v_turns := 0;
         v_passed := false;
-        -- The line.  Read one at a time, so that no lane is locked that will not have its turn.
+        -- The line, read row by row, so that no lane is locked without having its turn.
         if v_served is null then
             open v_line for
                 select d.channel, d.queue from pgqueue_lane d
@@ -107,7 +106,7 @@ begin
                 order by m.priority desc, m.dequeue_at, m.id limit 1
             ) as head on true;
             continue when not found;
-            -- A channel that has lanes in several queues has one turn a round: they share its limits.
+            -- A channel with lanes in several queues has one turn a round, because its lanes share its limits.
             if v_lane.channel = any (v_channels) then
                 v_passed := true;
                 continue;
@@ -131,7 +130,7 @@ begin
             v_room := greatest(0, case
                 when v_lane.priority is null or v_lane.release_at > v_now then 0
                 when v_lane.release_interval_ms > 0 then least(1, coalesce(v_lane.room, 1))
-                else coalesce(v_lane.room, p_limit)  -- below 0, where the limit was lowered below what runs
+                else coalesce(v_lane.room, p_limit)  -- negative, where the limit was lowered below what runs
             end);
             if v_lane.released_at is not null then
                 v_released := v_released || v_lane.channel;
@@ -162,7 +161,7 @@ begin
         end if;
         exit when v_channels = '{}';
         v_further := false;
-        if v_turns < v_left then  -- nobody else is in line
+        if v_turns < v_left then  -- no other lane is in line
             v_turn := greatest(v_turn, ceil(v_left::numeric / cardinality(v_channels)));
         end if;
 
@@ -199,7 +198,7 @@ begin
         v_left := v_left - v_taken;
 
         v_turned := clock_timestamp();  -- also where the clock of the queue stands still
-        -- The next turn is at once where more is due, else when the first message is, else when an attempt has ended.
+        -- The next turn: at once where more is due, else when the first message is due, else when an attempt has ended.
         update pgqueue_lane l
         set turned_at = v_turned + k.place * interval '1 microsecond',
             parked = (c.running >= c.max_concurrency) is true,
@@ -234,8 +233,8 @@ begin
         if v_released <> '{}' then
             perform pgqueue_channel_prune(c.name) from pgqueue_channel c where c.name = any (v_released) and c.running = 0;
         end if;
-        -- A round of lanes that have nothing is not the last one where it passed over others of their channels: it has
-        -- sent them away, and the next one begins with those.
+        -- A round of lanes without messages is not the last one where it skipped other lanes of their channels: it has
+        -- taken its lanes out of the line, and the next round begins with the skipped ones.
         exit when v_left <= 0 or v_taken = 0 and (v_turns > 0 or not v_passed);
     end loop;
 end

@@ -14,10 +14,10 @@ set enable_nestloop = on
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
--- pgqueue_lane_dequeue for a transaction that goes on: what it locks is locked until its end, and no other consumer gets
--- anything of those channels meanwhile.  So it takes lanes one by one, of those in line and those that something
--- happened to in any order, works in what is noted of that channel alone (pgqueue_lane_arm), and gives all locks of a channel back, by
--- a subtransaction, when it finds nothing to take there.  It tries a hundred lanes of each kind.
+-- Takes messages of channels as pgqueue_lane_dequeue does, for a transaction that goes on: its locks last until its
+-- end, and no other consumer gets messages of those channels meanwhile.  So it takes lanes one by one: those in line
+-- and those with arrivals, in any order.  It moves the arrivals of that channel alone (pgqueue_lane_arm), and when it
+-- finds nothing to take, a subtransaction gives all locks of the channel back.  It tries a hundred lanes of each kind.
 -- pgqueue_message_dequeue calls this; consumers do not.
 declare
     v_now bigint := pgqueue_now();

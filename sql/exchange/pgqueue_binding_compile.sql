@@ -6,13 +6,13 @@ create or replace function pgqueue_binding_compile(
 )
 language plpgsql
 as $$
--- Looks whether p_pattern can be bound, raises an error that names it when it cannot, and returns what it is compared
--- by (see pgqueue_binding).
+-- Checks whether p_pattern can be bound, and raises an error that names it when it cannot.  Returns what routing keys
+-- are compared with (see pgqueue_binding).
 --   topic   words between dots, as in AMQP: * stands for one word, # for any number of words, also none
 --   regex   a regular expression of PostgreSQL, which matches anywhere in the routing key: ^ and $ are yours to write
--- So that no pattern can hold up who publishes it has at most 255 bytes and no back-reference: without them a match reads
--- the key once.  What could still take long is to build the matcher, so it is built here, and refused when that takes
--- more than 250 ms; and a {m,n} may ask for 1,000 characters at most, which keeps that trial short.
+-- A pattern must not slow publishers down, so it has at most 255 bytes and no back-reference: without one a match reads
+-- the key once.  Building the matcher could still take long.  So this function builds it and refuses a pattern that
+-- takes more than 250 ms; and {m,n} may ask for 1,000 characters at most, which keeps that trial short.
 declare
     v_words text[] := string_to_array(p_pattern, '.');
     v_word text;
@@ -46,14 +46,14 @@ begin
             end;
         end loop;
         p_regex := p_regex || '$';
-        -- What like decides alone: whole words, and then perhaps whatever follows.
+        -- "like" alone decides patterns of whole words, with or without a # at the end.
         if '*' <> all (v_words) and '#' <> all (v_words[:cardinality(v_words) - 1]) then
             p_regex := null;
         end if;
     elsif p_kind = 'regex' then
         p_likeness := '%';
         p_regex := p_pattern;
-        -- An escaped backslash is no beginning of a back-reference.
+        -- An escaped backslash does not begin a back-reference.
         if replace(p_pattern, '\\', '') ~ '\\[1-9]' then
             raise exception 'the regular expression "%" has a back-reference', p_pattern
                 using errcode = 'invalid_regular_expression', hint = 'It could take for ever: find a way without.';
@@ -69,7 +69,7 @@ begin
             v_began := clock_timestamp();
             begin
                 perform '' ~ p_pattern;
-                -- The session keeps what it has built, so what is measured must be new to it.
+                -- The session caches the matchers that it has built, so the measured one must be new to it.
                 v_unknown := p_pattern || '|' || v_began;
                 perform k.routing_key ~ v_unknown
                 from (values (repeat('a', 255)), (repeat('0f.', 85))) as k (routing_key);

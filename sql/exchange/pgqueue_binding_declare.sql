@@ -17,10 +17,9 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Binds a queue, or with p_task a task in it, to an exchange: messages whose routing key matches p_pattern (see
--- pgqueue_binding_compile) go there, with this priority and max_attempts.  A binding of the same pattern that is there
--- is brought up to date; a task that is bound to another queue moves.  Returns the id of the binding and whether anything
--- has changed.
--- Writes pgqueue_binding; nobody who publishes waits.
+-- pgqueue_binding_compile) go there, with this priority and max_attempts.  An existing binding of the same pattern is
+-- updated; a task that is bound to another queue moves.  Returns the id of the binding and whether anything changed.
+-- Writes pgqueue_binding; publishers do not wait.
 declare
     v_likeness text;
     v_regex text;

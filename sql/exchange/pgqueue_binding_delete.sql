@@ -11,8 +11,8 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Takes a binding away and returns whether it was there.  Messages that it has put into the queue stay.
--- Locks a row of pgqueue_binding; nobody who publishes waits.
+-- Removes a binding and returns whether it was there.  Messages that it has put into the queue stay.
+-- Locks a row of pgqueue_binding; publishers do not wait.
 begin
     delete from pgqueue_binding b
     where b.exchange = p_exchange and b.kind = p_kind and b.pattern = p_pattern and b.queue = p_queue

@@ -2,8 +2,8 @@ create or replace function pgqueue_exchange_declare(p_name text, p_declared bool
 language plpgsql
 set search_path from current
 as $$
--- Makes an exchange unless it is there, and returns whether it is new.  p_declared: it stands in the code of a project.
--- Writes pgqueue_exchange; nobody who publishes waits.
+-- Makes an exchange unless it is there, and returns whether it is new.  p_declared: the code of a project declares it.
+-- Writes pgqueue_exchange; publishers do not wait.
 begin
     insert into pgqueue_exchange (name, declared) values (p_name, p_declared) on conflict (name) do nothing;
     if found then

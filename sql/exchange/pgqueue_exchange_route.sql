@@ -7,11 +7,11 @@ set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
--- Where a message with this routing key would go: one row for each message that pgqueue_message_publish would
--- enqueue, with the patterns that match.  Several bindings of a queue give one message, several tasks in a queue one
--- each; its priority is the highest of them, and max_attempts goes with it.
--- One pass over the bindings of the exchange.  Most are decided by like; a regular expression is only compiled for
--- what is like it.
+-- Returns where a message with this routing key would go: one row for each message that pgqueue_message_publish would
+-- enqueue, with the patterns that match.  Several bindings of a queue give one message; several tasks in a queue give
+-- one each.  The message has the highest priority of its bindings, and the max_attempts of that binding.
+-- Reads the bindings of the exchange once.  "like" decides most of them; PostgreSQL compiles a regular expression only
+-- when the key has passed the like.
 begin
     return query
     select b.queue, b.task, max(b.priority)::integer,

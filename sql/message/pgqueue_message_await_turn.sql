@@ -3,13 +3,13 @@ returns integer
 language plpgsql
 set search_path from current
 as $$
--- For who dequeues many messages in a transaction of its own, before that in the same transaction: the claims of these
--- queues (as given to pgqueue_message_dequeue) that call this come one after the other, until the transaction ends.
--- Side by side each of them would step over the rows that the others are just taking, lock some that were taken meanwhile,
--- and have the ends of those wait for it: with sixteen sessions on two cores that is a fifth of the server's work.
+-- Lets claims of the same queues take turns.  A consumer that dequeues many messages in a transaction of its own calls
+-- this first, in the same transaction, with p_queues as given to pgqueue_message_dequeue: its turn lasts until the
+-- transaction ends.  Without turns, simultaneous claims step over the rows that others are taking, lock some that were
+-- taken meanwhile, and make the ends of those wait: a fifth of the server's work, with sixteen sessions on two cores.
 -- Returns how many milliseconds it waited; null: its turn did not come within p_wait_ms (or half of statement_timeout, if
 -- that is less).  Claim all the same: a turn saves work, and nothing depends on it.
--- Not for a transaction that goes on after its claim: the others would wait for that.
+-- Do not call it in a transaction that goes on after its claim: the others would wait for that.
 -- Takes an advisory lock (pgqueue_advisory_lock).
 declare
     v_begun timestamptz := clock_timestamp();

@@ -5,8 +5,8 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Withdraws messages that wait: they leave the queue and are appended to the history as cancelled.  Returns the ids
--- that were withdrawn; one that runs, or has ended, is missing in the result and nothing happened to it.
+-- Withdraws waiting messages: they leave the queue and are appended to the history as cancelled.  Returns the ids of
+-- the withdrawn messages; the id of one that runs, or has ended, is missing in the result, and nothing happened to it.
 -- Locks rows of pgqueue_message in the order of ids; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;
@@ -37,8 +37,8 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Ends an attempt that the caller holds as cancelled: it was asked to stop (pgqueue_message_request_cancel).
--- True: done.  False: the attempt is not the caller's any more, and nothing happened.
+-- Ends an attempt that the caller holds as cancelled, because it was asked to stop (pgqueue_message_request_cancel).
+-- Returns true when done, false when the attempt is not the caller's any more and nothing happened.
 declare
     v_message pgqueue_message;
 begin
@@ -57,6 +57,6 @@ create or replace function pgqueue_message_cancel(p_id bigint) returns boolean
 language sql
 set search_path from current
 as $$
-    -- Withdraws one message that waits.  True: done.  False: it runs, or has ended.
+    -- Withdraws one waiting message.  Returns true when done, false when the message runs or has ended.
     select exists (select from pgqueue_message_cancel(array[p_id]))
 $$;

@@ -5,7 +5,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Which of the messages that the caller holds it was asked to stop.
+    -- Returns the ids of the given messages that the caller holds and was asked to stop.
     select m.id from pgqueue_message m
     where m.id = any (p_ids) and m.worker = p_worker and m.cancel_requested_at is not null
 $$;

@@ -13,14 +13,14 @@ set enable_bitmapscan = off
 set enable_nestloop = off
 set jit = off
 as $$
-    -- Ends attempts as succeeded: the messages leave the queue and are appended to the history.  Returns the ids that
-    -- were ended; an id that is missing in the result was not the caller's any more, and nothing happened to it.
+    -- Ends attempts as succeeded: the messages leave the queue and are appended to the history.  Returns the ids of the
+    -- ended attempts; an id that is missing in the result was not the caller's any more, and nothing happened to it.
     -- The arrays are parallel and sorted by id.  Row locks are taken in the order of ids (as in every function that
     -- locks several messages), so that calls never deadlock with each other.
     -- Writes pgqueue_message and pgqueue_attempt in one statement.
     --
-    -- The fence names no unlock_at: worker says it all (it is null when nobody holds the message), and a condition on
-    -- unlock_at would let the planner take pgqueue_message_locked_ix and read every locked row.
+    -- The fence does not name unlock_at: worker is enough (it is null when the message is not locked), and a condition
+    -- on unlock_at would let the planner use pgqueue_message_locked_ix and read every locked row.
     with given as materialized (
         select *
         from unnest(p_ids, p_attempts, p_results, p_started_ats, p_finished_ats)
@@ -56,7 +56,7 @@ create or replace function pgqueue_message_complete(
 language sql
 set search_path from current
 as $$
-    -- Ends one attempt as succeeded.  True: done.  False: the attempt is not the caller's any more.
+    -- Ends one attempt as succeeded.  Returns true when done, false when the attempt is not the caller's any more.
     select exists (
         select from pgqueue_message_complete(
             array[p_id], array[p_attempt], coalesce(p_worker, pgqueue_session_worker()), array[p_result]))

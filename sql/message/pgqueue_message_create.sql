@@ -11,11 +11,11 @@ create or replace function pgqueue_message_create(
 language plpgsql
 set search_path from current
 as $$
--- Enqueues one message in the caller's transaction and returns its id.  It can be dequeued from p_dequeue_at on
--- (epoch ms; null: at once; historical or negative values go ahead of others of the same priority).
--- Without p_task it is a raw message, for consumers of their own.  p_max_attempts null: never again after an error.
--- null: p_channel is full, or was released (pgqueue_channel_room), and nothing was enqueued.
--- Writes pgqueue_message; a message that is ready wakes a sleeping worker.
+-- Enqueues one message in the caller's transaction and returns its id, or null when p_channel is full or was released
+-- (pgqueue_channel_room) and nothing was enqueued.  The message can be dequeued from p_dequeue_at on (epoch ms; null:
+-- at once; historical or negative values go ahead of others of the same priority).  Without p_task it is a raw
+-- message, for consumers of your own.  p_max_attempts null: no further attempt after an error.
+-- Writes pgqueue_message; a ready message wakes a sleeping worker.
 declare
     v_id bigint;
     v_now bigint := pgqueue_now(now());  -- the transaction's time: its messages share it and are FIFO by id

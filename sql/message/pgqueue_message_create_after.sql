@@ -13,14 +13,14 @@ create or replace function pgqueue_message_create_after(
 language sql
 set search_path from current
 as $$
-    -- Enqueues one message that waits until the messages p_after_ids have left the queue, and returns its id.
-    -- p_policy says what happens when one of them did not succeed:
-    --   finished    nothing: it runs all the same
-    --   succeeded   it is cancelled
-    -- Those messages must have been committed, or be of this transaction; what is not in the queue counts as ended.
-    -- null: p_channel is full, or was released (pgqueue_channel_room), and nothing was enqueued.
-    -- Nobody counts them down: pgqueue_message_settle looks whether any of them is left when it is told that one has
-    -- ended, so there is no row that all of them would have to write, and nothing that a crash could leave wrong.
+    -- Enqueues one message that waits until the messages p_after_ids have left the queue.  Returns its id, or null when
+    -- p_channel is full or was released (pgqueue_channel_room) and nothing was enqueued.
+    -- p_policy defines what happens when one of them did not succeed:
+    --   finished    nothing: the message runs all the same
+    --   succeeded   the message is cancelled
+    -- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
+    -- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
+    -- there is no row that all of them would have to write, and nothing that a crash could leave wrong.
     with given as (
         select array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1) as ids,
                pgqueue_now(now()) as now
@@ -37,7 +37,7 @@ as $$
         where p_channel is null or coalesce(pgqueue_channel_room(p_channel), 1) > 0
         returning id, awaited_id
     ),
-    told as (  -- of one that has ended already nobody will be told again
+    told as (  -- no later end will report a message that has ended already
         insert into pgqueue_ended (message_id, look_at)
         select c.awaited_id, g.now from created c, given g
         where c.awaited_id is not null and (select true from pgqueue_message d where d.id = c.awaited_id) is null

@@ -2,15 +2,15 @@ create or replace function pgqueue_message_create_many(p_messages jsonb) returns
 language plpgsql
 set search_path from current
 as $$
--- Enqueues many messages with one statement and returns their ids, in the order of the array.  p_messages is an array
--- of objects with the parameters of pgqueue_message_create as keys, content alone required:
+-- Enqueues many messages with one statement and returns their ids, in the order of the array.  The id of a message that
+-- its channel refuses (pgqueue_channel_room) is null.  p_messages is an array of objects with the parameters of
+-- pgqueue_message_create as keys; only content is required:
 --   [{"content": {"n": 1}, "queue": "mail", "priority": 5, "dequeue_at": 0}, ...]
--- Absent keys have the defaults of pgqueue_message_create; "max_attempts": null stands, as there, for "never again
--- after an error".  Objects may also have "unique_key", "on_conflict" and "until_started", as in
+-- Absent keys have the defaults of pgqueue_message_create; "max_attempts": null means, as there, no further attempt
+-- after an error.  Objects may also have "unique_key", "on_conflict" and "until_started", as in
 -- pgqueue_message_create_unique: these are enqueued one by one, in the order of their keys, so that two calls with the
--- same keys never deadlock.  Where one transaction makes several such calls: see pgqueue_message_lock_keys.
--- A key that is none of these is an error, and nothing is enqueued: "prio" would otherwise be lost without a word.
--- The id of a message that its channel refuses (pgqueue_channel_room) is null.
+-- same keys never deadlock.  For several such calls in one transaction see pgqueue_message_lock_keys.
+-- Any other key is an error, and nothing is enqueued: otherwise "prio" would be ignored silently.
 -- Writes pgqueue_message; wakes one sleeping worker for each queue that got a ready message.
 declare
     v_now bigint := pgqueue_now(now());
@@ -18,8 +18,8 @@ declare
     v_queue text;
     v_item record;
     v_ids bigint[];
-    v_rooms jsonb;  -- of channels that may be full: name, how many more
-    v_kept integer[];  -- the positions of those that are not refused, where one may be
+    v_rooms jsonb;  -- of channels that may become full: name, how many more they take
+    v_kept integer[];  -- the positions of the accepted messages, where one may be refused
     v_messages jsonb := p_messages;
     v_keys constant text[] := array[
         'content', 'queue', 'task', 'priority', 'dequeue_at', 'channel', 'headers', 'max_attempts',
@@ -123,9 +123,9 @@ create or replace function pgqueue_message_create_many(
 language plpgsql
 set search_path from current
 as $$
--- Enqueues a message for each content of the array p_contents, all with the same other parameters, and returns their
--- ids, in the order of the array.  The fastest way in.  The ids of those that p_channel refuses (pgqueue_channel_room),
--- which are the last ones, are null.
+-- Enqueues a message for each content of the array p_contents, all with the same other parameters.  Returns their ids,
+-- in the order of the array.  This is the fastest way to enqueue.  Where p_channel refuses messages
+-- (pgqueue_channel_room), those are the last ones, and their ids are null.
 declare
     v_room integer := case when p_channel is not null then pgqueue_channel_room(p_channel) end;
     v_now bigint := pgqueue_now(now());

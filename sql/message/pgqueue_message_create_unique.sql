@@ -19,18 +19,18 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Enqueues one message unless another one holds p_unique_key, and returns the id of the message that now does and
--- whether it was created by this call.  The key is held until the message leaves the queue or, with p_until_started,
--- until its first attempt begins; one that was asked to stop (pgqueue_message_request_cancel) has given it up, so that
--- what is enqueued after that will run.  What happens to a message that holds the key and waits:
---   keep       nothing
---   replace    it gets everything that was given here
---   debounce   it gets the dequeue_at that was given here: it runs when nobody has asked for a while
--- Where nobody holds the key but p_channel is full or was released (pgqueue_channel_room), p_id is null.
--- A message that runs is left alone, whatever p_on_conflict says.  No conflict breaks the caller's transaction; only
--- another p_on_conflict is an error.
+-- Enqueues one message unless another one holds p_unique_key.  Returns the id of the message that now holds the key,
+-- and whether this call created it.  The key is held until the message leaves the queue or, with p_until_started,
+-- until its first attempt begins.  A message that was asked to stop (pgqueue_message_request_cancel) has given its key
+-- up, so that a message that is enqueued after that will run.  When a waiting message holds the key:
+--   keep       nothing happens to it
+--   replace    it gets all values of this call
+--   debounce   it gets the dequeue_at of this call: it runs when no call has come for a while
+-- Where no message holds the key but p_channel is full or was released (pgqueue_channel_room), p_id is null.
+-- A running message is never changed, whatever p_on_conflict is.  No conflict breaks the caller's transaction; only
+-- another value of p_on_conflict is an error.
 -- Waits for a transaction that is about to enqueue the same key: whether there is a conflict depends on its end.
--- Writes pgqueue_message; a message that is ready by this call wakes a sleeping worker.
+-- Writes pgqueue_message; a message that this call makes ready wakes a sleeping worker.
 declare
     v_now bigint := pgqueue_now(now());
     v_running boolean;
@@ -73,11 +73,11 @@ begin
         from pgqueue_message m
         where m.unique_key = p_unique_key and m.cancel_requested_at is null
           and (m.attempt = 0 or not m.unique_until_started);
-        -- It may have ended, or let go of the key, since the insert met it: then the key is free.
+        -- It may have ended, or given up the key, since the insert met it: then the key is free.
         continue when not found;
         exit when v_running or p_on_conflict = 'keep';
 
-        -- What runs must not be locked, not even to look: its worker would wait for the end of the caller's transaction.
+        -- Never locks a running message, even to look: its worker would wait until the caller's transaction ends.
         if p_on_conflict = 'debounce' then
             update pgqueue_message m
             set dequeue_at = case when m.alone_at is null then coalesce(p_dequeue_at, v_now) else m.dequeue_at end,
@@ -91,14 +91,14 @@ begin
             set content = p_content, queue = p_queue, task = p_task, priority = p_priority,
                 dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
                 max_attempts = m.attempt + case when p_max_attempts < 2000000000 - m.attempt then p_max_attempts
-                                                when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever the earlier call has had
+                                                when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever it has used before
                 in_line = coalesce(p_dequeue_at, v_now) <= v_now, unique_until_started = p_until_started, lost = 0, alone_at = null, state = null,
                 last_error = null, progress = null
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
             returning m.id, m.queue into p_id, v_queue;
         end if;
-        continue when not found;  -- it began or ended since
+        continue when not found;  -- it has begun or ended since
         if coalesce(p_dequeue_at, v_now) <= v_now then
             perform pgqueue_worker_wake(v_queue);
         end if;

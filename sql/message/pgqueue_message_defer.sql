@@ -15,13 +15,13 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms;
--- null: at once).  p_state is what the next attempt finds in the column state (null: as it was).
--- p_error says that the attempt ended in an error: a text, or {"class": …, "message": …, "traceback": …} as JSON.  Then
--- this is a retry, and where max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an error
--- nothing is used up: a message may be deferred as often as it likes.
--- An attempt that ends like this has killed nobody: the message leaves its quarantine (pgqueue_message_lose).
--- Where somebody asked to cancel the message (pgqueue_message_request_cancel) it is cancelled instead.
+-- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms; null:
+-- at once).  The next attempt finds p_state in the column state (null: the column keeps its value).
+-- p_error: the attempt ended in an error, a text or {"class": …, "message": …, "traceback": …} as JSON.  Then this is a
+-- retry, and when max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an
+-- error no attempt is used up: a message may be deferred any number of times.
+-- An attempt that ends like this has not killed its worker: the message leaves its quarantine (pgqueue_message_lose).
+-- A message that was asked to stop (pgqueue_message_request_cancel) is cancelled instead.
 -- Returns what was recorded: deferred, retried, failed or cancelled; null: the attempt is not the caller's any more, and
 -- nothing happened.
 -- Locks one row; writes pgqueue_message and pgqueue_attempt.
@@ -42,8 +42,8 @@ begin
 
     v_used := v_message.attempt;
     if p_error is not null and v_message.max_attempts is null and p_max_attempts > 1 then
-        -- Deferring raises max_attempts, so that it uses none up, and so does losing a task.  Here there was nothing to
-        -- raise.
+        -- Deferring, and losing a task, raises max_attempts, so that neither uses an attempt up.  Here max_attempts is
+        -- null, so nothing was raised.
         v_used := 1 + (
             select count(*) from pgqueue_attempt a
             where a.message_id = p_id and a.status <> 'deferred' and (a.status <> 'lost' or v_message.task is null));

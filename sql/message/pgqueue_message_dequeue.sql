@@ -20,23 +20,25 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 -- Takes up to p_limit ready messages and locks them for p_lock_ms: highest priority first, then dequeue_at, then id.
--- Returns the rows as they are now; (id, attempt, worker) is the token that the ending calls want back.
+-- Returns the rows as they are now; the functions that end attempts need (id, attempt, worker) as the token.
 --   p_queues          the queues to serve; null: every queue, except p_exclude_queues.  Paused ones (pgqueue_queue) are
---                     passed over.  Queues that have messages of the same priority share the batch evenly: a flood in one
---                     does not starve another.  Where there are more of them than the batch has places, the next call of
---                     the session goes on behind the last one of them.
---   p_worker          who holds the lock; null: a name that stands for this database session.
+--                     skipped.  Queues that have messages of the same priority share the batch evenly: a flood in one
+--                     does not starve another.  Where there are more queues than places in the batch, the next call of
+--                     the session continues behind the last one of them.
+--   p_worker          the name of the lock's holder; null: a name that stands for this database session.
 --   p_tasks           true: messages that name a task (what qworker runs); false: raw messages.
 --   p_floor_…         four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
---                     from (dequeue_at, id) on.  For consumers that find their probes slow, because a long transaction
---                     keeps the entries of ended messages at the head of the index: they start behind those.
---   p_brief           the transaction ends right after this call.  One that goes on says false: it holds what it takes, and
---                     the turns of those channels, and leaves to others what they need not wait for.
+--                     from (dequeue_at, id) on.  For consumers whose probes are slow because a long transaction keeps
+--                     the entries of ended messages at the head of the index: they start behind those.
+--   p_brief           true: the transaction ends right after this call.  Pass false in one that goes on: it holds
+--                     what it takes, and the turns of those channels, and leaves to others what they need not wait
+--                     for.
 -- Messages of channels (pgqueue_channel) wait in lanes, which take turns (pgqueue_lane_dequeue).  Where both they and
 -- messages without a channel are ready, each get half of p_limit.
--- What is scheduled comes into line when it is due: 500 at each call, the highest priorities first, and of one priority
--- those that have been due for longest, whatever their queues where all are served.  So the line (pgqueue_message_ready_ix)
--- holds hardly anything that is not due, and nobody's spread of scheduled messages over queues is walked over.
+-- Scheduled messages come into line when they are due: 500 at each call, the highest priorities first, and within a
+-- priority those that have been due for longest, whatever their queues where all are served.  So the line
+-- (pgqueue_message_ready_ix) contains hardly any message that is not due, and no dequeue walks over scheduled messages
+-- that are spread over many queues.
 -- Every step is a probe of that index: one for each priority, one for each queue that gets a share, and one for each row
 -- taken, whatever the backlog, the schedule and the number of queues.  The ctid = any (array (…)) form and the settings
 -- above pin that plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
@@ -49,20 +51,20 @@ declare
     v_expired boolean;
     v_arrived boolean;
     v_ended boolean;
-    v_scheduled boolean;  -- whether anything may come into line
-    v_due integer[];  -- the priorities of what does
+    v_scheduled boolean;  -- whether any message may come into line
+    v_due integer[];  -- the priorities of the messages that do
     v_exclude_queues text[];
     v_queue text;
     v_present text[];  -- queues that have something due at v_priority
     v_tidied boolean := false;
-    v_early text[];  -- and those whose head is not due
-    v_page integer;  -- how many queues are looked at in one go; null: the next priority is still to be found
-    v_last boolean;  -- whether there is none behind them
-    v_from text;  -- the queue behind which they begin
-    v_turn text;  -- the queue behind which the round began; null: they are all in one page
-    v_wrapped boolean;  -- whether the round has come to the last queue and gone on with the first
+    v_early text[];  -- queues whose head is not due
+    v_page integer;  -- how many queues one step looks at; null: the next priority is still to be found
+    v_last boolean;  -- whether no queue follows them
+    v_from text;  -- the queue behind which the page begins
+    v_turn text;  -- the queue behind which the round began; null: all queues are in one page
+    v_wrapped boolean;  -- whether the round has passed the last queue and continued with the first
     v_alone boolean;
-    v_giving text[];  -- those that gave something in this round
+    v_giving text[];  -- the queues that gave messages in this round
     v_served text;
     v_setting text := case when p_tasks then 'pgqueue.turn_of_tasks' else 'pgqueue.turn_of_raw' end;
     v_priority integer := 32767;
@@ -71,7 +73,7 @@ declare
     v_taken integer;
     v_again boolean;
     v_step integer := 0;
-    v_lanes boolean;  -- whether lanes may have more
+    v_lanes boolean;  -- whether lanes may have more messages
     v_share_of_lanes integer := floor(p_limit / 2.0 + random());
     v_floor_dequeue_at bigint := -9223372036854775808;
     v_floor_id bigint := -9223372036854775808;
@@ -80,7 +82,7 @@ begin
         raise exception 'p_lock_ms is %', p_lock_ms
             using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, at most 1000000000000.';
     end if;
-    -- One statement for all that is asked first: who is woken for a single message waits for it.
+    -- One statement asks all questions first, because a worker that was woken for a single message waits for it.
     select exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now),
            exists (select from pgqueue_arrival),
            exists (select from pgqueue_ended e where e.look_at <= v_now),
@@ -89,7 +91,7 @@ begin
                select true
                from pgqueue_message m
                where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
-               order by m.priority desc, m.dequeue_at limit 1  -- no index but that of what is due next has them so
+               order by m.priority desc, m.dequeue_at limit 1  -- only pgqueue_message_due_ix has this order
            ),
            p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null)
     into v_expired, v_arrived, v_ended, v_lanes, v_scheduled, v_exclude_queues;
@@ -97,7 +99,7 @@ begin
     if v_expired or v_arrived or v_ended then
         if v_ended and p_brief then  -- first, because it does more in a transaction that has not written
             perform pgqueue_message_settle();
-            v_clock := pgqueue_clock();  -- what it has released is due since a moment ago
+            v_clock := pgqueue_clock();  -- the messages that it has released are due since a moment ago
             v_now := floor(extract(epoch from v_clock) * 1000);
         end if;
         if v_expired and p_brief then
@@ -151,7 +153,7 @@ begin
                     from pgqueue_message m
                     where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
                       and m.priority = l.priority and m.dequeue_at <= v_now
-                      -- A transaction that goes on holds what it brings into line: no more than it can take.
+                      -- A transaction that goes on locks the rows that it brings into line: no more than it can take.
                       and (p_brief or m.queue <> all (v_exclude_queues))
                     order by m.dequeue_at
                     for no key update skip locked
@@ -211,7 +213,7 @@ begin
             v_floor_dequeue_at := p_floor_dequeue_ats[v_step];
             v_floor_id := p_floor_ids[v_step];
         elsif p_queues is not null then
-            -- The highest priority below the last one where any of the queues has something that is due.
+            -- The highest priority below the last one at which any of the queues has a due message.
             with recursive level as (
                 (select m.priority
                  from pgqueue_message m
@@ -290,7 +292,7 @@ begin
                         order by m.queue, m.dequeue_at, m.id limit 1
                     ) as n
                 )
-                -- A round keeps the order of the names; where all are in one page, nobody is always the first.
+                -- A round keeps the order of the names; where all are in one page, no queue is always the first.
                 select array_agg(q.queue order by case when v_turn is null then random() else 0 end, q.queue)
                            filter (where q.dequeue_at <= v_now and q.queue <> all (v_exclude_queues)
                                      and (v_turn is null or not v_wrapped or q.queue <= v_turn)),
@@ -301,7 +303,7 @@ begin
 
                 if v_early is not null and p_brief and not v_tidied then
                     v_tidied := true;
-                    -- Written by hand, or the clock was put back: it waits for its time elsewhere.
+                    -- Written by hand, or the clock was put back: the message leaves the line until its time.
                     update pgqueue_message u
                     set in_line = false
                     where u.ctid = any (array(
@@ -322,7 +324,7 @@ begin
                 if v_turn is null and v_last then
                     v_page := null;
                 elsif v_turn is null then
-                    -- More than a page.  This session goes on where it stopped, or begins anywhere.
+                    -- More than a page.  This session continues where it stopped, or begins anywhere.
                     v_turn := coalesce(nullif(current_setting(v_setting, true), ''), case floor(random() * 3)
                         when 0 then v_present[1]
                         when 1 then chr(97 + floor(random() * 26)::integer)
@@ -348,8 +350,8 @@ begin
             continue when v_present is null and (v_turn is null or v_page is not null);
         end if;
 
-        -- First equal shares, one of each queue in a round.  Then, when a queue had more than its share and others had less:
-        -- the rest.
+        -- First equal shares, in a round one message of each queue.  Then the rest, when a queue had more than its
+        -- share and others had less.
         v_share := case when v_turn is null then ceil(v_left::numeric / cardinality(v_present)) else 1 end;
         loop
             v_again := false;
@@ -390,7 +392,7 @@ begin
             else
                 perform set_config(v_setting, v_served, false) where v_served is not null;
                 exit when v_left <= 0 or v_page is not null or v_giving = '{}';
-                -- The round is over: those that had something share the rest.
+                -- The round is over: the queues that gave a message share the rest.
                 v_turn := null;
                 v_present := v_giving;
                 v_share := ceil(v_left::numeric / cardinality(v_present));

@@ -5,13 +5,13 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Notes in pgqueue_ended which of the messages that a statement has deleted others wait for.  A trigger, so that it holds
--- for whatever ends messages, a delete by hand among them.  Where nobody waits for a message in the range of these ids, it
--- costs one index probe, however many they are.
--- The queries of this function see what has been committed before they begin, and they begin after the rows were deleted.
+-- Records in pgqueue_ended the messages that a statement has deleted and that others wait for.  It is a trigger, so
+-- that it covers every way to end messages, a delete by hand included.  Where no message waits for one in the range of
+-- these ids, it costs one index probe, however many they are.
+-- The queries of this function see what was committed before they begin, and they begin after the rows were deleted.
 -- pgqueue_message_settle relies on that order: see there.  In a transaction whose snapshot is older (repeatable read) they
--- do not, and so each id is noted.
--- Wakes a sleeping worker for each queue in which somebody waits.
+-- do not, so there the function records every id.
+-- Writes pgqueue_ended; wakes a sleeping worker for each queue with waiting messages.
 declare
     v_waiting record;
 begin

@@ -10,10 +10,10 @@ set enable_bitmapscan = off
 set enable_sort = off
 set jit = off
 as $$
--- Takes messages whose lock ran out away from consumers that went away, and returns how many.  Each such attempt is
--- recorded as lost and its message is ready again, or fails when it was lost too often (pgqueue_message_lose).
+-- Takes messages whose lock has expired away from consumers that went away, and returns how many.  Each such attempt is
+-- recorded as lost, and its message is ready again, or fails when it was lost too often (pgqueue_message_lose).
 -- p_queues, p_tasks: only of these queues, and only tasks, or only raw messages.
--- pgqueue_message_dequeue calls this; nobody else has to.  Locks rows of pgqueue_message without waiting for any;
+-- pgqueue_message_dequeue calls this; clients need not.  Locks rows of pgqueue_message without waiting for any;
 -- writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;

@@ -13,8 +13,8 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Gives up a message that the caller holds, whatever attempts it has left: it leaves the queue and is appended to the
--- history as failed, from where pgqueue_attempt_enqueue can bring it back.  p_error: see pgqueue_message_defer.
--- True: done.  False: the attempt is not the caller's any more, and nothing happened.
+-- history as failed; pgqueue_attempt_enqueue can enqueue it again from there.  p_error: see pgqueue_message_defer.
+-- Returns true when done, false when the attempt is not the caller's any more and nothing happened.
 -- Locks one row; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;

@@ -10,8 +10,8 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Lengthens locks that the caller holds: they now end p_lock_ms from now.  Returns the ids whose lock was
--- lengthened; one that is missing in the result was taken over, and its consumer should stop.
+-- Extends locks that the caller holds: they now end p_lock_ms from now.  Returns the ids of the extended locks; a
+-- message that is missing in the result was taken over, and its consumer should stop.
 -- Locks rows of pgqueue_message in the order of ids.
 begin
     if p_lock_ms not between -1000000000000 and 1000000000000 then
@@ -37,7 +37,7 @@ create or replace function pgqueue_message_heartbeat(
 language sql
 set search_path from current
 as $$
-    -- Lengthens one lock.  True: done.  False: the attempt is not the caller's any more.
+    -- Extends one lock.  Returns true when done, false when the attempt is not the caller's any more.
     select exists (
         select from pgqueue_message_heartbeat(
             array[p_id], array[p_attempt], coalesce(p_worker, pgqueue_session_worker()), p_lock_ms))

@@ -5,10 +5,10 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Keeps a message for as long as the caller's transaction lasts: nobody takes it over, even when its lock runs out.
+    -- Keeps a message as long as the caller's transaction lasts: no consumer takes it over, even when its lock expires.
     -- For transactions with the isolation level repeatable read or serializable, which cannot end an attempt whose row
-    -- has changed since they began: call this first, and let nobody send heartbeats meanwhile.
-    -- Returns true: done; false: the attempt is not the caller's any more.
+    -- has changed since they began: call this first, and send no heartbeats meanwhile.
+    -- Returns true when done, false when the attempt is not the caller's any more.
     -- Locks one row of pgqueue_message for key share, which lets a request to cancel it pass.
     with kept as materialized (
         select m.id from pgqueue_message m

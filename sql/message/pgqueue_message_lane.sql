@@ -3,11 +3,11 @@ language plpgsql
 set search_path from current
 set enable_seqscan = off
 as $$
--- Notes in pgqueue_arrival what happens to the lanes of channels: a message that waits from some time on, an attempt
--- that is over.  A trigger, so that it holds for whatever changes messages, deletes and updates by hand among them, and
--- in the same transaction: running cannot drift.  What pgqueue_message_dequeue locks it counts itself.
--- What a dump brings back (pg_dump's two settings tell) is counted in the pgqueue_channel that comes with it: only the
--- lanes hear of what waits, by ids that no row of the dump has.
+-- Records in pgqueue_arrival the events of lanes: a message that waits from some time on, or an attempt that ended.
+-- It is a trigger, so that it covers every change of messages, deletes and updates by hand included, in the same
+-- transaction: running cannot drift.  pgqueue_message_dequeue itself counts the messages that it locks.
+-- When a dump is restored (two settings of pg_dump identify that), the restored pgqueue_channel already has the counts.
+-- Then this records waiting messages only, with ids that no row of the dump has.
 -- Writes one row of its own and locks none; an end that a parked lane waits for wakes a sleeping worker.
 declare
     v_moved boolean := false;
@@ -48,7 +48,7 @@ begin
     end if;
     if tg_op = 'DELETE' and old.unlock_at is null and exists (
         select from pgqueue_channel c where c.name = old.channel and c.released_at is not null
-    ) then  -- it may have been the last one
+    ) then  -- it may have been the last message of the channel
         insert into pgqueue_arrival (channel, queue, raw, dequeue_at)
         values (old.channel, old.queue, old.task is null, pgqueue_now());
     end if;

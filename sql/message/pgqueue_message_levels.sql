@@ -5,8 +5,8 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- The priorities at which messages without a channel stand in line, of tasks and of raw messages (p_raw): one probe of
-    -- pgqueue_message_ready_ix for each (a loose index scan), and so 402 at most.
+    -- Returns the priorities of the messages in line without a channel, for tasks and for raw messages (p_raw).  One
+    -- probe of pgqueue_message_ready_ix for each (a loose index scan), so 402 at most.
     with recursive level as (
         select k.raw, h.priority
         from (values (false), (true)) as k (raw)

@@ -2,14 +2,14 @@ create or replace function pgqueue_message_lock_keys(p_task text, p_alone boolea
 language plpgsql
 set search_path from current
 as $$
--- Keeps transactions that enqueue many messages of a task with unique keys from waiting for each other in a circle, until
--- the end of the caller's transaction.  Before the first of them, say
---   p_alone false   when all come in one call of pgqueue_message_create_many, which puts them in the order of their keys
---                   (and says this itself): any number of transactions may
---   p_alone true    when more calls follow, whose keys come in any order: then nobody else may
--- A single pgqueue_message_create_unique needs none: who waits for a key and holds none cannot be part of a circle.
--- Waits ten seconds at most, or lock_timeout (pgqueue_advisory_lock), and then goes on without: PostgreSQL breaks a circle by an error in
--- one of its transactions, and whoever has no rights to the queue can hold up nobody for longer than that.
+-- Prevents deadlocks between transactions that enqueue many messages of a task with unique keys, until the end of the
+-- caller's transaction.  Call it before the first of them:
+--   p_alone false   when all messages come in one call of pgqueue_message_create_many, which sorts them by their keys
+--                   (and calls this itself): any number of transactions may do so at a time
+--   p_alone true    when more calls follow, whose keys come in any order: then no other transaction may
+-- A single pgqueue_message_create_unique needs no lock: a transaction that holds no key cannot deadlock.
+-- Waits ten seconds at most, or lock_timeout (pgqueue_advisory_lock), and then goes on without: PostgreSQL ends a
+-- deadlock by an error in one transaction, and a login without rights to the queue can delay no caller for longer.
 declare
     v_wait_ms integer := 10000;
 begin

@@ -5,14 +5,14 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Looks whether a message that waits for others still has to, and returns whether it need not: it is ready then, or
--- cancelled where its policy says so.  p_message is the row, which the caller has locked.
---   p_clean  the caller's transaction had written nothing before this call of pgqueue_message_settle, so that what it read
---            of awaited_id had been committed, and will end soon
--- after_ids is in the order of ids, and awaited_id goes through it from the end, because messages end more or less in
--- their order: what stands behind it has ended.  One look probes no more than a part of a long after_ids, and notes in
--- pgqueue_ended that the next call shall go on from there.
--- For pgqueue_message_settle; not for consumers.
+-- Checks whether a message that waits for others still has to.  Returns true when it need not: it is ready then, or
+-- cancelled where its policy requires that.  p_message is the row, which the caller has locked.
+--   p_clean  the caller's transaction had written nothing before this call of pgqueue_message_settle, so that what it
+--            read of awaited_id had been committed, and it will end soon
+-- after_ids is in the order of ids.  awaited_id goes through it from the end, because messages end more or less in
+-- their order: the ids behind it have ended.  One check probes only a part of a long after_ids, and records in
+-- pgqueue_ended that the next call continues there.
+-- pgqueue_message_settle calls this; consumers do not.
 declare
     v_part constant integer := 2000;
     v_now bigint := pgqueue_now();
@@ -20,7 +20,7 @@ declare
     v_count integer := cardinality(v_ids);
     v_place integer := v_count;
     v_left bigint;
-    v_check_at bigint;  -- null: somebody will be told
+    v_check_at bigint;  -- null: the end will be recorded
     v_failed bigint;
 begin
     if p_message.awaited_id is not null then
@@ -30,7 +30,7 @@ begin
             ) is null then
                 v_check_at := v_now + least(10000, greatest(100, (v_now - pgqueue_to_epoch(p_message.created_at)) / 10));
             end if;
-            -- What holds for one holds for all that wait for the same message.
+            -- The result holds for all messages that wait for the same one.
             update pgqueue_message m
             set checks = least(m.checks, 1999999999) + 1, check_at = v_check_at
             where m.ctid = any (array(
@@ -66,7 +66,7 @@ begin
         from pgqueue_attempt a
         where a.message_id = any (v_ids[v_count - v_part + 1:]) and a.final and a.status <> 'succeeded'
         limit 1;
-        if v_failed is null and v_count > v_part then  -- those have succeeded: the others are next
+        if v_failed is null and v_count > v_part then  -- that part has succeeded: the next part follows
             update pgqueue_message m
             set checks = least(m.checks, 1999999999) + 1, check_at = v_now, awaited_id = v_ids[1], after_ids = v_ids[:v_count - v_part]
             where m.id = p_message.id;

@@ -5,15 +5,15 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Ends an attempt whose worker went away, which is recorded as lost.  For the functions that find that out; the caller
+-- Ends an attempt whose worker went away, and records it as lost.  The functions that detect this call it; the caller
 -- has locked the row, and p_message is that row.
--- The attempt was not an error of a task: it uses none of max_attempts up, and the message is ready again.  Only one that
--- was lost 20 times without an attempt in between that ended in order fails, instead of killing workers for ever.
--- p_blamed: the worker died while it ran the message, which may be why.  Such a task is quarantined: from now on
--- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  So is one that was lost twice in a row
--- without a word about how.
--- Of a raw message nobody knows whether its consumer died or gave up on it.  There a lost attempt counts like any other,
--- fails the message with the last of max_attempts (the 5th loss where it has none), and quarantines nothing.
+-- The task made no error: the attempt uses none of max_attempts up, and the message is ready again.  A message that was
+-- lost 20 times, without an attempt in between that ended in order, fails, because it would go on killing workers.
+-- p_blamed: the worker died while it ran the message, which may be the cause.  Such a task is quarantined: from now on
+-- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  A task that was lost twice in a row for
+-- unknown reasons is quarantined too.
+-- For a raw message the queue does not know whether its consumer died or gave up.  There a lost attempt counts like any
+-- other, fails the message with the last of max_attempts (the 5th loss where it has none), and quarantines nothing.
 -- Writes pgqueue_message and pgqueue_attempt.
 declare
     v_raw boolean := p_message.task is null;

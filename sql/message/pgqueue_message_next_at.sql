@@ -11,15 +11,15 @@ set enable_sort = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
--- When a consumer that found nothing should look again (epoch ms; null: nothing is known to come): the earliest
--- dequeue_at of what waits in its queues.  Paused queues are passed over: nobody could dequeue what is due there.  Where
--- that would take more than some hundred probes it is a time before that, a second from now at the least.
--- A probe of pgqueue_message_ready_ix for each priority and queue in line, a hundred at most where all are served, one of
--- pgqueue_message_due_ix for each priority, and one of pgqueue_lane_turn_ix; where queues are named, one of
+-- Returns when a consumer that found nothing should look again (epoch ms; null: nothing is known to come): the earliest
+-- dequeue_at of the waiting messages in its queues.  It skips paused queues, from which no consumer can dequeue.
+-- Where that would take more than some hundred probes it returns an earlier time, at least a second from now.
+-- One probe of pgqueue_message_ready_ix for each priority and queue in line, a hundred at most where all are served,
+-- one of pgqueue_message_due_ix for each priority, and one of pgqueue_lane_turn_ix.  Where queues are named, one of
 -- pgqueue_message_scheduled_ix for each of their priorities instead, and where they are named or excluded one of
 -- pgqueue_lane_next_ix for each queue.
 -- The plan must be generic: with p_tasks known, (task is null) = false becomes "task is not null", which is no key
--- of the index any more, and the lane is read to its end.
+-- of the index any more, and PostgreSQL reads the lane to its end.
 declare
     v_exclude_queues text[] := p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null);
     v_head bigint;
@@ -30,7 +30,7 @@ declare
     v_priorities integer[];
 begin
     if p_queues is null then
-        -- Excluded queues are stepped over, one probe for each of their priorities.
+        -- Steps over excluded queues, with one probe for each of their priorities.
         with recursive line as (
             (select m.priority, m.queue, m.dequeue_at from pgqueue_message m
              where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
@@ -53,7 +53,7 @@ begin
         )
         select min(h.dequeue_at), count(*) = 100 into v_head, v_more
         from (select l.dequeue_at from line l where l.queue <> all (v_exclude_queues) limit 100) as h;
-        if v_more then  -- among the others there may be one that is due
+        if v_more then  -- one of the remaining queues may have a due message
             v_head := least(v_head, v_now + 1000);
         end if;
 
@@ -73,7 +73,7 @@ begin
         )
         select array_agg(l.priority), min(l.dequeue_at) into v_priorities, v_due from level l;
         if v_exclude_queues <> '{}' and v_priorities is not null then
-            -- Of the first of each priority those that are not excluded; behind a hundred that are there may be others.
+            -- The first hundred of each priority, less excluded queues; others may follow a hundred excluded ones.
             select min(f.dequeue_at) into v_due
             from unnest(v_priorities) as l (priority)
             cross join lateral (

@@ -6,8 +6,8 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Says how far a message is that the caller holds: {"fraction": 0.4, "text": "…"}.  True: done.  False: the attempt
-    -- is not the caller's any more.  Locks one row.
+    -- Records the progress of a message that the caller holds: {"fraction": 0.4, "text": "…"}.  Returns true when done,
+    -- false when the attempt is not the caller's any more.  Locks one row.
     with said as (
         update pgqueue_message m set progress = p_progress
         where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())

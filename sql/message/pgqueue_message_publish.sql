@@ -11,14 +11,14 @@ language plpgsql
 set search_path from current
 as $$
 -- Enqueues one message in every queue that is bound to the exchange with a pattern that matches the routing key, in the
--- caller's transaction, and returns what was enqueued: no row when nothing matches (see pgqueue_exchange_route).
+-- caller's transaction.  Returns the enqueued messages: no row when nothing matches (see pgqueue_exchange_route).
 -- The headers get the keys exchange and routing_key.  A message for a task has the content
 -- {"args": [p_content, p_routing_key], "kwargs": {}}.
 --   p_priority     null: the priority of the binding
 --   p_dequeue_at   as in pgqueue_message_create
---   p_unknown_ok   true: an exchange that is not there is one row of nulls; false: it is an error
--- Reads pgqueue_exchange and pgqueue_binding without row locks and writes pgqueue_message: who publishes waits for
--- nobody, and nobody waits for who publishes.  Wakes one sleeping consumer for each queue that got a ready message.
+--   p_unknown_ok   true: for an unknown exchange it returns one row of nulls; false: that is an error
+-- Reads pgqueue_exchange and pgqueue_binding without row locks and writes pgqueue_message: a publisher waits for no
+-- other session, and none waits for it.  Wakes one sleeping consumer for each queue that got a ready message.
 declare
     v_now bigint := pgqueue_now(now());
     v_clock timestamptz := pgqueue_clock(now());
@@ -53,7 +53,7 @@ begin
         from pgqueue_exchange_route(p_exchange, p_routing_key) as r (queue, task, priority, max_attempts)
         returning m.id, m.queue, m.task
     loop
-        -- They come in the order of their queues: one sleeper for each is enough.
+        -- The messages come in the order of their queues: one sleeper for each queue is enough.
         if v_is_ready and (p_queue, p_task is not null) is distinct from (v_woken_queue, v_woken_tasks) then
             v_woken_queue := p_queue;
             v_woken_tasks := p_task is not null;

@@ -5,9 +5,9 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Up to p_limit queues that have waiting messages, in the order of their names.  One probe of an index for each queue
-    -- and priority (loose index scans), however many messages they hold.  Each priority has its share of 10 * p_limit probes,
-    -- and channels have as many: where there are more, some of the last names may be missing.
+    -- Returns up to p_limit queues that have waiting messages, in the order of their names.  One probe of an index for
+    -- each queue and priority (loose index scans), however many messages they hold.  Each priority has its share of
+    -- 10 * p_limit probes, and channels have as many: where there are more, some of the last names may be missing.
     with recursive level as materialized (
         select l.p_raw as raw, l.p_priority as priority, 10 * p_limit / count(*) over () + 1 as share
         from pgqueue_message_levels() as l

@@ -5,11 +5,11 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Gives back messages that the caller holds and has not started: they are ready again where they were in the queue,
--- and the attempt does not count.  Returns the ids that were given back.  One that somebody asked to cancel meanwhile
--- (pgqueue_message_request_cancel) is among them, but leaves the queue as cancelled.  One whose unique key was to be
--- held until it started has it back, unless another message holds it now, or is just about to.
--- Locks rows of pgqueue_message in the order of ids.  Nothing else goes to the history: there was no attempt.
+-- Gives back messages that the caller holds and has not begun: they are ready again at their old places, and the
+-- attempt does not count.  Returns the ids of these messages.  A message that was asked to stop meanwhile
+-- (pgqueue_message_request_cancel) is among them, but leaves the queue as cancelled.  A message that holds its unique
+-- key until it starts gets the key back, unless another message holds it now, or is just about to.
+-- Locks rows of pgqueue_message in the order of ids.  Only cancelled messages go to the history: there was no attempt.
 declare
     v_message record;
     v_cancelled bigint[] := '{}';
@@ -28,7 +28,7 @@ begin
             attempt = greatest(m.attempt, 1) - 1,
             dequeue_at = case when m.alone_at is null then m.dequeue_at else 9223372036854775807 end,
             in_line = m.alone_at is null,
-            -- Where it begins to hold its key again somebody else may be in the way, and that must stop none of these.
+            -- Another message may hold the key that this one would hold again, and that must not stop the release.
             unique_key = case when not m.unique_until_started or m.attempt > 1 then m.unique_key end
         where m.id = any (p_ids)
           and m.worker = p_worker
@@ -41,7 +41,7 @@ begin
         return next v_message.id;
     end loop;
 
-    -- Who waits for the end of a transaction that takes the same key may wait for long: a worker has no time for that.
+    -- Another transaction that takes the same key may last long, and a worker has no time to wait for its end.
     perform set_config('lock_timeout', '10ms', true) where v_keyed is not null;
     for v_message in
         select k.id, k.unique_key from unnest(v_keyed, v_keys) as k (id, unique_key)

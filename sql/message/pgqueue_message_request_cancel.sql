@@ -5,9 +5,9 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Asks the consumers of messages that run to stop; they see it within about a second (pgqueue_message_cancellations)
+    -- Asks the consumers of running messages to stop; they see it within about a second (pgqueue_message_cancellations)
     -- and end the attempt as cancelled.  A message whose attempt ends otherwise, or is lost, is not tried again.  Returns
-    -- the ids that were asked for; one that waits (pgqueue_message_cancel) or has ended is missing in the result.
+    -- the ids of these messages; one that waits (pgqueue_message_cancel) or has ended is missing in the result.
     -- Locks rows of pgqueue_message in the order of ids.
     update pgqueue_message m
     set cancel_requested_at = coalesce(m.cancel_requested_at, pgqueue_clock())

@@ -5,11 +5,11 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Gives messages that wait another dequeue_at (epoch ms; null: now, that is, run them at once).  Returns the ids that
--- were moved; one that runs, or has ended, is missing in the result and nothing happened to it.  One that waited for
--- others (pgqueue_message_create_after) waits for this time instead, and one that is
--- quarantined is taken alone from this time on.
--- Locks rows of pgqueue_message in the order of ids; wakes one sleeping worker for each queue that got something to do.
+-- Gives waiting messages another dequeue_at (epoch ms; null: now, that is, run them at once).  Returns the ids of the
+-- moved messages; one that runs, or has ended, is missing in the result, and nothing happened to it.  A message that
+-- waited for others (pgqueue_message_create_after) waits for this time instead, and a quarantined message is taken
+-- alone from this time on.
+-- Locks rows of pgqueue_message in the order of ids; wakes one sleeping worker for each queue that got work.
 declare
     v_now bigint := pgqueue_now();
     v_dequeue_at bigint := coalesce(p_dequeue_at, v_now);

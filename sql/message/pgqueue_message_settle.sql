@@ -8,18 +8,18 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
 as $$
--- Looks at messages that wait for others (pgqueue_message_create_after) and returns how many need not wait any more: they
--- are ready now, or cancelled where their policy says so.  Looks at up to p_limit of which check_at has come, and at up to
--- p_limit that wait for messages which have ended (pgqueue_ended): each of these gets an equal share, and the next calls go
--- on with the rest.
--- A message waits for one of the others at a time, awaited_id.  When that is written the other one may be ending already,
--- and the transaction that ends it may not see who waits for it.  So check_at stays near, until a look in a later
--- transaction has locked the row of the other one for a moment: a transaction that deletes it afterwards does see who waits
--- (pgqueue_message_ended).  From then on check_at is null, and however many messages wait, nobody looks at them before
--- something has happened.
--- p_brief: the caller's transaction ends right after this.  One that stays open locks no other row for that moment, because
--- the end of the other message would wait for it; what it looks at has a check_at for the next call.
--- pgqueue_message_dequeue calls this where something has ended, and workers call it several times a second for the rest.
+-- Checks messages that wait for others (pgqueue_message_create_after), and returns how many need not wait any more:
+-- they are ready now, or cancelled where their policy requires that.  Checks up to p_limit messages whose check_at has
+-- come, and up to p_limit that wait for ended messages (pgqueue_ended): each of these gets an equal share, and the
+-- next calls continue with the rest.
+-- A message waits for one of the others at a time, awaited_id.  When awaited_id is written, the other message may be
+-- ending already, and the transaction that ends it may not see the waiting one.  So check_at stays near, until a check
+-- in a later transaction has locked the row of the other message for a moment: a transaction that deletes it
+-- afterwards does see the waiting messages (pgqueue_message_ended).  From then on check_at is null, and however many
+-- messages wait, none is checked before something has happened.
+-- p_brief: the caller's transaction ends right after this.  One that stays open does not lock the other row, because
+-- the end of the other message would wait for it; the messages that it checks have a check_at for the next call.
+-- pgqueue_message_dequeue calls this when a message has ended; workers call it several times a second for the rest.
 -- Locks rows of pgqueue_message without waiting for any; writes pgqueue_message, pgqueue_ended and pgqueue_attempt; wakes a
 -- sleeping worker for each message that became ready.
 declare
@@ -51,7 +51,7 @@ begin
         limit p_limit
         for update skip locked
     loop
-        -- While it is there, one look is for all that wait for it.
+        -- While the awaited message is there, one check is enough for all that wait for it.
         continue when v_message.awaited_id = any (v_awaited);
         v_settled := v_settled + pgqueue_message_look(v_message, v_clean)::integer;
         v_awaited := v_awaited || (select d.id from pgqueue_message d where d.id = v_message.awaited_id);
@@ -71,7 +71,7 @@ begin
             v_looks := v_looks + 1;
             v_settled := v_settled + pgqueue_message_look(v_message, v_clean)::integer;
         end loop;
-        -- Where others have locked all that is left it is too early.
+        -- Where other sessions have locked all the rest, it is too early.
         insert into pgqueue_ended (message_id, look_at)
         select e.id, v_now + case when v_looks = 0 then 100 else 0 end
         from unnest(v_ended) as e (id)

@@ -11,19 +11,19 @@ set enable_bitmapscan = off
 set enable_sort = off
 set jit = off
 as $$
--- Takes one quarantined message that is due and locks it for p_lock_ms: the one that was lost least, so that a message
--- that kills each worker that takes it keeps none of the others waiting.  For a worker that holds nothing else: what dies
--- with it then is this message's own doing.  Returns the row as it is now, or nothing.  Parameters as in
--- pgqueue_message_dequeue, which passes these messages over.
--- One of a channel is taken where the channel has room, and counts as running there.
--- Locks one row of pgqueue_message, and the row of its channel, without waiting for any; passes over what is locked.
+-- Takes one due message from quarantine and locks it for p_lock_ms: the one with the fewest losses, so that a message
+-- that kills every worker never keeps the others waiting.  For a worker that holds nothing else: when that worker dies,
+-- only this message can be the cause.  Returns the row as it is now, or nothing.  Parameters as in
+-- pgqueue_message_dequeue, which skips these messages.
+-- A message of a channel is taken where the channel has room, and counts as running there.
+-- Locks one row of pgqueue_message, and the row of its channel, without waiting for any; skips locked rows.
 declare
     v_clock timestamptz := pgqueue_clock();
     v_now bigint := floor(extract(epoch from v_clock) * 1000);
     v_line refcursor;
     v_message pgqueue_message;
 begin
-    -- Read one at a time, so that nothing is locked that is not taken.
+    -- Read row by row, so that it locks only the message that it takes.
     open v_line for
         select m.* from pgqueue_message m
         where m.alone_at is not null and m.unlock_at is null and m.alone_at <= v_now
@@ -45,7 +45,7 @@ begin
                 for no key update skip locked
             ));
             continue when not found;
-        elsif v_message.channel is not null then  -- nobody has made its row: then it has no limits
+        elsif v_message.channel is not null then  -- the channel has no row yet, and so no limits
             insert into pgqueue_arrival (channel, queue, raw, ended)
             values (v_message.channel, v_message.queue, v_message.task is null, -1);
         end if;

@@ -9,8 +9,8 @@ set enable_bitmapscan = off
 set enable_sort = off
 set jit = off
 as $$
-    -- Whether pgqueue_quarantine_dequeue with these queues would take a message now.  Workers ask when they say that they
-    -- are there.
+    -- Returns whether pgqueue_quarantine_dequeue with these queues would take a message now.  Workers ask when they
+    -- report that they are alive.
     -- The order and the scalar subqueries pin the plan: a walk along pgqueue_message_alone_ix, which is mostly empty.
     select (
         select true from pgqueue_message m

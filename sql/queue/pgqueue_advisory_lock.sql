@@ -6,11 +6,12 @@ create or replace function pgqueue_advisory_lock(
 language plpgsql
 set search_path from current
 as $$
--- Takes an advisory lock until the end of the caller's transaction and returns whether it has it.  Waits for it p_wait_ms
--- at most, and no longer than half of statement_timeout; lock_timeout does not count.
--- Its number is made of this queue's own table: queues in several schemas of a database, also renamed ones, never meet.
--- Every login of the database may hold it, with a right to nothing.  So it may save work and waits, and nothing depends
--- on it: the caller goes on without.  For the functions of the queue; not for its clients.
+-- Takes an advisory lock until the end of the caller's transaction.  Returns whether the caller has it.  Waits for it
+-- at most p_wait_ms, and at most half of statement_timeout; lock_timeout does not count.
+-- The number of the lock is made from the oid of this queue's table, so queues in several schemas of a database, even
+-- renamed ones, never share one.
+-- Every login of the database may hold the lock, without any right.  So it may save work and waits, but nothing depends
+-- on it: the caller goes on without it.  The functions of the queue call this; clients do not.
 declare
     v_number bigint := hashtextextended('pgqueue_message'::regclass::oid || ' ' || p_what, 0);
     v_lock_timeout text := current_setting('lock_timeout');
@@ -26,7 +27,7 @@ begin
     if v_bound <> '0' then
         v_wait_ms := least(v_wait_ms, extract(epoch from v_bound::interval) * 500);
     end if;
-    if v_wait_ms <= 0 then  -- to lock_timeout, 0 is for ever
+    if v_wait_ms <= 0 then  -- a lock_timeout of 0 means no limit
         return false;
     end if;
     begin
@@ -39,7 +40,7 @@ begin
         perform set_config('lock_timeout', v_lock_timeout, true);
         return true;
     exception
-        when lock_not_available then  -- what was set is undone
+        when lock_not_available then  -- the setting is rolled back
             return false;
     end;
 end

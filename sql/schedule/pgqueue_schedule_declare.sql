@@ -15,13 +15,13 @@ create or replace function pgqueue_schedule_declare(
 language plpgsql
 set search_path from current
 as $$
--- Makes a schedule that a project's code declares, or brings it up to date.  p_next_at counts when it is new or its
--- rule has changed; one that is paused stays paused.
--- Returns whether the schedule is as declared now.  False: it will be, call again.  Either another worker lives that
--- declares what the schedule is at present (p_worker: which one declares this): of two versions of the code, the one that
--- was there first keeps its word until its last worker has left.  Or the rule has changed, and slots of the old one are
--- due: pgqueue_schedule_fire comes first.
--- Locks one row of pgqueue_schedule, where there is something to change; writes pgqueue_schedule_declaration.
+-- Makes a schedule that a project's code declares, or updates it.  p_next_at counts when the schedule is new or its
+-- rule has changed; a paused schedule stays paused.
+-- Returns true when the schedule now is as declared, false when the caller has to call again.  There are two reasons
+-- for false.  Either another live worker declares the present state of the schedule (p_worker: the worker that calls):
+-- of two versions of the code the first stays in force until its last worker has left.  Or the rule has changed while
+-- slots of the old rule are due, and pgqueue_schedule_fire comes first.
+-- Locks one row of pgqueue_schedule, where there is a change; writes pgqueue_schedule_declaration.
 declare
     v_schedule pgqueue_schedule;
     v_waits boolean;
@@ -41,7 +41,7 @@ begin
         where d.declaration <> excluded.declaration;
     end if;
 
-    -- Every worker says this each minute: what has not changed is neither written nor locked.
+    -- Every worker calls this once a minute: an unchanged schedule is neither written nor locked.
     if exists (
         select from pgqueue_schedule s
         where s.name = p_name and s.declared and v_declared = hashtextextended(row(
@@ -51,7 +51,7 @@ begin
     end if;
 
     select s.* into v_schedule from pgqueue_schedule s where s.name = p_name for update;
-    if not found then  -- deleted by hand, just now
+    if not found then  -- just deleted by hand
         return false;
     end if;
     v_stands := hashtextextended(row(

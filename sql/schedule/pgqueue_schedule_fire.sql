@@ -15,18 +15,18 @@ set enable_bitmapscan = off
 set jit = off
 set lock_timeout = '50ms'
 as $$
--- Enqueues a message for each slot (epoch ms) of a schedule that has not been used, and returns the ids of those that
--- are new.  next_at goes on from p_expected_at to p_next_at; where it is not there any more somebody else was faster and
--- nothing happens.  With p_unique_key the messages go through pgqueue_message_create_unique: a slot that meets one that
--- holds the key is used all the same, and counts for that one.  So is a slot whose message p_channel refuses.
--- A slot of the past is enqueued with the dequeue_at of now: by its own time it would go ahead of all that has been
--- enqueued since.  The slot stands in the headers.
--- Everybody may call this at the same time: each (name, slot) is enqueued at most once, by the primary key of
--- pgqueue_schedule_slot, even if next_at is put back by hand.  Slots are remembered for 90 days, and of an interval the
--- last 10,000 at most: no further back may next_at be put.
--- Locks one row of pgqueue_schedule, without waiting for it; writes pgqueue_schedule_slot and pgqueue_message.  A key
--- that some transaction is just about to take is not waited for longer than lock_timeout: then nothing happens, and the
--- slot is fired the next time.
+-- Enqueues a message for each unused slot (epoch ms) of a schedule, and returns the ids of the new messages.  next_at
+-- moves from p_expected_at to p_next_at; when it is not p_expected_at any more, another worker was faster and nothing
+-- happens.  With p_unique_key the messages go through pgqueue_message_create_unique: a slot whose message meets one
+-- that holds the key is used, and counts for that one.  A slot whose message p_channel refuses is used as well.
+-- A past slot is enqueued with the present time as dequeue_at: its own time would put it ahead of all that was enqueued
+-- since.  The headers contain the slot.
+-- Any number of workers may call this at the same time: each (name, slot) is enqueued at most once, by the primary key
+-- of pgqueue_schedule_slot, even if next_at is put back by hand.  Slots are remembered for 90 days, and of an interval
+-- the last 10,000 at most: do not put next_at further back.
+-- Locks one row of pgqueue_schedule, without waiting for it; writes pgqueue_schedule_slot and pgqueue_message.  Waits
+-- at most lock_timeout for a key that another transaction is about to take; then nothing happens, and the next call
+-- fires the slots.
 declare
     v_schedule pgqueue_schedule;
     v_slot bigint;
@@ -74,7 +74,7 @@ begin
     end;
 
     update pgqueue_schedule s set next_at = p_next_at where s.name = p_name;
-    -- Not by the clock: catching up may itself be about old slots.
+    -- Relative to p_expected_at and not to the clock, because catching up may be about old slots.
     v_kept_ms := 10000 * least(coalesce(v_schedule.interval_ms, 777600), 777600);
     delete from pgqueue_schedule_slot l
     where l.name = p_name and l.slot_at < greatest(p_expected_at, v_kept_ms - 1 - 9223372036854775807) - v_kept_ms;

@@ -5,10 +5,11 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Forgets the used slots of schedules that were deleted, and returns how many.  (Those of a living one that are old
-    -- go when it is fired.)  Forgets also what workers have declared that are gone.  Any number of workers may call it:
-    -- rows that somebody else removes are passed over.
-    -- Writes pgqueue_schedule_slot and pgqueue_schedule_declaration; finds the names by one index probe each, however many slots they have.
+    -- Removes the used slots of deleted schedules, and returns how many.  (pgqueue_schedule_fire removes the old slots
+    -- of the others.)  Removes also the declarations of workers that have left.  Any number of workers may call it: it
+    -- skips rows that another session removes.
+    -- Writes pgqueue_schedule_slot and pgqueue_schedule_declaration; finds the names by one index probe each, however
+    -- many slots they have.
     with recursive used as (
         (select l.name from pgqueue_schedule_slot l order by l.name limit 1)
         union all

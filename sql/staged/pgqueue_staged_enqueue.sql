@@ -8,10 +8,10 @@ create or replace function pgqueue_staged_enqueue(
 language plpgsql
 set search_path from current
 as $$
--- Enqueues what the tasks p_tokens have staged as p_batch, once: returns how many rows that were, or null when the ledger
--- says that this epoch of the run has been enqueued before.  A row whose unique key is held makes no message.
--- p_rows is how many rows there must be; otherwise it is an error, and nothing happens.  So it is when a channel is full.
--- A second caller with the same run waits for the first.  What other tries of tasks have staged is forgotten.
+-- Enqueues the rows that the tasks p_tokens have staged as p_batch, once.  Returns how many rows that were, or null
+-- when the ledger has this epoch of the run already.  A row whose unique key is held makes no message.
+-- p_rows is the required number of rows; with another number, or when a channel is full, it raises an error and nothing
+-- happens.  A second caller with the same run waits for the first.  Rows from other tries of tasks are deleted.
 -- Writes pgqueue_ledger, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
 -- message.
 declare
@@ -49,13 +49,13 @@ begin
     end if;
 
     if v_others > 5000 then
-        -- More than one call below: their keys are in order, but other bulks may have begun in between.
+        -- More than one call below: keys are in order within a call, but other bulks may begin between two calls.
         perform pgqueue_message_lock_keys(t.task, true)
         from (select distinct s.task from pgqueue_staged s
               where s.batch = p_batch and s.token = any (p_tokens) and s.unique_key is not null order by 1) as t;
     end if;
     for v_messages in
-        -- Not looked for where there are none: that alone would read all rows again.
+        -- Skipped when there are none: the search alone would read all rows again.
         select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
                    'queue', o.queue, 'task', o.task, 'priority', o.priority, 'dequeue_at', o.dequeue_at,
                    'channel', o.channel, 'unique_key', o.unique_key, 'on_conflict', 'keep'))

@@ -1,6 +1,6 @@
 -- The history: one row for each finished attempt, appended by the statement that ends the attempt, never updated.
 -- Partitioned by the day (UTC) of finished_at; retention drops partitions and never deletes rows
--- (pgqueue_attempt_maintain).  Rows for a day without a partition go to pgqueue_attempt_default: nothing is refused.
+-- (pgqueue_attempt_maintain).  Rows of a day without a partition go to pgqueue_attempt_default, so none is refused.
 --
 -- status says how the attempt ended:
 --   succeeded   done
@@ -9,18 +9,17 @@
 --   failed      given up
 --   cancelled   withdrawn before it ran
 --   lost        its lock ran out and was taken over
--- final says that the message left the queue with this attempt.  content stands only in final rows: until then
--- the message itself has it.
--- transaction_id is the transaction that wrote the row.  Who follows the history cuts it there, at the oldest transaction
--- that still runs (pg_snapshot_xmin(pg_current_snapshot())): behind the cut nothing can appear any more.  An id or a
--- time has no such place: rows appear when they are committed, in another order.
+-- final: the message left the queue with this attempt.  Only final rows have content: until then it is in the message.
+-- transaction_id is the transaction that wrote the row.  A reader that follows the history reads up to the oldest
+-- transaction that still runs (pg_snapshot_xmin(pg_current_snapshot())): below it no row can appear any more.  An id
+-- or a time gives no such limit, because rows appear when they are committed, in another order.
 create sequence pgqueue_attempt_id_seq as bigint;
 
 create table pgqueue_attempt (
     id             bigint not null default nextval('pgqueue_attempt_id_seq'),
     message_id     bigint not null,
     dequeue_at     bigint not null,
-    -- bigint and not xid8, for which there is no block range index; nor is there a cast that is not by text.
+    -- bigint and not xid8, which has no block range index, and no cast to bigint but through text.
     transaction_id bigint not null default pg_current_xact_id()::text::bigint,
     created_at     timestamptz not null,
     started_at     timestamptz,
@@ -41,7 +40,7 @@ create table pgqueue_attempt (
     result         jsonb,
     content        jsonb,
     headers        jsonb,
-    -- As those of pgqueue_message.  The class of an error may be 765 bytes longer.
+    -- The same limits as in pgqueue_message.  The class of an error may be 765 bytes longer.
     constraint pgqueue_attempt_names_short check (
         greatest(octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker),
                  octet_length(unique_key) - 2045, octet_length(error_class) - 765) <= 255),
@@ -58,7 +57,7 @@ create index pgqueue_attempt_id_ix on pgqueue_attempt (id);
 
 create index pgqueue_attempt_message_ix on pgqueue_attempt (message_id);
 
--- Errors are few, and are looked for among many: those who succeed do not pay for this one.
+-- Errors are few, and people look for them among many rows: successful attempts do not pay for this index.
 create index pgqueue_attempt_error_ix on pgqueue_attempt (id) where status in ('failed', 'retried', 'lost');
 
 -- Rows arrive in the order of these columns, so a block range index is as good as a tree and costs next to nothing.

@@ -1,7 +1,7 @@
--- What Spark has written.  A run is a piece of work with a name: one DataFrame (its epoch is -1), or one stream, whose
--- micro-batches are the epochs.  The row of a run is written by the transaction that enqueues its messages, so the two
--- cannot disagree: an epoch that is here has been enqueued, whole, and is not enqueued again, whoever tries.  One row a
--- run, however many epochs it has.
+-- The record of what Spark has written.  A run is a named piece of work: one DataFrame (its epoch is -1), or one
+-- stream, whose micro-batches are the epochs.  The transaction that enqueues the messages of a run writes its row, so
+-- the two cannot disagree: an epoch in this table has been enqueued as a whole, and no caller enqueues it again.  A
+-- run has one row, however many epochs it has.
 create table pgqueue_ledger (
     run_id     text primary key,
     epoch      bigint not null,
@@ -11,9 +11,9 @@ create table pgqueue_ledger (
     constraint pgqueue_ledger_times_of_calendar check (written_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 );
 
--- Where the tasks of a run put their rows until all of them have ended well: nothing of a run is to be seen in the queue
--- before.  batch is made of the run and the epoch, token is one try of one task.  Not logged, because nobody has been
--- promised anything yet: a server that crashes forgets them, and the run fails.
+-- Rows of the tasks of a run, until all of the tasks have succeeded: before that the queue shows none of them.  batch
+-- is made from the run and the epoch; token is one try of one task.  Unlogged, because nothing is promised yet: a
+-- server crash loses the rows, and the run fails.
 create unlogged table pgqueue_staged (
     batch        uuid not null,
     token        uuid not null,

@@ -1,5 +1,5 @@
--- What somebody has decided about a queue.  A queue needs no row here: one that nobody paused has none, or one with
--- paused_at null.  Read by every dequeue, written by hand only.
+-- The decisions of people about a queue.  A queue needs no row here: one that was never paused has none, or one with
+-- paused_at null.  Every dequeue reads it, and it is written by hand only.
 create table pgqueue_queue (
     name      text primary key,
     paused_at timestamptz,

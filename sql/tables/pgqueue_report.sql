@@ -1,9 +1,9 @@
--- What the pipeline's report has found out about the history, by the hour (UTC): small tables for the admin and for
--- dashboards.  A report replaces the hours that it is about, so reporting twice changes nothing.
+-- The results of the pipeline's report about the history, by the hour (UTC): small tables for the admin and for
+-- dashboards.  A report replaces the hours that it covers, so reporting twice changes nothing.
 -- Histograms are {"bucket": count}, where a bucket is ceil(ln(milliseconds) / ln(1.05)): counts of the same bucket can be
 -- added up over hours, queues and tasks.
 
--- What was enqueued, and what ended, of each queue, task and channel.
+-- Messages enqueued and attempts ended, by queue, task and channel.
 create table pgqueue_report_hour (
     id               bigint generated always as identity primary key,
     hour             timestamptz not null,
@@ -32,7 +32,7 @@ create table pgqueue_report_hour (
 
 create index pgqueue_report_hour_ix on pgqueue_report_hour (hour);
 
--- How many messages were due and waited, and how many ran.
+-- How many messages were due and waiting, and how many ran.
 create table pgqueue_report_queue (
     id          bigint generated always as identity primary key,
     hour        timestamptz not null,
@@ -49,7 +49,7 @@ create table pgqueue_report_queue (
 
 create index pgqueue_report_queue_ix on pgqueue_report_queue (hour);
 
--- Which errors there were.
+-- Errors by queue, task and class.
 create table pgqueue_report_error (
     id          bigint generated always as identity primary key,
     hour        timestamptz not null,

@@ -1,7 +1,7 @@
--- What is enqueued again and again: a task, its content, and a rule (cron, or an interval in ms) from which clients work
--- out the slots, the times at which it is due.  SQL knows no cron: it is told the slots (pgqueue_schedule_fire) and sees
--- to it that each is used once.  next_at (epoch ms) is the first slot that has not been dealt with.
--- declared says that the schedule stands in the code of a project; the others were made by hand.
+-- Schedules: a task, its content, and a rule (cron, or an interval in ms) from which clients compute the slots, the
+-- times at which it is due.  SQL knows no cron: clients pass slots (pgqueue_schedule_fire), and SQL uses each once.
+-- next_at (epoch ms) is the first slot that has not been dealt with.
+-- declared: the code of a project declares the schedule; the others were made by hand.
 create table pgqueue_schedule (
     name         text primary key,
     next_at      bigint not null,
@@ -29,8 +29,7 @@ create table pgqueue_schedule (
     constraint pgqueue_schedule_catch_up_known check (catch_up in ('skip', 'one', 'all'))
 );
 
--- The slots that have been used.  The primary key is what makes a slot fire at most once, whoever fires it and however
--- many at a time: there is no leader.
+-- The used slots.  The primary key makes a slot fire at most once, however many workers fire it: there is no leader.
 create table pgqueue_schedule_slot (
     name       text not null,
     slot_at    bigint not null,
@@ -39,9 +38,9 @@ create table pgqueue_schedule_slot (
     constraint pgqueue_schedule_slot_name_short check (octet_length(name) between 1 and 255)
 );
 
--- Which worker declares a schedule, and how (declaration is a hash of all that it says).  While a worker lives that
--- declares what pgqueue_schedule has, no other declaration takes its place (pgqueue_schedule_declare).  Written when a
--- worker starts; the rows of workers that have left are removed within an hour.
+-- Which worker declares a schedule, and how (declaration is a hash of all its values).  While a worker lives that
+-- declares the present row of pgqueue_schedule, no other declaration replaces it (pgqueue_schedule_declare).  Written
+-- when a worker starts; the rows of workers that have left are removed within an hour.
 create table pgqueue_schedule_declaration (
     declaration bigint not null,
     name        text not null,

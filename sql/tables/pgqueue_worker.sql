@@ -2,10 +2,10 @@
 -- sleepers at every enqueue, without a row lock.  A consumer that listens for raw messages is a worker with tasks false.
 --
 -- queues null means every queue; exclude_queues are never served.  asleep_until (epoch ms) is set while the worker
--- waits for a notification on the notification channel 'pgqueue_' || id, and is renewed at each poll: a worker that
--- died asleep is passed over as soon as it runs out.  has_room: it is awake, has nothing to do for a part of its slots and
--- looks every few milliseconds, so nobody else needs to be woken.  problem: what it cannot do at present (maintenance
--- without the rights, say); the rest of its work goes on.
+-- waits for a notification on the notification channel 'pgqueue_' || id, and is renewed at each poll: when it expires,
+-- a worker that died asleep is no longer woken.  has_room: the worker is awake, has idle slots and polls every few
+-- milliseconds, so no other worker needs to be woken.  problem: what it cannot do at present (maintenance without the
+-- rights, say); the rest of its work goes on.
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,
@@ -23,7 +23,7 @@ create table pgqueue_worker (
     constraint pgqueue_worker_id_short check (octet_length(id) between 1 and 55 and id !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_hostname_short check (octet_length(hostname) <= 255 and hostname !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_problem_short check (octet_length(problem) <= 2000),
-    -- Every enqueue that looks for a sleeper reads them.
+    -- Every enqueue that looks for a sleeper reads these lists.
     constraint pgqueue_worker_queues_few check (
         octet_length(array_to_string(queues, '')) <= 65536 and octet_length(array_to_string(exclude_queues, '')) <= 65536
         and cardinality(queues) <= 1000 and cardinality(exclude_queues) <= 1000),

@@ -10,13 +10,13 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
--- Ends what a worker held that is known to be dead, without waiting for its locks to run out, and signs it off.
--- p_ids, p_attempts, p_running: the attempts that it had begun, and whether each of them still ran when it died (null: it
--- did).  Others may be among them that it has ended since.  Those that it had begun are lost (pgqueue_message_lose), and
--- those that still ran are to blame.  What it had only claimed goes back as if nothing had happened (pgqueue_message_release).
--- Returns how many attempts were lost.  Called late, or again, it finds nothing that is the worker's any more.
--- Locks rows of pgqueue_message in the order of ids and one of pgqueue_worker, without waiting for any: what somebody
--- else has locked is left to its lock.
+-- Ends the attempts of a worker that is known to be dead, without waiting for its locks to expire, and deletes its row.
+-- p_ids, p_attempts, p_running: the attempts that it had begun, and whether each of them still ran when it died (null:
+-- yes).  The arrays may contain attempts that it has ended since.  Begun attempts are lost (pgqueue_message_lose), and
+-- those that still ran are blamed.  Messages that it had only claimed go back unchanged (pgqueue_message_release).
+-- Returns how many attempts were lost.  A late or repeated call finds no message of the worker any more.
+-- Locks rows of pgqueue_message in the order of ids and one of pgqueue_worker, without waiting for any: a row that
+-- another session has locked is left until its lock expires.
 declare
     v_message pgqueue_message;
     v_running boolean;

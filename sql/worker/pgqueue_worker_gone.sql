@@ -2,7 +2,7 @@ create or replace function pgqueue_worker_gone(p_id text, p_silent_ms bigint def
 language sql
 set search_path from current
 as $$
-    -- Signs a worker off, and with it those that have said nothing for p_silent_ms: they died without signing off.
+    -- Deletes the row of a worker, and of all workers not seen for p_silent_ms: those died without signing off.
     delete from pgqueue_worker w
     where w.id = p_id or w.seen_at < pgqueue_clock() - p_silent_ms * interval '1 millisecond'
 $$;

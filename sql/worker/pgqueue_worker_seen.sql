@@ -13,14 +13,14 @@ create or replace function pgqueue_worker_seen(
 language plpgsql
 set search_path from current
 as $$
--- Says that a worker is alive, and registers it on the first call.  p_asleep_ms: it now waits for a notification on
--- the notification channel 'pgqueue_' || p_id, and will say so again within that time; null: it is awake.
+-- Records that a worker is alive, and registers it on the first call.  p_asleep_ms: it now waits for a notification on
+-- the notification channel 'pgqueue_' || p_id, and calls this again within that time; null: it is awake.
 -- p_tasks: it runs tasks; false: it takes raw messages.
--- p_has_room: it is awake and looks every few milliseconds.  Who says so must say so when it does not any more, and
--- wake the next one (pgqueue_worker_wake) when it took as much as it could.
--- p_problem: what it cannot do at present, for people who look after it.
--- A worker that goes to sleep must look once more after this has been committed: an enqueue that read the sleepers
--- before has notified nobody.
+-- p_has_room: it is awake and polls every few milliseconds.  A worker that sets this must take it back when it does so
+-- no more, and wake the next one (pgqueue_worker_wake) when it took as much as it could.
+-- p_problem: what the worker cannot do at present, for the people who operate it.
+-- A worker that goes to sleep must poll once more after this call is committed: an enqueue that read the sleepers
+-- before did not notify it.
 begin
     if p_asleep_ms not between -1000000000000 and 1000000000000 then
         raise exception 'p_asleep_ms is %', p_asleep_ms

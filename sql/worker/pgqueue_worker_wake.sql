@@ -2,23 +2,22 @@ create or replace function pgqueue_worker_wake(p_queue text, p_tasks boolean def
 language plpgsql
 set search_path from current
 as $$
--- Wakes one sleeping consumer that serves p_queue, if there is one: with p_tasks a worker, without a consumer of raw
--- messages, and where p_tasks is null one of each.  The notification is delivered when the caller's transaction commits.
--- Nobody is woken where one that is awake has room: it looks every few milliseconds, and wakes the next when it has
--- taken as much as it could.  One that has not been seen for two seconds may be dead, and does not count; until then
--- the sleepers, who look every second by themselves, find what it does not.
+-- Wakes one sleeping consumer that serves p_queue, if there is one: a worker when p_tasks is true, a consumer of raw
+-- messages when it is false, one of each when it is null.  The notification is delivered at the caller's commit.
+-- Wakes none while an awake consumer has room: that one polls every few milliseconds, and wakes the next when it has
+-- taken as much as it could.  A consumer that has not been seen for two seconds may be dead, and does not count; until
+-- then the sleepers, which poll every second, find the messages that it misses.
 -- Reads pgqueue_worker without a row lock and writes nothing, so enqueues never wait for each other here.  While the
--- workers are busy nobody sleeps and nobody is notified: a notification costs every commit of the whole database cluster
--- a place in one line.
--- Raises nothing, whatever stands in pgqueue_worker: a notification channel has less than 64 bytes and a payload less than
--- 8000, and who cannot be notified finds the message when it looks by itself.
+-- workers are busy, none sleeps and none is notified: all commits of a database cluster that notify wait in one line.
+-- Raises no error, whatever pgqueue_worker contains: a notification channel has less than 64 bytes and a payload less
+-- than 8000, and a consumer that cannot be notified finds the message at its next poll.
 declare
     v_now bigint;
     v_tasks boolean;
     v_sleeper text;
     v_awake boolean;
 begin
-    -- The usual case of a busy queue is answered by one statement: this runs at every enqueue.
+    -- One statement decides the usual case of a busy queue, because this runs at every enqueue.
     if p_tasks is not null and exists (
         select from pgqueue_worker w
         where w.has_room and w.asleep_until is null and w.tasks = p_tasks
