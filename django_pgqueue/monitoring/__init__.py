@@ -1,1 +1,1 @@
-"""What is going on in a queue, and why a message does not run."""
+"""The state of a queue, and why a message does not run."""

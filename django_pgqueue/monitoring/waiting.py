@@ -1,4 +1,4 @@
-"""Why does this message not run?  The reasons are values, and each has one sentence for all who show it."""
+"""Reasons why a message does not run.  Each is a value, with one sentence for every page and command."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 MAX_POSITION = 10_000
 """Positions are counted up to here."""
 MAX_ATTEMPTS = 1_000
-"""The rate follows from at most so many of the newest attempts."""
+"""The rate is computed from at most this many of the newest attempts."""
 MAX_NAMED = 10
-"""Messages that one waits for, as far as they are named."""
+"""So many of the messages that a message waits for are named."""
 RECENT = dt.timedelta(minutes=10)
 
 
-# Of each priority, down to the message's own, those that come before it: in its channel, or else in the line of its
-# queue and among what was scheduled there.
-# (task is null) = <constant> would become "task is not null", which is no key of the index: hence the lane.
+# For each priority down to the message's own: the messages before it, in its channel, or else in the line of its
+# queue and among those that were scheduled there.
+# The planner turns (task is null) = <constant> into "task is not null", which is no key of the index: hence the lane.
 AHEAD = """
 with recursive lane as materialized (select %(raw)s::boolean as raw),
 line as materialized (
@@ -62,7 +62,7 @@ select count(*) from (
     limit %(most)s
 ) as ahead
 """
-# One comparison of a row, which is a key of the index: an "or" would read all that is due.
+# One row comparison, which the index supports: with an "or" the query would read all messages that are due.
 BEFORE = f"""(m.dequeue_at, m.id) < (
             case when h.priority > %(priority)s then %(now)s else %(dequeue_at)s end::bigint,
             case when h.priority > %(priority)s then {2**63 - 1} else %(id)s end::bigint)"""
@@ -79,8 +79,8 @@ where newest.queue = %(queue)s and (newest.task is null) = %(raw)s and newest.st
   and newest.finished_at > %(since)s and newest.channel is not distinct from %(channel)s
 """
 
-# What stands in other rows than the message's own.  Its limits keep probes from becoming joins, which read whole tables
-# that were analysed when they were empty.  Rows written by hand may say infinity, which no datetime can hold.
+# Facts from other rows than the message's own.  The limits keep probes from becoming joins, which read whole tables
+# that were analysed when they were empty.  Rows written by hand may have infinity, which no datetime can hold.
 FACTS = """
 select m.id, m.attempt > 0 and m.last_error <> '', cardinality(m.after_ids),
        array(select a.id from unnest(m.after_ids) as a (id)
@@ -138,7 +138,7 @@ class NoWorker:
 class AfterOthers:
     count: int
     left: list[int]
-    """The ids of those that have not ended, up to one more than are named."""
+    """Ids of the messages that have not ended, up to one more than are named."""
 
     def words(self, _: dt.datetime) -> Words:
         if not self.left:
@@ -202,12 +202,12 @@ class ChannelPaced:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """It is ready, and so are others that come first."""
+    """The message is ready, and so are others that come before it."""
 
     line: str
     position: Capped
     rate: float
-    """Messages a second that have ended lately."""
+    """Messages that ended per second lately."""
 
     def words(self, _: dt.datetime) -> Words:
         """
@@ -223,7 +223,7 @@ class Behind:
 
 
 def sentence(reason: Reason, now: dt.datetime) -> str:
-    """A reason as plain text."""
+    """Returns a reason as plain text."""
     template, *values = reason.words(now)
     return template.format(*map(_plain, values))
 
@@ -238,7 +238,7 @@ def _plain(value: Any) -> Any:
 
 
 def reasons(messages: Sequence[Message], now: dt.datetime, service: Service, *, using: str) -> dict[int, list[Reason]]:
-    """What keeps each of the messages back, by id, the most important first; nothing where only others come first."""
+    """Returns by id why each message does not run, the main reason first; empty if it only waits for its turn."""
     asked = {"ids": [message.pk for message in messages], "named": MAX_NAMED + 1, "most": MAX_POSITION}
     facts = {pk: Facts(*row) for pk, *row in queries.rows(FACTS, asked, using=using)}
     return {
@@ -281,7 +281,7 @@ def _channel(name: str, facts: Facts, now_ms: int) -> Iterator[Reason]:
 
 
 def behind(message: Message, now: dt.datetime, *, using: str) -> Behind:
-    """The position of a ready message, and how fast the ones before it end."""
+    """Returns the position of a ready message, and how fast the messages before it end."""
     asked = {
         "queue": message.queue,
         "channel": message.channel,
@@ -302,7 +302,7 @@ def behind(message: Message, now: dt.datetime, *, using: str) -> Behind:
 
 
 def idle_queues(now: dt.datetime, *, using: str) -> Iterator[tuple[Paused | NoWorker, Count]]:
-    """Queues that nobody works on, paused or without a worker, with what waits in them."""
+    """Yields paused queues and queues without a worker, with their counts."""
     lanes, paused, service = counts.lanes(using=using), overview.paused(using=using), Service.at(now, using=using)
     names = sorted({*counts.waiting_queues(using=using), *(lane.queue for lane in lanes), *paused})
     idle = [name for name in names if name in paused or not service.serves(name)][: counts.QUEUES]

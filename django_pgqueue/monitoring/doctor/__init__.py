@@ -1,4 +1,4 @@
-"""What is wrong with a queue and its database, and what to do about it: ``manage.py qdoctor``."""
+"""Checks that find problems of a queue and its database, each with a remedy: ``manage.py qdoctor``."""
 
 from django_pgqueue.monitoring.doctor.examination import examine
 from django_pgqueue.monitoring.doctor.finding import KINDS, Finding, Kind, Severity

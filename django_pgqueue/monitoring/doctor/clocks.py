@@ -1,4 +1,4 @@
-"""Whether this host and the server agree about the time."""
+"""Compares the clock of this host with that of the server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def difference(patient: Subject) -> Iterator[Finding]:
     before = patient.now()
     theirs = patient.value("select clock_timestamp()")
     after = patient.now()
-    # Somewhere between the two; what the network takes is not held against anybody.
+    # The server reads its clock between the two readings here: a slow network does not count as a difference.
     off = max(before - theirs, theirs - after, dt.timedelta(0))
     if off > MOST:
         yield CLOCK_DIFFERENCE.found(

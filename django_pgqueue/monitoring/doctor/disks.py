@@ -1,4 +1,4 @@
-"""Whether the disks of the server fill up, where it runs on this host: SQL does not know."""
+"""Finds disks of the server that fill up, if it runs on this host: SQL does not know the free space."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL_DISK = Kind(
     "history-overdue and bloated-table, and for an archive_command that fails.",
 )
 
-# The settings of places are for pg_read_all_settings; this view leaves them out where SHOW would be an error.
+# Only pg_read_all_settings may read settings that are paths.  For other roles SHOW is an error, this view has no row.
 PLACES = """
 select s.setting from pg_settings s where s.name = 'data_directory' and s.setting like '/%%'
 union
@@ -40,7 +40,7 @@ def full(patient: Subject) -> Iterator[Finding]:
     for (place,) in sorted(patient.rows(PLACES)):
         try:
             device, usage = Path(place).stat().st_dev, shutil.disk_usage(place)
-        except OSError:  # the folder around it is not for this account
+        except OSError:  # this account may not read the parent folder
             continue
         used = 1 - usage.free / usage.total
         if used >= FILLING and device not in told:
@@ -56,7 +56,7 @@ def full(patient: Subject) -> Iterator[Finding]:
 
 
 def _is_here(patient: Subject) -> bool:
-    """Whether the process of our session runs on this host.  Addresses say nothing behind a tunnel or a pooler."""
+    """Whether the backend of this session runs on this host.  Behind a tunnel or a pooler, addresses cannot show it."""
     [(pid, database, port)] = patient.rows(SESSION)
     try:
         title = (PROCESSES / str(pid) / "cmdline").read_bytes().decode(errors="replace")

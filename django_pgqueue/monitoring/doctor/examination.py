@@ -1,4 +1,4 @@
-"""One check after the other, each for itself: what one of them cannot see does not hide what others do."""
+"""Runs the checks one after the other: if one of them fails, the others still report their findings."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ CHECKS = (
 
 
 def examine(patient: Subject, *, progress: Callable[[str], None] = lambda _: None) -> list[Finding]:
-    """What was found, the worst first."""
+    """Returns the findings, the worst first."""
     has_queue = patient.has_queue
     found: list[Finding] = []
     for check in CHECKS:

@@ -1,4 +1,4 @@
-"""What the doctor can find."""
+"""The findings of the doctor, and their kinds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Severity(IntEnum):
     INFO = 1
     """Worth knowing."""
     WARNING = 2
-    """It costs speed or space, or will be an error."""
+    """It costs speed or space, or becomes an error later."""
     ERROR = 3
     """Jobs do not run, or may be lost."""
 
@@ -24,24 +24,24 @@ class Finding:
     name: str
     severity: Severity
     found: str
-    """What it is, with its values."""
+    """A description with its values."""
     remedy: str
     command: str = ""
-    """To be typed: SQL for psql, or a command of the shell."""
+    """A line to type: SQL for psql, or a command of the shell."""
     values: dict[str, Any] = field(default_factory=dict)
 
 
 KINDS: dict[str, Kind] = {}
-"""Everything that can be found, by name."""
+"""All kinds of findings, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One thing that can be found.  Its name is what people look for in the documentation."""
+    """A kind of finding.  People search the documentation for its name."""
 
     name: str
     severity: Severity
-    """As it mostly is."""
+    """The usual severity; a finding may have another one."""
     remedy: str
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The history's partitions: those of the next days are there, and those that are old are not."""
+"""Checks the history's partitions: those of the next days exist, and the old ones are dropped."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def overdue(patient: Subject) -> Iterator[Finding]:
     kept = patient.history_days
     if kept is None:
         return
-    # A day more: workers look once an hour, and the day has just begun somewhere.
+    # One day of grace: workers drop old days once an hour, and a new day may just have begun.
     [(count, oldest, in_bytes)] = patient.rows(OVERDUE, {"days_kept": kept + 1})
     if count:
         yield HISTORY_OVERDUE.found(

@@ -1,4 +1,4 @@
-"""Whether the database has what the files of sql/ make: a copy is made, compared with, and rolled back."""
+"""Compares the database with the files of sql/: runs them in a schema of their own, and rolls it back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COPY = "pgqueue_doctor_copy"
 AS_OWNER = re.compile(
     r"^(.*) SECURITY DEFINER\n((?: SET [^\n]*\n)*? SET search_path TO [^\n]*, 'pg_temp'\n)", re.MULTILINE
 )
-"""What sql/roles.sql has done, unless somebody has left out what makes it safe."""
+"""The changes of sql/roles.sql to a function.  Without pg_temp, which makes them safe, nothing matches."""
 
 UNAPPLIED_MIGRATION = Kind("unapplied-migration", Severity.ERROR, "Apply it, before workers with this code start.")
 MISSING_TABLE = Kind("missing-table", Severity.ERROR, "Make it: by the migrations, or from its file in sql/.")
@@ -136,7 +136,7 @@ QUERIES = {
 
 
 def _copy(patient: Subject) -> dict[str, dict[Any, str]]:
-    """What the files make, in a schema that nobody else ever sees."""
+    """Returns what the files make, in a schema that no other session ever sees."""
     with connections[patient.using].cursor() as cursor:
         cursor.execute(f"create schema {COPY}")
         cursor.execute(f"set local search_path = {COPY}")
@@ -146,7 +146,7 @@ def _copy(patient: Subject) -> dict[str, dict[Any, str]]:
 
 
 def _described(patient: Subject, query: str, there: str) -> dict[Any, str]:
-    """Definitions by their names, without the schema in which they are."""
+    """Returns definitions by name, without their schema."""
 
     def bare(text: str) -> str:
         text = AS_OWNER.sub(lambda found: (f"{found[1]}\n" if found[1] else "") + found[2], text)
@@ -195,7 +195,7 @@ def _functions(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]
 
 
 def _file_of_table(table: str) -> str:
-    """A file makes all tables of its noun: pgqueue_channel.sql makes the lanes too."""
+    """Returns the file that makes a table.  A file may make several: pgqueue_channel.sql makes the lanes too."""
     made = re.compile(rf"^create (unlogged )?table {table} ", re.MULTILINE)
     files = sorted((sql_files.folder() / "tables").glob("*.sql"))
     return _shown(next(file for file in files if made.search(file.read_text(encoding="utf-8"))))
@@ -228,7 +228,7 @@ def _triggers(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]:
 
 
 def _first_difference(wanted: str, is_: str) -> str:
-    """In the first line where they differ."""
+    """Describes the first line that differs."""
     for number, (line, other) in enumerate(zip(wanted.splitlines(), is_.splitlines(), strict=False), start=1):
         if line != other:
             return f"in line {number}, {other.strip()!r} instead of {line.strip()!r}."

@@ -1,4 +1,4 @@
-"""Locks of whole tables that are held for long: everybody waits behind them."""
+"""Finds table locks that a session holds for long: all enqueues and workers wait for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG_LOCK = Kind(
     "or end it.",
 )
 
-# Those that conflict with what enqueues and workers take; a vacuum's does not.
+# Lock modes that conflict with those of enqueues and workers; the lock of a vacuum does not.
 HELD = """
 select a.pid, coalesce(nullif(a.application_name, ''), 'without a name'), a.usename::text, coalesce(a.state, '-'),
        string_agg(distinct l.relation::regclass::text, ', '), min(l.mode),

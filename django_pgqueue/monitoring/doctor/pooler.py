@@ -1,4 +1,4 @@
-"""Whether a pooler gives each transaction another session."""
+"""Finds a pooler that gives each transaction another session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PID = "select pg_backend_pid()"
 
 
 def mode(patient: Subject) -> Iterator[Finding]:
-    """Two connections: with a session each, they never meet the same process of the server."""
+    """Opens two connections: if each has its own session, they never use the same process of the server."""
     listening = [backend.alias for backend in patient.backends if backend.settings.listen]
     if not listening:
         return

@@ -1,4 +1,4 @@
-"""Whether schedules do what they are for, and whether workers agree on them."""
+"""Finds schedules whose jobs fail, and schedules that workers declare differently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAX_SCHEDULES = 1_000
 FAILURES = 3
-"""So many of its latest jobs have failed, one after the other."""
+"""A schedule fails when this many of its latest jobs in a row have failed."""
 LATEST_SLOTS = 20
 
 FAILING_SCHEDULE = Kind(
@@ -30,7 +30,7 @@ SCHEDULE_VERSIONS = Kind(
     "old worker was forgotten somewhere: stop it.",
 )
 
-# Of the latest slots those whose job has ended: others are still tried again.
+# The latest slots whose job has ended: other jobs may still be retried.
 FAILING = """
 select s.name, s.task, e.message_id, coalesce(e.error_class, 'an error')
 from (select s.name, s.task from pgqueue_schedule s where s.paused_at is null order by s.name limit %(schedules)s) as s
@@ -55,7 +55,7 @@ where e.count = %(failures)s and e.have_failed
 order by s.name
 """
 
-# What is shown to be typed.
+# A command that the finding shows.
 ENDS = "select status, finished_at, error_class, error_message from pgqueue_attempt where message_id = {};"
 
 VERSIONS = """

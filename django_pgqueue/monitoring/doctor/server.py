@@ -1,4 +1,4 @@
-"""Settings of the server, the database and the role that cost speed or data, and what all of the server shares."""
+"""Checks settings that cost speed or data, of the server, the database and the role, and the server's resources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.doctor.subject import Subject
 
 SHORT = dt.timedelta(minutes=1)
-"""A statement, or a transaction, of a job may well take that long."""
+"""A statement or a transaction of a job may well take this long."""
 USED = 0.8
 FILLING, NEARLY_FULL = 0.1, 0.5
 
@@ -107,7 +107,7 @@ SWITCHES = (
 
 
 def settings(patient: Subject) -> Iterator[Finding]:
-    # What a session begins with: this one has time limits of its own just now.
+    # The values with which a session begins: this session has set its own time limits.
     known = {name: reset for name, _, reset, _ in patient.rows(SETTINGS)}
     for kind, name in SWITCHES:
         if known[name] == "off":

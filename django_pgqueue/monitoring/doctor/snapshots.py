@@ -1,4 +1,4 @@
-"""What keeps dead rows from being cleaned up, in the whole database: every queue in PostgreSQL suffers from it."""
+"""Finds what keeps dead rows from being removed in the whole database: every queue in PostgreSQL suffers from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERY_OLD = dt.timedelta(hours=1)
 MOST = 5
 FAR_XIDS = 1_000_000
-"""A standby, or a slot, whose horizon is so many transactions behind holds back more than a moment's rows."""
+"""A standby or slot whose horizon is this many transactions behind keeps more than a moment's dead rows."""
 
 OLD_TRANSACTION = Kind(
     "old-transaction",

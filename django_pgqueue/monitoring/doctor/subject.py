@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TableFacts(NamedTuple):
-    """One that holds rows: of the history each day's."""
+    """A table that holds rows; in the history, each day's partition."""
 
     name: str
     oid: int
@@ -27,7 +27,7 @@ class TableFacts(NamedTuple):
     live: int
     dead: int
     tuples: float
-    """As it was last analysed; -1: never."""
+    """Estimate of the last analyse; -1: never analysed."""
     options: list[str]
 
 
@@ -62,7 +62,7 @@ class Subject:
         return [TableFacts(*row) for row in self.rows(TABLES)]
 
     def oids(self) -> list[int]:
-        """Of the same tables, without waiting for who has locked one: sizes are not to be had then."""
+        """Returns the oids of the same tables.  Sizes would wait for a session that has locked one."""
         return [oid for (oid,) in self.rows(OIDS)]
 
     @property
@@ -73,22 +73,22 @@ class Subject:
 
     @property
     def backends(self) -> list[PgQueueBackend]:
-        """Those of TASKS whose queue it is."""
+        """Backends in TASKS that use this database."""
         return [backend for backend in pgqueue_backends().values() if backend.settings.database == self.using]
 
     @property
     def history_days(self) -> int | None:
-        """How long workers keep the history; None: for ever, or one of them does."""
+        """Days for which workers keep the history; None: at least one backend never drops it."""
         days = [backend.settings.history_days for backend in self.backends]
         known = [day for day in days if day is not None]
         return max(known) if known and len(known) == len(days) else None
 
 
 def quoted(value: str) -> str:
-    """A text as a literal of SQL, for commands that are shown."""
+    """Returns a text as an SQL literal, for commands that are shown."""
     return sql.Literal(value).as_string(None)
 
 
 def named(value: str) -> str:
-    """A name as SQL has it, for commands that are shown."""
+    """Returns a name as an SQL identifier, for commands that are shown."""
     return sql.Identifier(value).as_string(None)

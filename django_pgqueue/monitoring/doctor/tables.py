@@ -1,4 +1,4 @@
-"""Tables and indexes: whether they are cleaned up and known to the planner, and whether they near their limits."""
+"""Finds tables and indexes that are bloated, not analysed, invalid, or near a limit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.doctor.subject import Subject
 
 LARGE_BYTES = 1 << 20
-"""What is smaller costs nothing, whatever the planner believes."""
+"""A smaller table costs nothing, even if the planner guesses wrong."""
 OLD_XIDS, VERY_OLD_XIDS = 500_000_000, 1_200_000_000
-"""PostgreSQL freezes from 200 million on, and stops writing at 2,000 million."""
+"""PostgreSQL freezes rows from 200 million on, and stops writing at 2,000 million."""
 FULL, VERY_FULL = 0.8, 0.95
 
 UNANALYSED_TABLE = Kind(
@@ -69,7 +69,7 @@ WRAPAROUND = Kind(
     "like first.",
 )
 
-# Of partitions only those of the queue: indexes of a partition are made with it.
+# For partitioned tables, only the partitions are checked: an index of a partition is made together with it.
 INVALID = """
 select i.indexrelid::regclass::text, i.indrelid::regclass::text, pg_relation_size(i.indexrelid)
 from pg_index i

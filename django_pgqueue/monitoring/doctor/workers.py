@@ -1,4 +1,4 @@
-"""Whether somebody works, on everything that waits, and whether the limits of channels are true."""
+"""Checks that workers serve every message that waits, and that channels count what runs correctly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.doctor.subject import Subject
 
 LOOKED_AT = 10_000
-"""Messages from either end of the queue whose tasks are looked for."""
+"""So many messages at either end of the queue are searched for unknown tasks."""
 MOST = 10
 EXPIRED_FOR = dt.timedelta(minutes=2)
 PAUSED_FOR = dt.timedelta(days=1)
@@ -101,7 +101,7 @@ select h.queue, count(*), min(h.unlock_at) from (
 group by h.queue order by h.queue
 """
 
-# An innocent job that ran beside the culprit was lost once, and got through when it was taken alone.
+# A job is lost once when it merely ran beside the culprit: it succeeds when a worker takes it alone.
 POISONS = """
 select p.task, count(*), max(p.message_id), max(p.lost) from (
     select n.task, n.message_id, count(*) as lost from (
@@ -157,7 +157,7 @@ SCHEDULES = (
     "select s.name, s.task from pgqueue_schedule s where s.paused_at is null order by s.name limit %(looked_at)s"
 )
 
-# What is shown to be typed.
+# Commands that the findings show.
 CANCEL_ALONE = (
     "select pgqueue_message_cancel(array(select id from pgqueue_message where alone_at is not null and task = {}));"
 )

@@ -1,6 +1,6 @@
-"""What waits, what runs, what failed, who works and how fast: for people, at a bounded cost.
+"""Waiting, running and failed messages, workers and throughput: for people, at a bounded cost.
 
-The admin, ``manage.py qstatus`` and whoever else shows it ask here, so that all of them say the same.
+The admin, ``manage.py qstatus`` and other views call this package, so that all of them show the same.
 """
 
 from django_pgqueue.monitoring.overview.limits import bounded

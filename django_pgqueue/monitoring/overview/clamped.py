@@ -1,4 +1,4 @@
-"""Times that Python can hold, whatever PostgreSQL has."""
+"""Clamps PostgreSQL's times to those that Python can hold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db.models import DateTimeField, Func
 
 
 class Moment(Func):
-    """A timestamptz that a Python datetime can hold: rows written by hand may say infinity."""
+    """A timestamptz clamped to what a Python datetime can hold: a row written by hand may have infinity."""
 
     template = (
         "case when %(expressions)s is not null "

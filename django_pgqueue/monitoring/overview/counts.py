@@ -1,4 +1,4 @@
-"""How many messages of each queue wait, run and have failed, counted up to a limit."""
+"""Counts waiting, running and failed messages of each queue, up to a limit."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 MOST = 10_000
-"""Nobody counts further in one queue."""
+"""Counting stops here in one queue."""
 ALTOGETHER = 200_000
-"""Nor further than this in all of them: many queues are counted less far each."""
+"""Counting stops here in all queues together: with many queues, each has a lower limit."""
 QUEUES = 100
 MAX_LANES = 1_000
 DAY = dt.timedelta(days=1)
 OUT_OF_REACH_MS = 2**63 - 1
 
-# Those that a dequeue has seen, and those of messages that came since then: a probe for each.
+# Lanes that a dequeue has seen, and lanes of messages that came since then: a probe for each.
 LANES = """
 with recursive fresh as (
     (select a.channel, a.queue, a.raw from pgqueue_arrival a order by a.channel, a.queue, a.raw limit 1)
@@ -36,7 +36,7 @@ union
 (select f.channel, f.queue, f.raw from fresh f limit %(lanes)s)
 """
 
-# (task is null) = <constant> would become "task is not null", which is no key of the index: hence the lanes.
+# The planner turns (task is null) = <constant> into "task is not null", which is no key of the index: hence the lanes.
 COUNTS = """
 with recursive asked as materialized (
     select q.queue, l.raw from unnest(%(names)s::text[]) as q (queue) cross join (values (false), (true)) as l (raw)
@@ -92,7 +92,7 @@ COUNTS = COUNTS.format(
     after_others=OF_A_KIND.format(when="m.dequeue_at = %(out_of_reach)s"),
 )
 
-# The same of the lanes of channels, each counted by itself.
+# The same for the lanes of channels; each lane is counted separately.
 IN_LANES = """
 with recursive asked as materialized (
     select u.channel, u.queue, u.raw
@@ -142,7 +142,7 @@ from (
 group by h.queue
 """
 
-# As the index says it.  Only days whose partitions hold nothing that would have to be passed over.
+# The statuses are those of the partial index.  The range is whole days, so the scan of the partitions skips no row.
 FAILED = """
 select e.queue, count(*) filter (where e.status = 'failed' and e.finished_at > %(since)s), count(*),
        bool_and(e.finished_at > %(since)s)
@@ -193,7 +193,7 @@ class WaitingLane(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Count:
-    """Of one queue."""
+    """Counts of one queue."""
 
     ready: Capped = NONE
     scheduled: Capped = NONE
@@ -206,13 +206,13 @@ class Count:
 
 
 def waiting_queues(*, using: str) -> list[str]:
-    """Those with waiting messages, and one more than are shown where there are more."""
+    """Returns the queues with waiting messages: one more than are shown, if there are more."""
     rows = queries.rows("select pgqueue_message_queues(%(queues)s)", {"queues": QUEUES + 1}, using=using)
     return [row[0] for row in rows]
 
 
 def lanes(*, using: str) -> list[WaitingLane]:
-    """Those that there are or will be, as far as they are looked at, and one more where there are more."""
+    """Returns the lanes that exist or will exist, up to MAX_LANES, and one more if there are more."""
     rows = queries.rows(LANES, {"lanes": MAX_LANES + 1}, using=using)
     return [WaitingLane(*row) for row in rows[: MAX_LANES + 1]]
 
@@ -240,7 +240,7 @@ def of(
         count.oldest = None if oldest_ms is None else dt.timedelta(milliseconds=max(0, now_ms - oldest_ms))
         count.tasks_are_ready = bool(tasks_are_ready)
     _add_lanes(found, lanes[:MAX_LANES], now_ms, using=using)
-    if len(lanes) > MAX_LANES:  # nobody looked at the others
+    if len(lanes) > MAX_LANES:  # the other lanes were not counted
         for name in {lane.queue for lane in lanes} & set(found):
             found[name].ready = Capped(found[name].ready.value, is_capped=True)
     for name, count in found.items():
@@ -274,14 +274,14 @@ def _add_lanes(found: dict[str, Count], lanes: Sequence[WaitingLane], now_ms: in
 
 
 def held(now: dt.datetime, *, using: str) -> dict[str, tuple[Capped, Capped]]:
-    """Running and expired messages by queue."""
+    """Counts running and expired messages by queue."""
     rows = queries.rows(HELD, {"now": to_epoch_ms(now), "most": MOST + 1}, using=using)
     capped = sum(running + expired for _, running, expired in rows) > MOST
     return {queue: (Capped(running, capped), Capped(expired)) for queue, running, expired in rows}
 
 
 def failed(now: dt.datetime, *, using: str, within: dt.timedelta = DAY) -> dict[str, Capped]:
-    """What was given up in the last 24 hours, or ``within`` less than that, by queue: of the newest errors."""
+    """Counts failed messages of the last 24 hours, or of a shorter ``within``, by queue, among the newest errors."""
     midnight = now.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked = {"since": now - within, "day": midnight - DAY, "end": midnight + 2 * DAY, "most": MOST + 1}
     rows = queries.rows(FAILED, asked, using=using)

@@ -1,4 +1,4 @@
-"""Which queues somebody works on."""
+"""The queues that living workers serve."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 SILENT_AFTER = dt.timedelta(minutes=1)
-"""A worker says that it is alive every few seconds: one that has not for this long is not counted on."""
+"""A worker sends a heartbeat every few seconds; without one for this long it does not count as alive."""
 MAX_WORKERS = 1_000
 
 
@@ -28,7 +28,7 @@ class Service:
         return cls(list(alive.values_list("queues", "exclude_queues")[:MAX_WORKERS]))
 
     def lacks(self, message: Message) -> bool:
-        """Whether nobody would take the message.  Raw messages have consumers of their own, which do not sign in."""
+        """Whether no worker would take the message.  Raw messages have their own consumers, which do not register."""
         return message.task is not None and not self.serves(message.queue)
 
     def serves(self, queue: str) -> bool:

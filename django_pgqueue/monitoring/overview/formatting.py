@@ -1,4 +1,4 @@
-"""Numbers and times in words, as people read them at a glance."""
+"""Formats numbers and times for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django_pgqueue.values.times import to_epoch_ms
 NOTHING = "-"
 FAR_MS = 1_000 * 86_400_000
 Words = tuple[str, *tuple[Any, ...]]
-"""A sentence with braces, and what stands in them: each place shows times and ids in its own way."""
+"""A template with braces, and its values: the admin and the terminal show times and ids differently."""
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -23,7 +23,7 @@ def number(value: int) -> str:
 
 
 def relative(value: dt.datetime, now: dt.datetime) -> str:
-    """How far a time is from now, in its largest unit: "in 3 h", "5 min ago".  Nothing where it is some years."""
+    """Returns the distance of a time from now in its largest unit: "in 3 h", "5 min ago"; "" if it is some years."""
     ms = to_epoch_ms(value) - to_epoch_ms(now)
     if abs(ms) > FAR_MS:
         return ""

@@ -1,4 +1,4 @@
-"""How long those who only look may keep the database busy."""
+"""Limits of the load that queries for display may put on the database."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 STATEMENT_TIMEOUT = "5s"
-# No query here is better off with a sequential scan of a queue's table: what the indexes do not serve still
-# ends early at the index of the ids. Pinned, because tables of a queue fill and empty faster than they are analysed.
+# No query here is faster with a sequential scan of a queue's table: a query that no other index serves still
+# stops early on the index of the ids. Pinned, because a queue's tables fill and empty faster than they are analysed.
 BOUNDS = {"statement_timeout": STATEMENT_TIMEOUT, "enable_seqscan": "off", "jit": "off"}
 
 
@@ -25,12 +25,12 @@ def bounded(using: str, *, timeout: str | None = None) -> Iterator[None]:
         before = _current(using, bounds) if within else {}
         _set(using, bounds)
         yield
-        _set(using, before)  # a transaction around this one goes on with its own settings
+        _set(using, before)  # an outer transaction goes on with its own settings
 
 
 @contextmanager
 def set_for(using: str, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings for some queries of a transaction.  After an error they end with the transaction anyway."""
+    """Sets settings for some queries of a transaction.  After an error they end with the transaction anyway."""
     before = _current(using, settings)
     _set(using, settings)
     yield

@@ -1,4 +1,4 @@
-"""Transactions that keep old rows alive: nothing that ended since they began can be cleaned up."""
+"""Long transactions: vacuum cannot remove rows that were deleted after the oldest of them began."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ class Pinned(NamedTuple):
 
 
 def pinned(*, using: str) -> list[Pinned]:
-    """Those that have been open for a long time, the oldest first."""
+    """Returns the transactions that have been open for long, the oldest first."""
     rows = queries.rows(PINNED, {"old": OLD, "named": NAMED}, using=using)
     return [Pinned(who, application, user, dt.timedelta(seconds=float(age))) for who, application, user, age in rows]

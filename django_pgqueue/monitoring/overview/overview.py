@@ -1,4 +1,4 @@
-"""All that there is to see, at one moment."""
+"""The overview of a database at one moment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class QueueOverview:
     """None: nothing has ended in the last hours."""
     paused: Paused | None
     has_no_worker: bool
-    """Tasks are ready, and nobody who is alive would take them."""
+    """Tasks are ready, and no living worker would take them."""
 
     @property
     def is_capped(self) -> bool:
@@ -61,7 +61,7 @@ class Overview:
     queues: list[QueueOverview]
     more_queues: bool
     is_exact: bool
-    """Whether what has ended was counted, and not estimated."""
+    """Whether the ended attempts were counted, and not estimated."""
     workers: Workers
     schedules: list[Schedule]
     pinned: list[Pinned]
@@ -69,7 +69,7 @@ class Overview:
 
 
 def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None = None) -> Overview:
-    """The overview of a database, or of these queues of it.  Ask within ``bounded(using)``."""
+    """Returns the overview of a database, or of some of its queues.  Call it within ``bounded(using)``."""
     now = at or functions.now(connections[using])
     pulses = pulse.taken(now, using=using)
     held, failed = counts.held(now, using=using), counts.failed(now, using=using)

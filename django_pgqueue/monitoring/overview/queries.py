@@ -1,4 +1,4 @@
-"""What is asked that the ORM has no words for.  Each is a bounded number of index probes, however many rows."""
+"""Runs SQL that the ORM cannot express.  Each query is a bounded number of index probes, however many rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_pgqueue.monitoring.overview.limits import set_for
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A plan with a sort, a bitmap or a hash reads all that it could find before it returns the first row.
+# A plan with a sort, a bitmap or a hash reads all matching rows before it returns the first one.
 PINNED = dict.fromkeys(
     (
         "enable_sort",

@@ -1,8 +1,8 @@
-"""How much has ended in the last hours, and how long it had waited: estimated from a sample of the history.
+"""Estimates the ended attempts of the last hours, and how long they had waited, from a sample of the history.
 
 The history has no index by queue, and may hold millions of rows for each hour.  But its ids come in the order in which
 attempts end.  So a few rows at even distances of ids stand for those between them: the page costs the same for a
-thousand rows and for a billion.  Where there are no more rows than the sample has, it is exact.
+thousand rows and for a billion.  If there are no more rows than the sample takes, the numbers are exact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SAMPLE = 1_500
 BRACKETS = 100
 DAY = dt.timedelta(days=1)
 
-# The days are those of the partitions: what is left of them holds nothing that would have to be passed over.
+# The range is whole days, as the partitions are, so the scan of the partitions skips no row.
 WITHIN = "a.finished_at >= %(day)s and a.finished_at < %(end)s"
 
 ENDS = f"""
@@ -57,7 +57,7 @@ where s.finished_at >= %(since)s
 
 @dataclass(slots=True)
 class Pulse:
-    """Of one queue: what ended in each span of time, the oldest first, and the waits in milliseconds."""
+    """Ended attempts of one queue in each span of time, the oldest first, and their waits in milliseconds."""
 
     ended: list[float] = field(default_factory=lambda: [0.0] * BUCKETS)
     waits: list[list[int]] = field(default_factory=lambda: [[] for _ in range(BUCKETS)])
@@ -74,7 +74,7 @@ class Pulse:
 
     @property
     def a_minute(self) -> float:
-        """What ended in a minute, in the newest two spans of time."""
+        """Attempts that ended per minute, in the newest two spans of time."""
         return sum(self.ended[-2:]) / (2 * BUCKET.total_seconds() / 60)
 
 
@@ -92,7 +92,7 @@ def taken(now: dt.datetime, *, using: str) -> Pulses:
     [(first, last)] = queries.rows(ENDS, asked, using=using)
     if first is None:
         return Pulses(queues={}, is_exact=True)
-    for _ in range(2):  # from a day's rows to a ten-thousandth of them
+    for _ in range(2):  # narrows a day's rows to a ten-thousandth of them
         first = _closer(first, last, asked, using=using)
     step = max(1, -(-(last - first + 1) // SAMPLE))
     rows = queries.rows(ROWS, {**asked, "first": first, "last": last, "step": step}, using=using)
@@ -100,7 +100,7 @@ def taken(now: dt.datetime, *, using: str) -> Pulses:
 
 
 def _closer(first: int, last: int, asked: dict[str, Any], *, using: str) -> int:
-    """An id in front of the window, and nearer to it."""
+    """Returns an id before the window, but closer to it."""
     step = max(1, (last - first) // BRACKETS)
     before = queries.rows(BEFORE, {**asked, "first": first, "last": last, "step": step}, using=using)
     return max((row[0] for row in before), default=first)
@@ -108,7 +108,7 @@ def _closer(first: int, last: int, asked: dict[str, Any], *, using: str) -> int:
 
 def _sorted(rows: Iterable[tuple[Any, ...]], step: int, since: dt.datetime) -> dict[str, Pulse]:
     found: dict[str, Pulse] = {}
-    # Where ids are missing, several of the sample find the same row.
+    # Where ids are missing, several probes of the sample find the same row.
     for _, queue, finished_at, waited_ms in {row[0]: row for row in rows}.values():
         place = min(BUCKETS - 1, max(0, int((finished_at - since) / BUCKET)))
         pulse = found.setdefault(queue, Pulse())

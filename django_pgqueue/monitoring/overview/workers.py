@@ -1,4 +1,4 @@
-"""Who works, who sleeps, and who has not been heard of."""
+"""The workers: busy, idle, and silent ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silent:
-    """A worker that has not signed off, and has said nothing for a while: it died, or is cut off."""
+    """A worker that has sent no heartbeat for a while and did not sign off: it died, or lost the network."""
 
     id: str
     hostname: str
@@ -26,7 +26,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """Processes that run tasks; those that listen for raw messages are only counted."""
+    """Processes that run tasks, and the number of those that listen for raw messages."""
 
     awake: int
     asleep: int
