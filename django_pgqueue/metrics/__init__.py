@@ -1,5 +1,5 @@
 """Metrics for Prometheus, with the extra ``prometheus``.
 
-``django_pgqueue.metrics.urls`` serves those of the queue, from the database; ``qworker --metrics-port`` those of a
-worker.
+``django_pgqueue.metrics.urls`` serves the metrics of the queue, from the database; ``qworker --metrics-port`` serves
+those of a worker.
 """

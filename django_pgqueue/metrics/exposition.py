@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Collected:
-    """What was collected already, for the encoder."""
+    """Families that are already collected, for the encoder."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self.families = list(families)
@@ -27,7 +27,7 @@ class Collected:
 
 
 def encoded(families: Iterable[Metric], *, accept: str) -> tuple[str, bytes]:
-    """The content type and the text, in the format that the client asks for."""
+    """Returns the content type and the text, in the format that the client asks for."""
     registry = CollectorRegistry()
     registry.register(Collected(families))
     encoder, content_type = choose_encoder(accept)

@@ -1,6 +1,6 @@
-"""The metrics of the queue: its overview, as Prometheus wants it.
+"""The metrics of the queue: its overview as metric families.
 
-The cost is that of the overview: a bounded number of index probes, whatever the tables hold.
+They cost as much as the overview: a bounded number of index probes, whatever the tables hold.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.metrics")
 
 STATEMENT_TIMEOUT = "2s"
-"""Prometheus waits for ten seconds, and asks again soon."""
+"""Prometheus waits for ten seconds, and scrapes again soon."""
 HOUR = dt.timedelta(hours=1)
 STATES = ("ready", "scheduled", "after_others", "running", "expired")
 
 
 class Gauges:
-    """Families by name, made when the first sample comes."""
+    """Families by name; the first sample creates its family."""
 
     def __init__(self) -> None:
         self.families: dict[str, GaugeMetricFamily] = {}
@@ -46,7 +46,7 @@ class Gauges:
 
 
 def families(databases: Iterable[str]) -> Iterator[Metric]:
-    """Of all databases that hold a queue.  One that cannot be asked is down, and the others are told all the same."""
+    """Yields the metrics of the databases.  One that does not answer is reported as down, beside the others."""
     gauges = Gauges()
     for database in databases:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""To be included: ``path("", include("django_pgqueue.metrics.urls"))`` is ``/metrics``."""
+"""URLs to include: ``path("", include("django_pgqueue.metrics.urls"))`` serves ``/metrics``."""
 
 from django.urls import path
 

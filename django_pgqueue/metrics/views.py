@@ -1,4 +1,4 @@
-"""``/metrics`` of a site."""
+"""The view ``/metrics`` of a site."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 KEPT_SECONDS = 5.0
-"""However many ask: the database is asked once in that time by each process."""
+"""Each process queries the database once in this time, however many clients ask."""
 
 
 class Kept:
-    """The last look."""
+    """The latest metrics, kept for KEPT_SECONDS."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -41,7 +41,7 @@ class Kept:
         self.found: list[Metric] = []
 
     def look(self) -> list[Metric]:
-        with self.lock:  # who comes meanwhile waits for this answer, instead of asking the same
+        with self.lock:  # a request that comes meanwhile waits for these metrics, and does not query again
             if time.monotonic() >= self.until:
                 self.found = list(families(sorted(databases())))
                 self.until = time.monotonic() + KEPT_SECONDS
@@ -54,7 +54,7 @@ KEPT = Kept()
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """For those who know the token, or may see the overview in the admin."""
+    """Serves clients that know the token, and users who may see the overview in the admin."""
     if not (has_token(request) or may_see(getattr(request, "user", None))):
         refused = HttpResponse("Who may read this is said in the documentation: Monitoring.\n", "text/plain", 401)
         refused["WWW-Authenticate"] = 'Bearer realm="pgqueue metrics"'
@@ -66,7 +66,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 def has_token(request: HttpRequest) -> bool:
     kind, _, given = request.headers.get("Authorization", "").partition(" ")
     known = {backend.settings.metrics_token for backend in pgqueue_backends().values()}
-    # All are compared: how long it takes tells nothing of them.
+    # All tokens are compared, so that the response time reveals nothing about them.
     found = [constant_time_compare(given.strip(), token) for token in known if token]
     return kind.lower() == "bearer" and any(found)
 

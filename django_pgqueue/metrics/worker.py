@@ -1,4 +1,4 @@
-"""The metrics of one worker: of all of its processes, those that have left too."""
+"""The metrics of one worker: of all its processes, including those that have exited."""
 
 from __future__ import annotations
 
