@@ -1,4 +1,4 @@
-"""The queue in Django's admin: what waits, what has ended, what comes again, who works, what it came to."""
+"""The queue in Django's admin: messages, history, settings, workers and dashboards."""
 
 from django_pgqueue.admin.attempt.admin import AttemptAdmin
 from django_pgqueue.admin.dashboards.insights import InsightsAdmin

@@ -1,4 +1,4 @@
-"""Jobs that were enqueued under the old path of "enqueue again" find it here, through 0.x."""
+"""The old path of the task "enqueue again", for jobs that were enqueued under it; it stays through 0.x."""
 
 from django_pgqueue.admin.attempt.reenqueue_task import enqueue_again
 

@@ -1,1 +1,1 @@
-"""The history: what has ended, and how."""
+"""The history: ended attempts and their outcomes."""

@@ -41,7 +41,7 @@ TONES = {
 }
 SAID = ("content", "headers", "result")
 TIMES = {"created": "created_at", "started": "started_at", "finished": "finished_at"}
-# What any page about an attempt fetches as it is; see message.BRIEF.
+# Columns that every page about attempts fetches unchanged; see message.BRIEF.
 BRIEF = (
     "id",
     "message_id",
@@ -60,10 +60,10 @@ BRIEF = (
 
 
 class HistoryChangeList(CappedChangeList):
-    """Looks through all of the history only as far as an index leads there.
+    """Searches all of the history only with filters that an index supports.
 
-    Statuses, tasks and the like have no index: history is appended all day long, and each index would be paid for by
-    every job.  Without a range of time such filters look through the newest rows, and say so.
+    Statuses, tasks and the like have no index: rows are appended all day long, and every job would pay for each index.
+    Without a range of time such filters search the newest rows, and a note on the page says so.
     """
 
     WINDOW = 200_000
@@ -89,7 +89,7 @@ class HistoryChangeList(CappedChangeList):
         return bool(used) and not any(name.startswith(self.INDEXED) for name in used)
 
     def _oldest_looked_at(self, newest: int) -> dt.datetime | None:
-        """When the last attempt in front of the window ended; None when the window is all there is."""
+        """Returns when the last attempt before the window ended; None if the window holds all attempts."""
         before = self.root_queryset.order_by("-pk").filter(pk__lte=newest - self.WINDOW)
         return before.values_list(Moment("finished_at"), flat=True).first()
 
@@ -152,7 +152,7 @@ def took(attempt: Attempt) -> str:
 
 @admin.display(description="waited")
 def waited(attempt: Attempt) -> str:
-    """From when it could have been started, which is not before it was there, until it was."""
+    """Returns the time from when the attempt could have started, not before its message existed, until it did."""
     started = getattr(attempt, "started", None)
     return display.span(
         None if started is None else started - max(attempt.dequeue_at, getattr(attempt, "created", started))
@@ -165,7 +165,7 @@ def worker(attempt: Attempt) -> SafeString | str:
 
 
 class ErrorColumns:
-    """What went wrong, as far as one person may read it."""
+    """The error columns, as far as one user may read them."""
 
     def __init__(self, texts: ErrorTexts) -> None:
         self.texts = texts
@@ -217,7 +217,7 @@ def said(attempt: Attempt) -> ShownContent:
 
 
 def listed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
-    """With what a line about an attempt needs, and without what can be large."""
+    """Fetches the columns that a line about an attempt shows, and no large ones."""
     return attempts.only(*BRIEF).annotate(
         error=Short("error_message"), took=duration(), **{name: Moment(column) for name, column in TIMES.items()}
     )
@@ -261,7 +261,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         )  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """A job that enqueues a list again sees it as it was when somebody asked for that."""
+        """A job that enqueues a list again sees the list as it was when the user asked for it."""
         found = super().get_queryset(request)
         until = request.__dict__.get("pgqueue_until")
         return found if until is None else found.filter(pk__lte=until)
@@ -318,7 +318,7 @@ class AttemptAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Enqueue again", permissions=["run"])
     def enqueue_again(self, request: HttpRequest, queryset: QuerySet[Attempt]) -> HttpResponse | None:
-        """Makes new messages of ended ones.  Attempts that were not the last of their message are passed over."""
+        """Enqueues ended messages again.  It skips attempts that were not the last of their message."""
         selected = actions.chosen(self, request, queryset)
         there = self.get_queryset(request).exclude(task=reenqueue_page.JOB)
         ended = there.filter(pk__in=selected.ids, final=True, content__isnull=False)
@@ -331,7 +331,7 @@ class AttemptAdmin(ReadOnlyAdmin):
                     for new in functions.attempt_enqueue(connections[alias()], batch)
                 ]
         except DatabaseError as error:
-            # Of PostgreSQL's words only those that do not quote the row.
+            # Only the part of PostgreSQL's message that does not quote the row.
             self.message_user(request, f"Nothing was enqueued again: {reason(error)}", messages.ERROR)
             return self.back(request)
         if made:
@@ -346,7 +346,7 @@ class AttemptAdmin(ReadOnlyAdmin):
 
     def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
         jobs = self.get_queryset(request).filter(pk__in=passed, task=reenqueue_page.JOB)
-        own = sorted(jobs.values_list("pk", flat=True))  # no query where none was passed over
+        own = sorted(jobs.values_list("pk", flat=True))  # no query if none was skipped
         others = sorted(set(passed) - set(own))
         if own:
             self.message_user(
@@ -365,7 +365,7 @@ class AttemptAdmin(ReadOnlyAdmin):
 
 
 def said_of_new(made: list[int]) -> SafeString:
-    """How many, with links to the first of them."""
+    """Returns the number of new messages, with links to the first of them."""
     links = format_html_join(
         ", ",
         '<a href="{}">{}</a>',

@@ -1,4 +1,4 @@
-"""Asks whether all that a list of the history finds shall be enqueued again, and hands that to a job."""
+"""The page that asks whether to enqueue all messages of a history list again, and gives the work to a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST = CappedPaginator.CAP
 JOB = "django_pgqueue.admin.attempt.reenqueue_task.enqueue_again"
-"""The task, which is imported when it is needed: it takes a backend to declare one."""
+"""The task.  Its module is imported only when needed, because declaring a task needs a backend."""
 
 
 def view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
@@ -56,7 +56,7 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         audit_log.written(request, Message, [result.id], f"Enqueue again: all of ?{request.GET.urlencode()}")
         said_of_it = f"Job {result.id} enqueues them again, as soon as a worker takes it."
         admin.message_user(request, said_of_it, messages.SUCCESS)
-        # Who may not see messages stays with the history.
+        # A user who may not see messages stays on the history.
         may_look = request.user.has_perm("pgqueue.view_message") or request.user.has_perm("pgqueue.change_message")
         return HttpResponseRedirect(url("message_change", result.id) if may_look else back)
     count = _count(reenqueue_task.ended(listed.queryset, newest=newest))
@@ -95,5 +95,5 @@ def _newest(admin: ReadOnlyAdmin, request: HttpRequest) -> int:
 
 
 def _count(found: QuerySet[Any]) -> int:
-    """Up to one more than is counted."""
+    """Counts up to MOST, and one more."""
     return len(found.values_list("pk", flat=True)[: MOST + 1])

@@ -1,6 +1,6 @@
-"""Enqueues all ended messages that a list of the history finds again: in a job, a batch at a time.
+"""Enqueues all ended messages of a history list again: in a job, a batch at a time.
 
-Imported when somebody asks for it, and by the worker that runs the job: a task needs a backend to be declared.
+Only the page and the worker that runs the job import this module, because declaring a task needs a backend.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 BATCH = 2_000
 BATCHES = 5
-"""Of one job.  Each batch more makes its transaction longer; what is left is for the next job."""
+"""Batches per job.  Each batch makes the transaction longer; the next job takes the rest."""
 TIMEOUT = "60s"
-"""Nobody waits for it in front of a page."""
+"""Longer than for pages: no user waits for the job."""
 SALT = "django_pgqueue.admin.attempt.reenqueue_task"
 MAX_AGE = dt.timedelta(days=7)
 NEXT_STEP = "Ask for it on the page “Enqueue all again” of the admin's history."
@@ -56,7 +56,7 @@ where m.headers ? 'enqueued_again_from' and m.headers ->> 'enqueued_again_from' 
 
 
 def backend_of(name: str) -> PgQueueBackend | None:
-    """The backend whose workers look into a database: the default one, or else the first."""
+    """Returns a backend whose workers use the database: the default one, or else the first."""
     found = {
         alias: backend for alias, backend in lookup.pgqueue_backends().items() if backend.settings.database == name
     }
@@ -74,32 +74,32 @@ def _first() -> PgQueueBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What somebody asked for on the page, and how far the jobs before this one have come."""
+    """The request from the page, and how far the jobs before this one have come."""
 
     query: str
-    """That of the list's URL."""
+    """Query string of the list's URL."""
     newest: int
-    """What ended after this attempt was not meant."""
+    """The last attempt that the request includes; later ones are left out."""
     user: str
     last: int = 0
     made: int = 0
 
 
 def ended(attempts: QuerySet[Any], *, newest: int) -> QuerySet[Any]:
-    """The attempts of a list that can be enqueued again: not what came after it was looked at, and not these jobs."""
+    """Returns attempts that can be enqueued again: none after ``newest``, and none of these jobs."""
     own = attempts.exclude(task=reenqueue_page.JOB)
     return own.filter(pk__lte=newest, final=True, content__isnull=False).order_by("pk")
 
 
 def ask(query: str, *, newest: int, user: Any) -> AnyTaskResult:
-    """Enqueues the job.  ``query``: that of the list's URL."""
+    """Enqueues the job.  ``query``: the query string of the list's URL."""
     return _enqueue(Asked(query=query, newest=newest, user=str(user.pk)))
 
 
 def _enqueue(asked: Asked) -> AnyTaskResult:
-    """A job that says what was asked for under a signature, which is good for its own message and no other.
+    """Enqueues a job whose arguments are signed; the signature is valid for the job's own message only.
 
-    So a copy of it does nothing, whoever enqueues one and by whatever way, and neither does a job that nobody signed.
+    So a copy of the job does nothing, whoever enqueues it and however, and neither does a job without a signature.
     """
     backend = backend_of(database.alias())
     assert backend is not None  # noqa: S101 -- the page offers it only then
@@ -122,7 +122,7 @@ def _enqueue(asked: Asked) -> AnyTaskResult:
     no_retry_on=(PermissionDenied,),
 )
 def enqueue_again(context: Any, *, token: str) -> dict[str, Any]:
-    """One transaction: some batches and the job that goes on with what is left.  So nothing is enqueued twice."""
+    """Runs some batches, and enqueues the job for the rest, in one transaction: no message is enqueued twice."""
     asked = _verified(token, context)
     request = _request(asked)
     with database.about(request, timeout=TIMEOUT):
@@ -164,19 +164,19 @@ def _next(listed: QuerySet[Any], asked: Asked) -> list[tuple[int, int]]:
 
 
 def left_out(attempts: list[int], messages: list[int]) -> set[int]:
-    """The messages among these that were enqueued again already: what became of them stands for itself.
+    """Returns the messages that were already enqueued again: their new messages have outcomes of their own.
 
-    Else each time would double what the time before has made.
+    Otherwise each run would double the messages of the run before.
     """
     asked: dict[str, Any] = {"attempts": attempts, "messages": [str(pk) for pk in messages]}
-    # No index has the headers: the days since the first of these are read, and those of no other are.
+    # No index has the headers: the query reads all days since the first of these attempts, and no others.
     with set_for(database.alias(), {"enable_seqscan": "on"}), connections[database.alias()].cursor() as cursor:
         cursor.execute(ENQUEUED_AGAIN, asked)
         return {int(pk) for (pk,) in cursor.fetchall()}
 
 
 def _request(asked: Asked) -> HttpRequest:
-    """What the browser of that person would send, as far as the list looks at it."""
+    """Returns a request like that of the user's browser, as far as the list reads it."""
     request = HttpRequest()
     request.method = "GET"
     request.GET = cast("Any", QueryDict(asked.query))
@@ -188,7 +188,7 @@ def _request(asked: Asked) -> HttpRequest:
 
 
 def _check(request: HttpRequest) -> None:
-    """The permission may have been taken away meanwhile."""
+    """Checks the permission again: the user may have lost it meanwhile."""
     model_admin: Any = admin.site.get_model_admin(Attempt)
     may_run = admin.site.has_permission(request) and model_admin.has_run_permission(request)
     if not (may_run and model_admin.has_view_permission(request)):

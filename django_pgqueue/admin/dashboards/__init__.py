@@ -1,1 +1,1 @@
-"""The overview, the reports and the errors."""
+"""The pages Overview, Insights and Errors."""

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: geometry here, the elements in a template, colours in a style sheet, no script."""
+"""Geometry of charts in inline SVG; a template has the elements, a style sheet the colours, and no script is needed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Series:
 
 @dataclass(slots=True, kw_only=True)
 class Chart:
-    """Stacked bars, and lines over them, for each of the steps."""
+    """A chart of stacked bars, and lines over them, by step of time."""
 
     title: str
     steps: Sequence[dt.datetime]
@@ -115,7 +115,7 @@ class Chart:
 
     @property
     def dots(self) -> list[tuple[Series, str, str, str]]:
-        """What can be hovered over, and what is seen of a value that stands alone."""
+        """Points to hover over; of a value without neighbours, only its point is visible."""
         return [
             (
                 series,
@@ -145,7 +145,7 @@ class Chart:
         return f"{step:%b} {step.day} {step:%H:%M}"
 
     def _path(self, series: Series) -> str:
-        """One line for each run of steps that have a value."""
+        """Draws one line for each run of steps that have a value."""
         words, pen_down = [], False
         for number, value in enumerate(series.values):
             if value is not None:
@@ -166,7 +166,7 @@ class Chart:
 
 
 def px(value: float) -> str:
-    """Not by the language of the page: SVG knows no decimal commas.
+    """Formats a number independently of the page's language: SVG knows no decimal commas.
 
     >>> px(2.0), px(0.04)
     ('2', '0')
@@ -175,7 +175,7 @@ def px(value: float) -> str:
 
 
 def rounded_up_ms(value: float) -> float:
-    """To what has quarters that people know.
+    """Rounds up to a duration whose quarters are familiar.
 
     >>> duration(rounded_up_ms(61_000)), duration(rounded_up_ms(700)), duration(rounded_up_ms(90_000_000))
     ('2 min', '800 ms', '2 d')

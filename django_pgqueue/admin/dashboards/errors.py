@@ -1,4 +1,4 @@
-"""The errors of the history, those of the same class and place together."""
+"""The errors of the history, grouped by class and place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 
 MOST = 5_000
-"""So many of the newest errors are looked at."""
+"""At most this many of the newest errors are read."""
 GROUPS = 50
 BARS = 24
 TRACEBACK_END = 4_000
@@ -40,7 +40,7 @@ PERIODS = {
 USUAL = "24h"
 DAY = dt.timedelta(days=1)
 
-# The place is the last line of code in the traceback.  Only days whose partitions hold nothing to be passed over.
+# The place is the last line of code in the traceback.  The range starts at midnight: the scan skips no row.
 NEWEST = r"""
 select e.id, e.error_class, e.task, e.queue, e.status, e.finished_at, e.message,
        substring(e.trace from '.*File "([^"]+", line \d+, in [^\n]+)')
@@ -57,7 +57,7 @@ where e.finished_at >= %(since)s and (%(queue)s::text is null or e.queue = %(que
 
 @dataclass(slots=True)
 class ErrorGroup:
-    """Errors of one class in one place."""
+    """The errors of one class in one place."""
 
     error_class: str
     place: str
@@ -113,7 +113,7 @@ def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 def found(
     moment: dt.datetime, span: dt.timedelta, queue: str | None = None, *, texts: ErrorTexts
 ) -> tuple[list[ErrorGroup], bool]:
-    """The groups, the largest first, and whether older errors of that time were left out."""
+    """Returns the groups, the largest first, and whether older errors of the period were left out."""
     since = moment - span
     midnight = since.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked: dict[str, Any] = {
@@ -133,7 +133,7 @@ def found(
 def _grouped(
     rows: Iterable[tuple[Any, ...]], since: dt.datetime, span: dt.timedelta, texts: ErrorTexts
 ) -> list[ErrorGroup]:
-    """Of rows from the newest to the oldest.  The place is found in the traceback, which ends with the message."""
+    """Groups rows, newest first.  The place comes from the traceback, which ends with the message: both are hidden."""
     groups: dict[tuple[str, str], ErrorGroup] = {}
     for pk, error_class, task, _, status, finished_at, message, place in rows:
         if texts.hides(task):

@@ -25,7 +25,7 @@ USUAL = dt.timedelta(days=7)
 
 
 class InsightsChangeList(CappedChangeList):
-    """The filters of a list, and charts where its rows would be."""
+    """A list with its filters, but with charts instead of rows."""
 
     figures: Figures
     charts: list[Chart]
@@ -51,7 +51,7 @@ class InsightsChangeList(CappedChangeList):
 
     @property
     def numbers(self) -> list[tuple[str, str]]:
-        """The most important figures of the time that is shown."""
+        """The most important figures of the shown period."""
         whole = sums(total for _, total in self.figures.by_name("queue"))
         found = [
             ("enqueued", count(whole.counts["enqueued"])),
@@ -82,7 +82,7 @@ class InsightsChangeList(CappedChangeList):
 
 
 def line(name: str, total: Total) -> list[str]:
-    """Of a table: what it is, and what it comes to."""
+    """Returns a line of a table: the name, and its figures."""
     return [
         name,
         count(total.attempts),
@@ -175,7 +175,7 @@ def ratio(part: float, whole: float) -> float:
 
 @admin.register(ReportHour)
 class InsightsAdmin(ReadOnlyAdmin):
-    """Whoever may view insights sees names of queues, tasks, channels and errors, and no content."""
+    """Users who may view insights see names of queues, tasks, channels and errors, and no content."""
 
     ordering = ("-hour", "-id")
     list_display = ("hour", "queue", "task")

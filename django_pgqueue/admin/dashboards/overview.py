@@ -1,4 +1,4 @@
-"""The overview: what waits, what runs, what failed, who works and how fast."""
+"""The overview: waiting, running and failed messages, workers and throughput."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOURS = f"the last {WINDOW_HOURS} hours"
 
 
 def seen(request: HttpRequest) -> dict[str, Any]:
-    """All that the page shows, at one moment."""
+    """Returns all that the page shows, at one moment."""
     found = overview.taken(alias(), at=now(request))
     return {
         "at": found.at,
@@ -133,7 +133,7 @@ def schedules(found: overview.Overview) -> list[dict[str, Any]]:
 
 @admin.register(Overview)
 class OverviewAdmin(ReadOnlyAdmin):
-    """One page, and the part of it that is asked for again and again."""
+    """The page, and its part that the browser polls."""
 
     ordering = ("name",)
     sortable_by = ()
@@ -149,7 +149,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """What cannot be had in time is told, and asked for again by the page."""
+        """Shows the overview.  After a timeout the page shows the problem, and polls again."""
         if request.method not in {"GET", "HEAD"}:
             return HttpResponseNotAllowed(["GET", "HEAD"])
         self._check(request, "GET")

@@ -1,4 +1,4 @@
-"""What Insights shows, computed from the rows of the report: series by hour or by day, and tables."""
+"""Computes what Insights shows from the rows of the report: series by hour or by day, and tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STATUSES = ("succeeded", "deferred", "retried", "failed", "lost", "cancelled")
 SUMS = (*STATUSES, "enqueued", "messages", "message_attempts", "sla_misses", "run_ms")
 BY_HOUR = dt.timedelta(days=4)
-"""Longer times are shown by the day."""
+"""Longer periods are shown by day."""
 MAX_ROWS = 20_000
 LISTED = 10
 HOUR = dt.timedelta(hours=1)
@@ -29,7 +29,7 @@ HOUR = dt.timedelta(hours=1)
 
 @dataclass(slots=True)
 class Total:
-    """Rows of the report, added up."""
+    """Sums over rows of the report."""
 
     counts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SUMS, 0))
     waits: list[dict[int, int]] = field(default_factory=list)
@@ -55,12 +55,12 @@ class Total:
 
 
 def numbers(histogram: Any) -> dict[int, int]:
-    """Of a JSON object, whose keys are text."""
+    """Converts a JSON histogram, whose keys are text."""
     return {int(bucket): int(count) for bucket, count in histogram.items()}
 
 
 class Figures:
-    """Of the chosen rows of the report."""
+    """Figures of the chosen rows of the report."""
 
     def __init__(self, chosen: QuerySet[ReportHour], queue: str | None) -> None:
         rows: list[dict[str, Any]] = list(chosen.order_by("-hour", "-pk").values()[: MAX_ROWS + 1])  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ class Figures:
     def _next(self, step: dt.datetime) -> dt.datetime:
         if not self.daily:
             return timezone.localtime(step.astimezone(dt.UTC) + HOUR)
-        # A day of the clock change has 23 or 25 hours.
+        # A day with a clock change has 23 or 25 hours.
         return self.step_of(step.replace(hour=12) + dt.timedelta(days=1))
 
     def by_step(self) -> dict[dt.datetime, Total]:
@@ -107,14 +107,14 @@ class Figures:
         return list(found.items())
 
     def slowest(self) -> list[tuple[str | None, Total]]:
-        """The tasks by the time that 95 per cent of their attempts need."""
+        """Returns the tasks, the highest 95th percentile of run time first."""
         return sorted(self.by_name("task"), key=lambda named: -(named[1].run_ms(0.95) or 0))[:LISTED]
 
     def queues(self) -> list[tuple[str | None, Total]]:
         return sorted(self.by_name("queue"), key=lambda named: -named[1].attempts)[:LISTED]
 
     def levels(self) -> dict[dt.datetime, dict[str, float]]:
-        """Depth and running attempts of the chosen queue, or of all of them together."""
+        """Depth and running attempts of the chosen queue, or of all queues together."""
         found: dict[dt.datetime, dict[str, float]] = {
             step: dict.fromkeys(("depth", "depth_max", "running", "slots"), 0.0) for step in self.steps
         }

@@ -1,4 +1,4 @@
-"""Small pictures of numbers over time: inline SVG, with words for those who do not see it."""
+"""Small charts of numbers over time: inline SVG, with a text for screen readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOP = 2
 
 
 def bars(values: Sequence[float], *, key: str, title: str, description: str) -> SafeString:
-    """Amounts: nothing is no bar."""
+    """Draws amounts; zero has no bar."""
     most = max(values, default=0) or 1
     each = WIDTH / max(1, len(values))
     shapes = (
@@ -31,7 +31,7 @@ def bars(values: Sequence[float], *, key: str, title: str, description: str) -> 
 
 
 def line(values: Sequence[float | None], *, key: str, title: str, description: str) -> SafeString:
-    """Measures: where nothing was measured the line is broken."""
+    """Draws measurements; the line is broken where there are none."""
     drawn = format_html_join("", '<polyline points="{}"/>', ((points,) for points in _strokes(values)))
     return _picture(drawn, key=key, title=title, description=description)
 
@@ -42,7 +42,7 @@ def _strokes(values: Sequence[float | None]) -> Iterator[str]:
     for there, run in groupby(enumerate(values), key=lambda item: item[1] is not None):
         if there:
             points = [(place * each, HEIGHT - 1 - (value or 0) / most * (HEIGHT - TOP - 1)) for place, value in run]
-            points.append((points[-1][0] + each, points[-1][1]))  # one alone is a dash
+            points.append((points[-1][0] + each, points[-1][1]))  # a single value is a dash
             yield " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 

@@ -1,1 +1,1 @@
-"""What waits and what runs."""
+"""The messages that wait or run."""

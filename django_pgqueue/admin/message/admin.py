@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.admin.parts.actions import Chosen
 
-# What any page about a message fetches as it is. JSON and times are not among it: rows written by hand may have some
-# that Python cannot hold, so PostgreSQL makes texts and moments of them.
+# Columns that every page about messages fetches unchanged. JSON and times are not among them: rows written by hand may
+# have values that Python cannot hold, so PostgreSQL converts these to texts and moments.
 BRIEF = (
     "id", "dequeue_at", "unlock_at", "alone_at", "attempt", "max_attempts", "lost", "priority", "queue", "channel",
     "task", "worker",
@@ -168,11 +168,11 @@ class MessageAdmin(ReadOnlyAdmin):
         return TemplateResponse(request, "admin/pgqueue/message/ask.html", context)
 
     def _confirmed(self, request: HttpRequest, queryset: QuerySet[Message]) -> Chosen:
-        """The selected messages without those that came while somebody read the question."""
+        """Returns the selected messages, without those that came while the user read the question."""
         newest = request.POST.get("newest", "")
         return actions.chosen(self, request, queryset.filter(pk__lte=int(newest)) if is_id(newest) else queryset)
 
-    # The page of one
+    # The page of one message
 
     def get_fieldsets(self, request: HttpRequest, obj: Message | None = None) -> Any:
         return self.shown(request).fieldsets(**self._how(request, obj))
@@ -185,7 +185,7 @@ class MessageAdmin(ReadOnlyAdmin):
         return {"editable": self.has_change_permission(request, message), "waits": waits}
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """One that runs, or whose worker went away, is not changed any more."""
+        """A message that runs, or whose worker went away, cannot be changed any more."""
         waits = not isinstance(obj, Message) or obj.unlock_at is None
         return waits and admin.ModelAdmin.has_change_permission(self, request)
 
@@ -236,7 +236,7 @@ class MessageAdmin(ReadOnlyAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:
-        """Somebody saves what a worker has taken meanwhile: that is nobody's fault."""
+        """Warns a user who saves a message that a worker has taken meanwhile: it is not the user's error."""
         message = self.get_object(request, object_id)
         if message is None or message.unlock_at is None or not admin.ModelAdmin.has_change_permission(self, request):
             return None
@@ -263,7 +263,7 @@ class MessageAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(url("message_change", obj.pk))
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
-        """A message that has left the queue is not gone: its attempts are in the history."""
+        """Redirects to the history, which has the attempts of a message that left the queue."""
         if is_id(object_id) and may_see(request.user, "attempt"):
             self.message_user(
                 request,

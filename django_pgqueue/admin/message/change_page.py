@@ -1,4 +1,4 @@
-"""How the page of one message shows it."""
+"""The page of one message."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAID = ("content", "headers", "state", "progress")
 
 
 class MessageForm(forms.ModelForm):  # type: ignore[type-arg]
-    """What can be changed of a message that waits."""
+    """The fields of a waiting message that can be changed."""
 
     dequeue_at = EpochFormField(
         label="Dequeue at",
@@ -54,16 +54,16 @@ class MessageForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the page knows beside the message's row."""
+    """The data of the page from outside of the message's row."""
 
     reasons: list[SafeString] = field(default_factory=list)
     related: Related
     attempts: list[dict[str, Any]] | None
-    """None: the history is not for the eyes of this person."""
+    """None: this user may not see the history."""
 
 
 class Detail(Columns):
-    """The fields of the page, at one moment and for one person."""
+    """The fields of the page, at one moment and for one user."""
 
     def __init__(
         self, now: dt.datetime, service: Service, errors: ErrorTexts, *, sees_content: bool, sees_history: bool
@@ -73,7 +73,7 @@ class Detail(Columns):
         self.sees_history = sees_history
 
     def found(self, message: Message) -> Found:
-        """Asked for once: a page may be made of the form that somebody sent."""
+        """Queries once, and keeps the result on the message: the page may be made of a submitted form."""
         known: Found | None = message.__dict__.get("found")
         if known is None:
             known = message.__dict__["found"] = Found(
@@ -172,7 +172,7 @@ class Detail(Columns):
 
 
 def reasons(message: Message, now: dt.datetime, service: Service) -> list[SafeString]:
-    """Why a message does not run: the sentences, with links, and times in the zone of the reader."""
+    """Returns why a message does not run, in sentences with links, and times in the current time zone."""
     found = waiting.reasons([message], now, service, using=alias())[message.pk]
     if status_of(message.dequeue_at, message.unlock_at, now) is Status.READY:
         found.append(waiting.behind(message, now, using=alias()))
@@ -189,8 +189,8 @@ def _shown(value: Any) -> Any:
 
 
 def finished_attempts(message: Message, errors: ErrorTexts) -> list[dict[str, Any]]:
-    """The newest finished attempts of a message, and one more where there are more than are shown."""
-    # By a sum, which no index has: else all of the history may be walked through in the order of the ids.
+    """Returns the newest finished attempts of a message: one more than are shown, if there are more."""
+    # Ordered by a sum, which no index has: by the id alone, the scan may go through all of the history.
     newest = Attempt.objects.using(alias()).filter(message_id=message.pk).order_by((F("id") + 0).desc())
     rows = attempt.listed(newest).annotate(trace=Short("traceback", length=TRACEBACK_LENGTH))
     return [
@@ -211,7 +211,7 @@ def finished_attempts(message: Message, errors: ErrorTexts) -> list[dict[str, An
 
 
 def buttons(message: Message, now: dt.datetime, allowed: set[str]) -> list[dict[str, str]]:
-    """What can be done to a message as it is, by somebody who may do so."""
+    """Returns the actions that the message's status and the user's permissions allow."""
     status = status_of(message.dequeue_at, message.unlock_at, now)
     offered = {
         Status.SCHEDULED: ("run_now", "postpone", "cancel"),

@@ -1,4 +1,4 @@
-"""What a message has to do with others: those that it waits for, those that wait for it, and where it came from."""
+"""Relations of a message: messages that it waits for, messages that wait for it, and where it came from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 NAMED = 20
-# Whoever waits for several is found by one of them alone.  From the others only a look at all that wait leads to it.
+# An index has only one of the messages that a message waits for.  From the others, only a scan of this many leads to it.
 LOOKED_THROUGH = 10_000
 
 DEPENDENTS = """
@@ -46,7 +46,7 @@ limit %(named)s
 
 
 def parent(name: str) -> Short:
-    """What the queue itself wrote into the headers of a message that it made."""
+    """A header that the queue itself wrote into a message that it made."""
     return Short(KeyTextTransform(name, "headers"), output_field=TextField())
 
 
@@ -57,7 +57,7 @@ class Related(NamedTuple):
     dependents: list[int]
     siblings: list[int]
     standing: dict[int, str]
-    """How each of them is."""
+    """Status by id."""
     again_from: str | None
     schedule: str | None
 
@@ -104,7 +104,7 @@ def _asked(pk: int) -> dict[str, Any]:
 
 
 def _siblings(pk: int, dependents: list[int]) -> list[int]:
-    """The others that the first of those who wait for this one waits for: the rest of its batch."""
+    """Returns the rest of the message's batch: the other messages that its first dependent waits for."""
     if not dependents:
         return []
     waiting = Message.objects.using(alias()).filter(pk=dependents[0]).values_list("after_ids", flat=True).first()

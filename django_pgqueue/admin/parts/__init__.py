@@ -1,1 +1,1 @@
-"""What several pages of the admin are made of."""
+"""Parts that several pages of the admin share."""

@@ -1,4 +1,4 @@
-"""What the actions of the message list do, and how they tell of it."""
+"""The actions of the message list, and their reports to the user."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 MOST = CappedPaginator.CAP
-"""An action takes as many rows as a list shows.  What is more must be asked for again."""
+"""An action takes as many rows as a list shows.  For more rows, the user repeats it."""
 BATCH = 1_000
 NAMED = 10
-"""So many ids are named in an answer."""
+"""A report names at most this many ids."""
 
 GONE = "left the queue already"
 REASONS = {
@@ -42,16 +42,16 @@ REASONS = {
 
 
 class Chosen(NamedTuple):
-    """The rows that an action was asked for: those that are there, and those that are not any more."""
+    """The rows of an action: those that still exist, and those that are gone."""
 
     ids: list[int]
     gone: list[int]
 
 
 def chosen(model_admin: ModelAdmin[Any], request: HttpRequest, queryset: QuerySet[Any]) -> Chosen:
-    """What was selected by hand, or else all that the list finds, up to as much as it shows.
+    """Returns the rows that the user selected, or all that the list finds, up to as many as it shows.
 
-    What was selected by hand may have changed and not fit the list's filters any more: it is still what was meant.
+    A selected row may have changed and not match the list's filters any more: the user still means it.
     """
     if request.POST.get("select_across") == "1":
         return Chosen(list(queryset.values_list("pk", flat=True)[:MOST]), [])
@@ -62,18 +62,18 @@ def chosen(model_admin: ModelAdmin[Any], request: HttpRequest, queryset: QuerySe
 
 
 class Outcome:
-    """Ids that something was done to, and for the others why not."""
+    """The ids that were changed, and the reasons why others were not."""
 
     def __init__(self, chosen: Chosen) -> None:
         self.done: list[int] = []
         self.asked: list[int] = []
-        """Running ones that were asked to stop."""
+        """Running messages that were asked to stop."""
         self.passed: dict[str, list[int]] = defaultdict(list)
         if chosen.gone:
             self.passed[GONE] += chosen.gone
 
     def tell(self, model_admin: ModelAdmin[Any], request: HttpRequest, said: str) -> None:
-        """Says it to the person who asked for it, and to Django's admin log."""
+        """Reports the outcome to the user, and writes it to Django's admin log."""
         for ids, what in ((self.done, said), (self.asked, "asked to stop")):
             if ids:
                 model_admin.message_user(request, f"{count(ids)} {what}.", messages.SUCCESS)
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def run_now(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
-    """Makes scheduled messages ready.  Those that are ready stay where they are: in front of what came later."""
+    """Makes scheduled messages ready.  Ready messages keep their place, in front of later ones."""
     return _each(
         chosen,
         now,
@@ -97,7 +97,7 @@ def run_now(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
 
 
 def postpone(chosen: Chosen, delay: dt.timedelta, now: dt.datetime, *, using: str) -> Outcome:
-    """Lets messages wait until ``delay`` from now, unless they wait for longer anyway."""
+    """Postpones messages by ``delay`` from now, unless they wait for longer anyway."""
     until_ms = to_epoch_ms(now + delay)
 
     def refuse(status: Status, dequeue_ms: int) -> str | None:
@@ -116,7 +116,7 @@ def postpone(chosen: Chosen, delay: dt.timedelta, now: dt.datetime, *, using: st
 
 
 def cancel(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
-    """Withdraws messages that wait, and asks those that run to stop."""
+    """Cancels messages that wait, and asks those that run to stop."""
     outcome = _each(
         chosen,
         now,
@@ -140,14 +140,14 @@ def _each(
     refuse: Callable[[Status, int], str | None],
     change: Callable[[list[int]], set[int]],
 ) -> Outcome:
-    """In batches: sees how the messages stand, changes those that may be, and finds a reason for each of the others."""
+    """Works in batches: reads the statuses, changes the messages that allow it, and finds a reason for the others."""
     outcome = Outcome(chosen)
     for batch in batches(chosen.ids):
         standing = _standing(batch, now, using=using)
         refused = {pk: GONE if pk not in standing else refuse(*standing[pk]) for pk in batch}
         done = change([pk for pk, reason in refused.items() if reason is None])
         outcome.done += done
-        # Between the look and the change a worker may have taken a message.
+        # A worker may have taken a message between the query and the change.
         taken = _standing([pk for pk in batch if refused[pk] is None and pk not in done], now, using=using)
         for pk in batch:
             if pk not in done:

@@ -1,4 +1,4 @@
-"""Django's admin log: who has done what, to which message."""
+"""Writes Django's admin log: which user did what to which message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH = 1_000
 
 
 def written(request: HttpRequest, model: type[Model], keys: Iterable[object], said: str) -> None:
-    """An entry for each row: "History" on the page of each shows what was done to it."""
+    """Writes an entry for each row: "History" on the row's page shows it."""
     where = "" if alias() == default_database() else f" (In the database {alias()}.)"
     kind = ContentType.objects.get_for_model(model)
     user: Any = request.user

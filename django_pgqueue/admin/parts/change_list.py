@@ -1,4 +1,4 @@
-"""Django's change list, for tables that are too large to be counted or read in full."""
+"""Django's change list for tables that are too large to count or to read in full."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MAX_NAME_SHOWN = 60
 
 
 class CappedChangeList(ChangeList):
-    """Shows a page that the paginator has fetched, and says what is not shown."""
+    """Shows a page that the paginator has fetched, and notes what is left out."""
 
-    # What Django's own pagination.html looks like, which ours must match.
+    # The pagination.html of this package must match Django's own, which changed in 6.0.
     pages_are_a_list = django.VERSION >= (6, 0)
     notes: list[str]
     paginator: CappedPaginator
@@ -35,7 +35,7 @@ class CappedChangeList(ChangeList):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.title = str(self.opts.verbose_name_plural).capitalize()  # Django's own asks to select one to change
+        self.title = str(self.opts.verbose_name_plural).capitalize()  # Django's title asks to select a row to change
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         self.notes = []
@@ -43,7 +43,7 @@ class CappedChangeList(ChangeList):
         return super().get_queryset(request, exclude_parameters)
 
     def get_filters_params(self, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Which database it is about is no filter."""
+        """The parameter that names the database is no filter."""
         found: dict[str, Any] = super().get_filters_params(params)
         found.pop(database.PARAMETER, None)
         return found
@@ -51,7 +51,7 @@ class CappedChangeList(ChangeList):
     def get_filters(self, request: HttpRequest) -> Any:
         """Refuses every parameter that no filter has taken.
 
-        Django looks up whatever the address names, in any column and at any depth of JSON: whoever may see the list
+        Django looks up whatever the URL names, in any column and at any depth of JSON: every user who may see the list
         could guess the content of its rows letter by letter.
         """
         found = super().get_filters(request)
@@ -64,7 +64,7 @@ class CappedChangeList(ChangeList):
         return found
 
     def get_ordering_field(self, field_name: Any) -> Any:
-        """Django takes ``?o=`` for columns that cannot be sorted by, too."""
+        """Allows only sortable columns: Django accepts ``?o=`` for the others, too."""
         return super().get_ordering_field(field_name) if field_name in (self.sortable_by or ()) else None
 
     def url_for_result(self, result: Any) -> str:
@@ -72,7 +72,7 @@ class CappedChangeList(ChangeList):
         return database.url(name, getattr(result, self.pk_attname))
 
     def get_ordering_field_columns(self) -> dict[int, Literal["asc", "desc"]]:
-        """Django marks the admin's ``ordering``, also where ``get_ordering`` returns another one."""
+        """Marks no column under another ``get_ordering``: Django would mark the admin's ``ordering``."""
         unmarked = self.has_order_of_its_own and ORDER_VAR not in self.params
         return {} if unmarked else super().get_ordering_field_columns()
 

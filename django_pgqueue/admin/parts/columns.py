@@ -1,4 +1,4 @@
-"""How a message looks in a list."""
+"""Columns of the message list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber
 
 
 class Columns:
-    """How the list shows a message, at one moment, with the workers of that moment, and to one person."""
+    """The columns of a message at one moment, with the workers of that moment, for one user."""
 
     def __init__(self, now: dt.datetime, service: Service, errors: ErrorTexts) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""What a message says, for the eyes of those who may see it, and without what nobody may."""
+"""Content of messages for users who may see it, without sensitive values, which no user may see."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 LONGEST = 20_000_000
-"""More than this is not read to find what is sensitive in it, and so it is not shown."""
+"""A longer text is not searched for sensitive values, and so it is not shown."""
 
 
 def sensitivity(task: str | None) -> Sensitivity:
-    """By the options of the backend whose database the page is about: the strictest, where there are several."""
+    """Follows the options of the backends of the page's database: the strictest, if there are several."""
     options = [
         backend.settings for backend in lookup.pgqueue_backends().values() if backend.settings.database == alias()
     ]
@@ -37,9 +37,9 @@ def sensitivity(task: str | None) -> Sensitivity:
 
 
 class ErrorTexts:
-    """Messages and tracebacks of errors, as far as one person may read them.
+    """Messages and tracebacks of errors, as far as one user may read them.
 
-    A task raises what it likes, so that the errors of one with sensitive arguments may quote them.
+    A task may raise any error, so the errors of a task with sensitive arguments may quote them.
     """
 
     def __init__(self, *, sees: bool) -> None:
@@ -74,7 +74,7 @@ class ShownContent:
         self.texts = self._texts(row, columns) if sees else {}
 
     def _texts(self, row: Model, columns: Sequence[str]) -> dict[str, str | None]:
-        """What is hidden altogether is not even asked for."""
+        """Fetches the texts; a column that is hidden altogether is not fetched."""
         rows = type(row)._default_manager.using(alias()).filter(pk=row.pk)  # noqa: SLF001 -- as Django's admin
         if self.hides.everything:
             there = {f"has_{name}": _is_there(name) for name in columns}
@@ -94,7 +94,7 @@ class ShownContent:
         return display.quiet(f"{HIDDEN} {self.hides.why}") if text == HIDDEN else display.json(text)
 
     def short(self, text: str | None) -> SafeString | str:
-        """A text beside them that may be made of what is sensitive, such as a unique key."""
+        """Returns another text that may contain sensitive values, such as a unique key."""
         if text is None:
             return display.NOTHING
         if not self.sees:

@@ -1,4 +1,4 @@
-"""Where the queue is, and what time it is there."""
+"""The database of a page, and its clock."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 PARAMETER = "database"
-"""What a URL says when it is about another database than that of the default backend.  Not a matter of the session:
-ids mean something else in each database, and somebody may have a window open for each."""
+"""Names another database than that of the default backend in a URL.  The session does not store it: an id means another
+row in each database, and a user may have a window open for each."""
 
 _chosen: ContextVar[str | None] = ContextVar("pgqueue_admin_database", default=None)
 
 
 def alias() -> str:
-    """The database that the page is about: that of the default backend, or else the one that the URL names."""
+    """Returns the page's database: the one that the URL names, or else that of the default backend."""
     return _chosen.get() or default_database()
 
 
 def asked(request: HttpRequest) -> str:
-    """What the URL says, if there is a queue."""
+    """Returns the database that the URL names, if it has a queue, or else the default."""
     name = request.GET.get(PARAMETER, "")
     return name if name in databases() else default_database()
 
 
 @contextmanager
 def about(request: HttpRequest, *, timeout: str | None = None) -> Iterator[None]:
-    """Answers a request about the database that its URL names, and keeps it busy for a limited time."""
+    """Handles a request with the database that its URL names, for a limited time."""
     before = _chosen.set(asked(request))
     try:
         with bounded(alias(), timeout=timeout):
@@ -51,19 +51,19 @@ def about(request: HttpRequest, *, timeout: str | None = None) -> Iterator[None]
 
 
 def url(name: str, *args: object, **query: object) -> str:
-    """The address of a page of the admin, about the same database.  ``args``: the key of a row, as it is."""
+    """Returns the URL of an admin page with the same database.  ``args``: the key of a row, not quoted."""
     parameters = query | ({PARAMETER: alias()} if alias() != default_database() else {})
     address = reverse(f"admin:pgqueue_{name}", args=[quote(str(arg)) for arg in args])
     return f"{address}?{urlencode(parameters)}" if parameters else address
 
 
 def same(request: HttpRequest) -> str:
-    """What a link to another page says, to be about the same database."""
+    """Returns the query string with which a link to another page keeps the database."""
     return f"?{urlencode({PARAMETER: asked(request)})}" if asked(request) != default_database() else ""
 
 
 def choices(path: str) -> list[dict[str, Any]]:
-    """Links to the same page about each of the databases; none where there is only one."""
+    """Returns links to the same page for each database; none if there is only one."""
     found = databases()
     if len(found) < 2:
         return []
@@ -80,13 +80,13 @@ def choices(path: str) -> list[dict[str, Any]]:
 
 
 def now(request: HttpRequest) -> dt.datetime:
-    """The time by the database's clock, asked once a request: all of a page speaks of the same moment."""
+    """Returns the database's time, queried once per request: all of a page shows the same moment."""
     moment: dt.datetime = once(request, "now", lambda: functions.now(connections[alias()]))
     return moment
 
 
 def once(request: HttpRequest, name: str, make: Callable[[], Any]) -> Any:
-    """``make()``, kept for the rest of the request."""
+    """Returns ``make()``, cached for the rest of the request."""
     kept = request.__dict__.setdefault("_pgqueue_admin", {})
     if name not in kept:
         kept[name] = make()

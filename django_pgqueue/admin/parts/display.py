@@ -1,4 +1,4 @@
-"""How a value looks on a page."""
+"""Formats values for a page."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
     "task",
 ]
 
-# In a text of JSON the end of a line is never written as one, so this is between the values.
+# JSON escapes a newline within a string, so these matches are always between values.
 EMPTY = re.compile(r"([\[{])\n *([\]}])")
 
 
@@ -52,12 +52,12 @@ def hidden() -> SafeString:
 
 
 def line(words: str) -> SafeString:
-    """A second, quieter line of a cell."""
+    """Returns a second, quieter line of a cell."""
     return format_html(' <span class="pgqueue-quiet pgqueue-line">{}</span>', words)
 
 
 def task(name: str | None) -> SafeString | str:
-    """The name of a task's function before that of its module, which is mostly the same for all of them."""
+    """Shows a task's function before its module, because most tasks share a module."""
     if name is None:
         return quiet("raw message")
     module, _, function = name.rpartition(".")
@@ -72,12 +72,12 @@ def task(name: str | None) -> SafeString | str:
 
 
 def attempt(number: int, most: int | None) -> str:
-    """Its number, and how many there may be where an error is not the end of the message at once."""
+    """Returns the number of an attempt, and the most that there may be, if an error is retried."""
     return str(number) if most is None else f"{number} of {most}"
 
 
 def moment(value: dt.datetime | None) -> SafeString | str:
-    """A time to the second, in the current time zone; one outside of the calendar as the number that it is."""
+    """Formats a time to the second, in the current time zone; outside of the calendar, as a number."""
     if value is None:
         return NOTHING
     if not EARLIEST_MS <= to_epoch_ms(value) <= LATEST_MS:
@@ -94,7 +94,7 @@ def moment(value: dt.datetime | None) -> SafeString | str:
 
 
 def shortened(text: str | None, length: int = SHORT_LENGTH) -> SafeString | str:
-    """One line of a text, with the beginning of the rest to be hovered over."""
+    """Returns one line of a text; the user hovers over it to read more."""
     if not text:
         return NOTHING
     line = " ".join(text.split())
@@ -105,18 +105,18 @@ def shortened(text: str | None, length: int = SHORT_LENGTH) -> SafeString | str:
 
 
 def sentence(text: SafeString | str) -> SafeString | str:
-    """Words that need room to be read."""
+    """Returns a text that needs a wide column."""
     return text if text == NOTHING else format_html('<span class="pgqueue-wide">{}</span>', text)
 
 
 def json(pretty: str | None) -> SafeString | str:
-    """JSON as PostgreSQL sets it, but for what is empty, which needs no line of its own."""
-    # Not in one that will be cut off: the rest of it would make up for what this takes away.
+    """Shows JSON as PostgreSQL formats it, but empty lists and objects on one line."""
+    # Not in a text that will be cut off: shortened here, it would look complete.
     return block(pretty if pretty is None or len(pretty) > PRETTY_LENGTH else EMPTY.sub(r"\1\2", pretty))
 
 
 def block(text: str | None) -> SafeString | str:
-    """A text as it stands, cut off where nobody reads any more."""
+    """Shows a text unchanged, cut off at PRETTY_LENGTH."""
     if text is None:
         return NOTHING
     if len(text) <= PRETTY_LENGTH:

@@ -1,4 +1,4 @@
-"""What the admin lets PostgreSQL compute, because Python could not hold it or would have to fetch too much."""
+"""Expressions that PostgreSQL computes, because Python cannot hold the values or would fetch too much."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SHORT_LENGTH = 300
 
 
 class Pretty(Func):
-    """JSON to be read by people, cut off where nobody reads any more.
+    """JSON formatted for people, cut off at PRETTY_LENGTH.
 
-    Made by PostgreSQL: a number in jsonb can have more digits than Python agrees to read.
+    PostgreSQL formats it: a number in jsonb can have more digits than Python agrees to read.
     """
 
     template = f"left(jsonb_pretty(%(expressions)s), {PRETTY_LENGTH + 1})"
@@ -27,7 +27,7 @@ class Pretty(Func):
 
 
 class Short(Func):
-    """The beginning of a text, and one character more where there is more."""
+    """The beginning of a text, and one more character if the text is longer."""
 
     template = "left(%(expressions)s, %(length)s)"
     output_field = TextField()
@@ -37,7 +37,7 @@ class Short(Func):
 
 
 class JoinedNames(Aggregate):
-    """The different values of a text column."""
+    """The distinct values of a text column."""
 
     template = "array_agg(distinct %(expressions)s)"
     output_field = NamesField()
@@ -49,7 +49,7 @@ def duration() -> Expression:
 
 
 class Waited(Func):
-    """Milliseconds from when an attempt could have begun, which is not before its message was there, until it did."""
+    """Milliseconds from when an attempt could have begun, not before its message existed, until it did."""
 
     template = (
         "case when isfinite(started_at) and isfinite(created_at) then "

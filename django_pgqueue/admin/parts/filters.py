@@ -1,4 +1,4 @@
-"""What the lists can be narrowed by.  No filter reads a whole table to make its choices."""
+"""Filters of the lists.  No filter reads a whole table to make its choices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ except ModuleNotFoundError as error:
     raise ImproperlyConfigured(_message) from error
 
 LOOKED_THROUGH = 10_000
-"""So many of the newest rows are asked for names to choose from."""
+"""The names to choose from come from this many of the newest rows."""
 CHOICES = 20
 MAX_SECONDS = 10**9
 
@@ -58,16 +58,16 @@ class StatusFilter(admin.SimpleListFilter):
 
 
 class Names(NamedTuple):
-    """The names that a column has, as far as they were looked for."""
+    """The names found in a column, and whether there can be others."""
 
     found: list[str]
     complete: bool
 
 
 class NameFilter(admin.SimpleListFilter):
-    """Chooses rows by a name that one of their columns has.
+    """Filters rows by a name in one of their columns.
 
-    The choices are those of the newest rows.  Where there can be others, a field takes the name that is not among them.
+    The choices are the names in the newest rows.  If there can be others, the user types the name into a field.
     """
 
     template = "admin/pgqueue/name_filter.html"
@@ -131,9 +131,9 @@ class TaskFilter(NameFilter):
 
 
 class ErrorFilter(NameFilter):
-    """By the class of the error, or by any part of it or of its message.
+    """Filters by a part of the error's class or of its message.
 
-    Who may not see content looks for the class alone: the messages of some tasks are hidden, and could be guessed.
+    Users who may not see content search the class alone: some tasks hide their messages, and a search could guess them.
     """
 
     title = "error"
@@ -149,7 +149,7 @@ class ErrorFilter(NameFilter):
 
 class MessageQueueFilter(QueueFilter):
     def find(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Names:
-        """All queues with waiting messages, which are one probe each; the others are among the newest."""
+        """Returns all queues with waiting messages, one probe each, and those of the newest rows."""
         newest = super().find(request, model_admin)
         waiting = functions.message_queues(connections[database.alias()])
         return limited({*waiting, *newest.found}, complete=newest.complete)
@@ -159,7 +159,7 @@ class MessageQueueFilter(QueueFilter):
 
 
 def newest_names(request: HttpRequest, model_admin: ModelAdmin[Any]) -> dict[str, Names]:
-    """The names in the newest rows, for all columns that are filtered by one: one query a request."""
+    """Returns the names in the newest rows for all filtered columns, in one query per request."""
     columns = [
         kind.parameter_name
         for kind in model_admin.get_list_filter(request)
@@ -184,7 +184,7 @@ def limited(names: set[str | None], *, complete: bool) -> Names:
 
 
 def others(changelist: ChangeList, own: list[str]) -> list[tuple[str, str]]:
-    """The parameters of the other filters, for a form that keeps them."""
+    """Returns the parameters of the other filters, for a form that keeps them."""
     kept = QueryDict(changelist.get_query_string(remove=own).removeprefix("?"))
     return [(name, value) for name, values in kept.lists() for value in values]
 
@@ -209,7 +209,7 @@ class MomentWidget(forms.SplitDateTimeWidget):
 
 
 class MomentField(forms.SplitDateTimeField):
-    """A date, and a time that may be left out.  Returns naive datetimes: the filter knows the time zone."""
+    """A date with an optional time.  Returns naive datetimes: the filter knows the time zone."""
 
     def __init__(self, words: str, *, time: dt.time) -> None:
         self.time = time
@@ -227,8 +227,8 @@ class MomentField(forms.SplitDateTimeField):
 class MomentRangeFilter(DateTimeRangeFilter):  # type: ignore[misc]
     """django-admin-rangefilter's filter of times, where a date alone means all of the day.
 
-    Its own template has its styles and scripts inline, which a content security policy forbids; ours is a plain form
-    with the browser's date and time fields, and needs nothing in INSTALLED_APPS.
+    The package's template has inline styles and scripts, which a content security policy forbids.  The template here is
+    a plain form with the browser's date and time fields, and needs nothing in INSTALLED_APPS.
     """
 
     template = "admin/pgqueue/range_filter.html"
@@ -261,7 +261,7 @@ class DequeueRangeFilter(MomentRangeFilter):
 
 
 class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
-    """A range of seconds between the start and the end of an attempt, with the usual ones a click away."""
+    """A range of seconds between the start and the end of an attempt, with links for the usual ones."""
 
     template = "admin/pgqueue/range_filter.html"
     NAME = "duration"
@@ -280,7 +280,7 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
         params: dict[str, Any],
         model: type[Model],
         model_admin: ModelAdmin[Any],
-        field_path: str,  # noqa: ARG002 -- it is none of the fields but the distance of two
+        field_path: str,  # noqa: ARG002 -- the filter is about the difference of two fields
     ) -> None:
         super().__init__(field, request, params, model, model_admin, self.NAME)
         self.title = self.NAME
@@ -322,7 +322,7 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
 
 
 class WaitFilter(DurationFilter):
-    """A range of seconds between when an attempt could have begun and when it did."""
+    """A range of seconds for which an attempt waited after it could have begun."""
 
     NAME = "wait"
 
@@ -334,7 +334,7 @@ class WaitFilter(DurationFilter):
 
 
 def nothing(request: HttpRequest, queryset: QuerySet[Any], asked: MomentRangeFilter | DurationFilter) -> QuerySet[Any]:
-    """The answer to a form that says nothing sensible: all rows would be the answer to something else."""
+    """Returns no rows for an invalid form: all rows would be the result of another filter."""
     for errors in asked.form.errors.values():
         messages.error(request, f"By {asked.title}: {' '.join(errors)}")
     return queryset.none()

@@ -1,4 +1,4 @@
-"""Pages of tables that nobody can count while they wait."""
+"""Paginators for tables that are too large to count during a request."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]
-    """Looks for the first CAP keys, once, and fetches the rows of a page by them.
+    """Fetches the first CAP keys once, and the rows of a page by their keys.
 
-    Nothing behind the cap is counted or can be reached. ``rows`` is the queryset that knows how a row is shown; the
-    filtered one only finds keys, so that a filter that no index serves reads the table once and not twice.
+    Rows behind the cap are not counted and cannot be reached. ``rows`` is the queryset with the columns of a row; the
+    filtered queryset only finds keys, so that a filter without an index reads the table once and not twice.
     """
 
     CAP = 10_000
@@ -50,7 +50,7 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
 
     @property
     def label(self) -> str:
-        """The count as people read it: 10 000+ where counting stopped."""
+        """The formatted count: 10 000+ where counting stopped."""
         return f"{number(self.count)}+" if self.is_capped else number(self.count)
 
     @property
@@ -63,11 +63,11 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class LinePaginator(CappedPaginator):
-    """Waiting messages in the order in which each queue's workers take them: those of no channel, and then channel by
-    channel.
+    """Waiting messages in the order in which each queue's workers take them: those without a channel, and then channel
+    by channel.
 
-    Four indexes have them, and each is read only as far as the page needs it.  Sorted, all of them would be read: where
-    there are more than CAP, the first that are found are shown, the highest priorities of what is ready first.
+    Four indexes have them, and each is read only as far as the page needs it.  A sort would read all messages: if there
+    are more than CAP, the page shows the first that are found, of the ready ones those of the highest priorities first.
     """
 
     def __init__(self, found: QuerySet[Any], per_page: int, *, rows: QuerySet[Any], ready: bool) -> None:
@@ -89,7 +89,7 @@ class LinePaginator(CappedPaginator):
     def _parts(self) -> Iterator[QuerySet[Any]]:
         waiting = self.found.annotate(raw=IsNull(F("task"), True))
         plain = waiting.filter(channel__isnull=True)
-        # First, because a claim may bring them into line meanwhile: then they are found again, and not missed.
+        # These come first: if a claim brings them into line meanwhile, they are found twice, and not missed.
         if self.ready:
             for raw in (False, True):
                 yield plain.filter(_is_raw(raw), in_line=False).order_by("-priority", "dequeue_at")
@@ -116,5 +116,5 @@ LEVELS = "select p_raw, p_priority from pgqueue_message_levels() order by p_raw,
 
 
 def _is_raw(raw: bool) -> Any:
-    # With a constant, (task is null) = false would become "task is not null", which is no key of the index.
+    # The planner turns (task is null) = <constant> into "task is not null", which is no key of the index.
     return Exact(IsNull(F("task"), True), RawSQL("select %s::boolean", [raw]))

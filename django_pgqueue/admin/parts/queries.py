@@ -1,4 +1,4 @@
-"""Probes of the database that the page is about."""
+"""Runs probes in the page's database."""
 
 from __future__ import annotations
 

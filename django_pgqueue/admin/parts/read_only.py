@@ -1,4 +1,4 @@
-"""What the queue's pages have in common: they show, and change nothing by themselves."""
+"""The base of the queue's pages: they show rows, and change nothing by themselves."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Rows are made and ended by the SQL functions, so nothing is added, edited or deleted here.
+    """Adds, edits and deletes nothing: the SQL functions make and end the rows.
 
-    To view, to change, to run, to cancel and to see content are permissions of their own.
+    To view, to change, to run, to cancel and to see content are separate permissions.
     """
 
     show_full_result_count = False
@@ -42,7 +42,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ordering: ClassVar[tuple[Any, ...]] = ("-id",)
     sortable_by: ClassVar[tuple[str, ...]] = ("id",)
     linked_by: ClassVar[tuple[str, ...]] = ()
-    """Columns by which links of other pages narrow the list, beside its filters and the primary key."""
+    """Columns by which links of other pages filter the list, besides its own filters and the primary key."""
 
     class Media:
         css = {"all": ("pgqueue/admin.css",)}  # noqa: RUF012 -- Django's way to say it
@@ -73,7 +73,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self.answered(request, answer)
 
     def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:  # noqa: ARG002
-        """The answer to somebody who saves what cannot be saved any more."""
+        """Returns the response for a user who saves a row that cannot be saved any more."""
         return None
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
@@ -85,7 +85,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _about(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None, view: Callable[..., Any]
     ) -> Any:
-        """A page about one row, which leads back to it in the same database."""
+        """Shows a page about one row, with links back to it in the same database."""
 
         def answer() -> HttpResponse:
             page = {"page_url": database.url(f"{self.opts.model_name}_change", unquote(object_id))}
@@ -95,7 +95,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self.answered(request, answer)
 
     def _elsewhere(self) -> dict[str, Any]:
-        """What the templates need to lead to the same database; its name, if it is not that of the default backend."""
+        """Returns the context for links to the same database; its name is None for the default backend's."""
         return {"elsewhere": alias() if alias() != default_database() else None, "list_url": self.list_url()}
 
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: int) -> HttpResponse:
@@ -106,9 +106,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def answered(
         self, request: HttpRequest, answer: Callable[[], HttpResponse], *, instead: str | None = ""
     ) -> HttpResponse:
-        """The answer, from the database that the URL names and within the bounds of time.
+        """Returns the response, from the database that the URL names and within the time limit.
 
-        It is rendered within them too, because templates ask for more.  ``instead``: where to go when it took too long.
+        The limit includes rendering, because templates run queries.  ``instead``: where to redirect after a timeout.
         """
         try:
             with database.about(request):
@@ -126,7 +126,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return database.url(f"{self.opts.model_name}_changelist")
 
     def _stopped(self, request: HttpRequest, error: Exception, instead: str | None) -> HttpResponse:
-        """Says what PostgreSQL would not do, on a page that it will do; raises what is another kind of error."""
+        """Redirects to a page that works, with a message about what PostgreSQL refused; raises other errors."""
         if isinstance(error.__cause__, QueryCanceled):
             said = (
                 f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped and "
@@ -142,12 +142,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return HttpResponseRedirect(instead)
 
     def page_of(self, request: HttpRequest) -> str | None:
-        """The page whose button was pressed."""
+        """Returns the URL of the page whose button the user pressed."""
         pk = request.POST.get("page", "")
         return database.url(f"{self.opts.model_name}_change", pk) if is_id(pk) else None
 
     def back(self, request: HttpRequest) -> HttpResponse | None:
-        """To where an action was asked for; None: the list."""
+        """Redirects to the page from which the action came; None: the list."""
         page = self.page_of(request)
         return HttpResponseRedirect(page) if page else None
 
@@ -161,7 +161,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return None
 
     def one(self, request: HttpRequest) -> QuerySet[Any]:
-        """The queryset of the row of a page of its own."""
+        """Returns the queryset for the page of one row."""
         return self.rows(request)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
@@ -169,7 +169,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @property
     def parameters(self) -> set[str]:
-        """What an address may say beside the parameters of the list's own filters."""
+        """Parameters that a URL may have besides those of the list's own filters."""
         return {"pk", str(self.opts.pk.name), *self.linked_by}
 
     def get_paginator(
@@ -185,7 +185,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return CappedPaginator(queryset, per_page, rows=self.rows(request))
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """The queryset of the rows of a page: what they need and nothing else."""
+        """Returns the queryset for the rows of a page, with only the columns that they need."""
         return self.get_queryset(request)
 
     def get_search_results(
@@ -198,7 +198,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return (queryset.filter(self.matching(term)) if term else queryset), False
 
     def matching(self, term: str) -> Q:
-        """The rows that somebody who searches for ``term`` means: an id, or a part of a task's name."""
+        """Returns the condition for a search for ``term``: an id, or a part of a task's name."""
         return Q(pk=int(term)) if is_id(term) else Q(task__icontains=term)
 
     def has_run_permission(self, request: HttpRequest) -> bool:
@@ -211,7 +211,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
-        """Pages on which something can be changed, or actions that count as a change, say so themselves."""
+        """Pages with editable fields, or with actions that count as a change, override this."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
@@ -223,12 +223,12 @@ def may_see(user: Any, model: str) -> bool:
 
 
 def may_see_content(request: HttpRequest) -> bool:
-    """Content, headers, state, progress and results: what jobs are about, and not how they are."""
+    """Whether a user may see content, headers, state, progress and results, and not only statuses."""
     return bool(request.user.has_perm("pgqueue.see_content"))
 
 
 def reason(error: Exception) -> str:
-    """What PostgreSQL could not do, without its details: they may quote a whole row."""
+    """Returns PostgreSQL's error message without its details, which may quote a whole row."""
     diagnosis = getattr(error.__cause__, "diag", None)
     return getattr(diagnosis, "message_primary", None) or str(error).partition("\n")[0]
 

@@ -1,4 +1,4 @@
-"""The list of models beside a page: its links stay with the database that the page is about."""
+"""The list of models beside a page: its links keep the page's database."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from django_pgqueue.conf import APP_LABEL
 
 
 class Link(str):
-    """An address that is written with its database, and compared without it.
+    """A URL that is rendered with its database, and compared without it.
 
-    Django's template looks whether the path of the page is in it, to mark where somebody is.
+    Django's template looks for the URL in the path of the page, to mark the current page.
     """
 
     __slots__ = ()
@@ -26,7 +26,7 @@ class Link(str):
 
 
 def lead_to_the_same_database(context: dict[str, Any]) -> None:
-    """Changes the context of a page of the admin."""
+    """Changes the links in the context of an admin page."""
     if alias() == default_database():
         return
     for app in context.get("available_apps") or ():

@@ -1,4 +1,4 @@
-"""A message's status, which is not stored anywhere: computed from its row and the database's clock."""
+"""The status of a message.  It is not stored, but computed from the row and the database's clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def status_of(dequeue_at: dt.datetime, unlock_at: dt.datetime | None, now: dt.da
 
 
 def where(status: Status, now: dt.datetime) -> Q:
-    """The messages of a status, in words that indexes serve."""
+    """Returns the condition for a status, in a form that indexes support."""
     match status:
         case Status.SCHEDULED:
             return Q(unlock_at__isnull=True, dequeue_at__gt=to_epoch_ms(now))
@@ -42,16 +42,16 @@ def where(status: Status, now: dt.datetime) -> Q:
 
 
 def order(status: Status) -> tuple[Any, ...]:
-    """Those that wait in the order in which each queue's workers take them, those that run by the end of their lock."""
+    """Orders waiting messages as each queue's workers take them, and running ones by the end of their lock."""
     if status in {Status.SCHEDULED, Status.READY}:
         return LINE
     return ("unlock_at", "id")
 
 
-# As pgqueue_message_scheduled_ix has them; in pgqueue_message_lane_ix each channel has a line of its own.
+# The order of pgqueue_message_scheduled_ix; in pgqueue_message_lane_ix each channel has a line of its own.
 LINE = ("queue", IsNull(F("task"), True), "-priority", "dequeue_at", "id")
 
 
 def waiting_or_held(condition: Q) -> Q:
-    """``condition`` said once for each half of the table: indexes that hold only one half serve it so, together."""
+    """Repeats ``condition`` for each half of the table: so two partial indexes, of one half each, serve it together."""
     return Q(condition, unlock_at__isnull=True) | Q(condition, unlock_at__isnull=False)

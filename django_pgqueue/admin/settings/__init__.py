@@ -1,1 +1,1 @@
-"""What may be changed: schedules, channels, exchanges, bindings and queues."""
+"""Settings that users may change: schedules, channels, exchanges, bindings and queues."""

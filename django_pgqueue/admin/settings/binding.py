@@ -1,4 +1,4 @@
-"""Which queues and tasks get what is published."""
+"""Bindings: which queues and tasks get the published messages."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error("pattern", str(error).partition("\nCONTEXT")[0])
 
     def validate_unique(self) -> None:
-        """The same binding twice is one binding, and so another one must not become it."""
+        """Refuses to change a binding into another one that exists: equal bindings are one binding."""
         new = known(Binding(**{name: self.cleaned_data.get(name) for name in self._meta.fields or ()}))
         there = {binding.key for binding, _ in functions.bindings(connections[alias()])}
         if not self.errors and new.key in there and (self.before is None or new.key != self.before.key):
@@ -159,7 +159,7 @@ def task(binding: Binding) -> SafeString | str:
 
 @admin.register(Binding)
 class BindingAdmin(ReadOnlyAdmin):
-    """What the code declares is changed in the code; what was made by hand is changed here."""
+    """Edits bindings that were made by hand; those that the code declares are changed in the code."""
 
     form = BindingForm
     ordering = ("exchange", "pattern", "id")
@@ -186,7 +186,7 @@ class BindingAdmin(ReadOnlyAdmin):
             ("How", {"fields": ["priority", "max_attempts"]}),
         ]
 
-    # Who may do what
+    # Permissions
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
@@ -196,7 +196,7 @@ class BindingAdmin(ReadOnlyAdmin):
         return may and not (isinstance(obj, Binding) and obj.declared)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """One by one; what the code declares would come back with the next deployment."""
+        """Only one at a time, and none that the code declares: it would come back with the next deployment."""
         if not isinstance(obj, Binding) or (obj.declared and known(obj).key in self._declared(request)):
             return False
         return admin.ModelAdmin.has_delete_permission(self, request)

@@ -1,4 +1,4 @@
-"""Channels: their limits, what runs and what waits."""
+"""Channels: their limits, and their running and waiting messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_COUNTED = 1000
 
 
 class EndedOfChannel(Func):
-    """Attempts that are over and still counted as running."""
+    """Attempts that have ended and are still counted as running."""
 
     template = """(
         select coalesce(sum(e.ended), 0)::integer
@@ -39,7 +39,7 @@ class EndedOfChannel(Func):
 
 
 class Waiting(Func):
-    """Counted up to MAX_COUNTED, and one more."""
+    """Waiting messages, counted up to MAX_COUNTED and one more."""
 
     template = """(
         select count(*)
@@ -84,7 +84,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
         return name
 
     def validate_unique(self) -> None:
-        """One that is there gets these limits."""
+        """Accepts the name of an existing channel, which gets these limits."""
 
 
 @admin.display(description="running")
@@ -113,7 +113,7 @@ def interval(channel: Channel) -> str:
 
 @admin.display(description="next release")
 def next_release(channel: Channel) -> SafeString | str:
-    """When the next message may begin: after the interval, or when another one has ended."""
+    """Returns when the next message may begin: after the interval, or when another one has ended."""
     if (
         channel.max_concurrency is not None
         and channel.running - getattr(channel, "ended", 0) >= channel.max_concurrency
@@ -153,7 +153,7 @@ class Now(Func):
 
 @admin.register(Channel)
 class ChannelAdmin(ReadOnlyAdmin):
-    """A channel is here when it has messages, or limits."""
+    """Lists the channels that have messages or limits."""
 
     form = ChannelForm
     ordering = ("name",)

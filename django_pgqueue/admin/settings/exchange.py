@@ -1,4 +1,4 @@
-"""What messages are published to, and a box that shows where a routing key leads."""
+"""Exchanges, to which messages are published, and a box that shows where a routing key leads."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        """The box is a form of its own, which asks and changes nothing."""
+        """Adds the box, a separate form that only queries and changes nothing."""
         box = None if object_id is None else self._box(request, unquote(object_id))
         return super().changeform_view(request, object_id, form_url, {"box": box, **(extra_context or {})})
 
@@ -117,7 +117,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
         return {
             "form": form,
             "asked": form.is_valid(),
-            # Asked when the page is rendered: by then it is certain that somebody who may see it asks, and where.
+            # Queried when the page is rendered: by then the user's permission and the database are checked.
             "routes": lambda: self._routes(exchange, form.cleaned_data[ROUTING_KEY])[:MAX_SHOWN],
             "database": lambda: alias() if alias() != default_database() else "",
             "parameter": PARAMETER,
@@ -135,13 +135,13 @@ class ExchangeAdmin(ReadOnlyAdmin):
             for route in functions.exchange_route(connections[alias()], exchange, routing_key)
         ]
 
-    # Who may do what
+    # Permissions
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """One by one, with its bindings."""
+        """Only one at a time, together with its bindings."""
         return obj is not None and all(request.user.has_perm(f"pgqueue.delete_{it}") for it in ("exchange", "binding"))
 
     def save_model(self, request: HttpRequest, obj: Exchange, form: Any, change: bool) -> None:  # noqa: ARG002
@@ -151,7 +151,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
         functions.exchange_delete(connections[alias()], obj.name)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Its bindings go with it."""
+        """Lists its bindings as well, which are deleted with it."""
         found: tuple[Any, ...] = super().get_deleted_objects(objs, request)
         shown, counts, needed, protected = found
         of_it = Binding.objects.using(alias()).filter(exchange__in=[one.pk for one in objs]).order_by("pattern")

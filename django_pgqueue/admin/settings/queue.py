@@ -1,4 +1,4 @@
-"""Queues that somebody has paused."""
+"""Queues that are paused, or were."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
         return name_of("queue", self.cleaned_data["name"], ValidationError)
 
     def validate_unique(self) -> None:
-        """One that was resumed can be paused again."""
+        """Accepts a queue that has a row: a resumed queue can be paused again."""
 
 
 @admin.display(description="state")
@@ -62,7 +62,7 @@ def paused_by(queue: QueueState) -> SafeString | str:
 
 @admin.register(QueueState)
 class QueueAdmin(ReadOnlyAdmin):
-    """A queue is here when somebody has paused it once; "add" pauses one."""
+    """Lists the queues that were paused at least once; "add" pauses a queue."""
 
     form = PauseForm
     ordering = ("name",)
@@ -82,7 +82,7 @@ class QueueAdmin(ReadOnlyAdmin):
         return admin.ModelAdmin.has_add_permission(self, request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """For the actions; a row of its own has nothing to edit."""
+        """Allows the actions; the page of a row has nothing to edit."""
         return obj is None and admin.ModelAdmin.has_change_permission(self, request)
 
     def get_fieldsets(self, request: HttpRequest, obj: QueueState | None = None) -> Any:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""What is enqueued again and again: declared in code, or made here."""
+"""Schedules that are declared in code, or made here."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class DeclaredFilter(admin.SimpleListFilter):
 
 
 class ScheduleColumns:
-    """How a schedule looks at one moment, to a site whose code declares the schedules of these names."""
+    """The columns of a schedule at one moment; ``declared`` has the names of the code's schedules."""
 
     def __init__(self, now: dt.datetime, declared: set[str], *, sees_content: bool) -> None:
         self.now = now
@@ -155,7 +155,7 @@ class ScheduleColumns:
         return format_html('<ul class="pgqueue-runs">{}</ul>', format_html_join("", "<li>{}{}</li>", shown))
 
     def _in(self, there: dt.tzinfo, name: str, slot: dt.datetime) -> SafeString | str:
-        """The time where the schedule is at home."""
+        """Formats the time in the schedule's own time zone."""
         if name == timezone.get_current_timezone_name():
             return ""
         return display.line(f"{slot.astimezone(there):%H:%M:%S} in {name}")
@@ -171,7 +171,7 @@ def rule_of(schedule: Schedule) -> Rule:
 
 @admin.register(Schedule)
 class ScheduleAdmin(ReadOnlyAdmin):
-    """What the code declares is changed in the code; what was made by hand is changed here."""
+    """Edits schedules that were made by hand; those that the code declares are changed in the code."""
 
     form = ScheduleForm
     ordering = ("name",)
@@ -207,27 +207,27 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def matching(self, term: str) -> Q:
         return Q(name__icontains=term) | Q(task__icontains=term)
 
-    # Who may do what
+    # Permissions
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """What the code declares is changed there.  The form of the others shows their content, as far as one may."""
+        """A declared schedule is changed in the code.  The form of others needs permission to see their content."""
         may = admin.ModelAdmin.has_change_permission(self, request)
         if may and isinstance(obj, Schedule):
             hides = sensitivity(obj.task)
-            # What names no task of this code was written by hand, and can be put right by hand.
+            # A schedule that names no task of this code was written by hand, and can be corrected by hand.
             return not obj.declared and may_see_content(request) and (hides.unknown or not hides)
         return may
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """One by one; what the code declares would come back within a minute."""
+        """Only one at a time, and none that the code declares: it would come back within a minute."""
         if not isinstance(obj, Schedule) or (obj.declared and obj.name in self.shown(request).declared):
             return False
         return admin.ModelAdmin.has_delete_permission(self, request)
 
-    # The page of one
+    # The page of one schedule
 
     def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         shown = self.shown(request)
@@ -247,7 +247,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         ]
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
-        """A worker may fire it at this moment: what is not in the form is left alone."""
+        """Saves only the fields of the form: a worker may fire the schedule at this moment."""
         if form.rule_has_changed:
             obj.next_at = form.rule.first_after(now(request))
         fields = [*form.COLUMNS, *(["next_at"] if form.rule_has_changed else [])]
@@ -265,7 +265,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Run now", permissions=["run"])
     def run_now(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        """Beside the slots, which stay as they are."""
+        """Enqueues an extra job; the slots of the schedule do not change."""
         made: list[int] = []
         for name in self._chosen(queryset):
             try:

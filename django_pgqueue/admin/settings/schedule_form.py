@@ -1,4 +1,4 @@
-"""The form of a schedule that is made by hand: what a worker could not use is an error here."""
+"""The form of a schedule that is made by hand: it refuses values that a worker could not use."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class WorkerColumns:
-    """How a worker looks at one moment."""
+    """The columns of a worker at one moment."""
 
     def __init__(self, now: dt.datetime) -> None:
         self.now = now

@@ -69,7 +69,7 @@ WRAPAROUND = Kind(
     "like first.",
 )
 
-# For partitioned tables, only the partitions are checked: an index of a partition is made together with it.
+# Only the queue's own tables and partitions: PostgreSQL makes the indexes of a partition together with it.
 INVALID = """
 select i.indexrelid::regclass::text, i.indrelid::regclass::text, pg_relation_size(i.indexrelid)
 from pg_index i
