@@ -1,4 +1,4 @@
-"""The database that a command was told, or all that hold a queue."""
+"""The databases of a command: the named one, or all that hold a queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def asked(alias: str | None, *, returncode: int = 1) -> list[str]:
-    """``[alias]``, or all of them for None."""
+    """Returns ``[alias]``, or all databases for None."""
     known = sorted(databases())
     if alias is not None and alias not in known:
         message = f"TASKS names no queue in the database {alias!r} (it names: {', '.join(known) or 'none'})."
@@ -26,7 +26,7 @@ def asked(alias: str | None, *, returncode: int = 1) -> list[str]:
 
 @contextmanager
 def with_its_queue(alias: str) -> Iterator[None]:
-    """Where the tables or functions are missing, the error says what to do."""
+    """If tables or functions are missing, raises an error with the remedy."""
     try:
         yield
     except ProgrammingError as error:

@@ -1,4 +1,4 @@
-"""``manage.py qbind``: brings the declared exchanges and bindings into the database."""
+"""``manage.py qbind``: writes the declared exchanges and bindings into the database."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             raise CommandError(message)
 
     def _handle(self, database: str, options: dict[str, Any]) -> bool:
-        """Whether there was something to do."""
+        """Returns whether there was anything to change."""
         prune = options["prune"]
         try:
             with databases.with_its_queue(database):

@@ -1,4 +1,4 @@
-"""``manage.py qdoctor``: what is wrong with the queue and its database, and what to do about it."""
+"""``manage.py qdoctor``: shows problems of the queue and its database, with their remedies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         "Looks for what is wrong with the queue, its database and the server, and says what to do. Changes nothing. "
         "Exits with 1 when it found an error (see --fail-level), with 2 when it could not ask."
     )
-    requires_system_checks: list[str] = []  # noqa: RUF012 -- Django's way to say it: what they would say is found here
+    requires_system_checks: list[str] = []  # noqa: RUF012 -- Django's way to say it: qdoctor finds the same
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -83,7 +83,7 @@ class Command(BaseCommand):
             self._tell_alike(list(alike))
 
     def _tell_alike(self, alike: list[Finding]) -> None:
-        """Findings that differ in their values alone: what to do about them is said once."""
+        """Prints findings that differ only in their values, with their remedy once."""
         colour = {
             Severity.ERROR: self.style.ERROR,
             Severity.WARNING: self.style.WARNING,
@@ -118,7 +118,7 @@ class Command(BaseCommand):
     def _write_command(self, finding: Finding) -> None:
         if finding.command:
             shell = "psql=>" if finding.command.rstrip().endswith(";") or "; " in finding.command else "$"
-            self.stdout.write(f"  {shell} {printable(finding.command)}")  # in one line: it is to be copied
+            self.stdout.write(f"  {shell} {printable(finding.command)}")  # on one line, to be copied
 
 
 def order(finding: Finding) -> tuple[int, str, str]:

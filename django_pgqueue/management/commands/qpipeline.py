@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
 
 VARIABLE = "PGQUEUE_SPARK_URL"
-"""Where this command puts the URL of the database, for Spark's processes on this machine."""
+"""This command puts the URL of the database here, for Spark's processes on this machine."""
 
 
 class Command(BaseCommand):
@@ -70,7 +70,7 @@ def common(step: argparse.ArgumentParser) -> None:
     step.add_argument(
         "--backend", default=DEFAULT_TASK_BACKEND_ALIAS, help="Alias in TASKS whose queue it is (default: default)."
     )
-    # Django gives these to a command, and not to the parts of one.
+    # Django passes these to a command, and not to its subcommands.
     step.set_defaults(stdout=None, stderr=None)
 
 
@@ -91,7 +91,7 @@ def lake(given: str | None, backend: PgQueueBackend) -> str:
 
 
 def publish(database: str) -> None:
-    """Tells this process and those that it starts where the database is: not in a plan, nor in an argument."""
+    """Gives the database's URL to this process and those that it starts: not in a plan, nor in an argument."""
     parameters = connections[database].get_connection_params()
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     os.environ[VARIABLE] = make_conninfo(**{name: value for name, value in parameters.items() if name in known})

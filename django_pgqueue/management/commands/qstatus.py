@@ -1,4 +1,4 @@
-"""``manage.py qstatus``: what waits, what runs, what failed, who works and how fast."""
+"""``manage.py qstatus``: shows waiting, running and failed messages, workers and throughput."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Command(BaseCommand):
             self._print(database, queues, options, repeat=interval is not None and not options["once"])
         except KeyboardInterrupt:
             pass
-        except BrokenPipeError:  # of ``| head``: nobody reads any more, not even what Python would flush at its end
+        except BrokenPipeError:  # of ``| head``: the reader has gone, and Python must not flush at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _live(self, database: str, queues: list[str], options: dict[str, Any]) -> bool:
@@ -72,7 +72,7 @@ class Command(BaseCommand):
         except ImportError:
             self.stderr.write("A live table needs rich: pip install 'django-pgqueue[cli]'. This is plain text:")
             return False
-        taken(database, queues)  # what is wrong from the start is told as an error
+        taken(database, queues)  # a problem at the start is an error
         color = False if options["no_color"] else True if options["force_color"] else None
 
         def take() -> Overview | str:
@@ -107,7 +107,7 @@ def taken(database: str, queues: list[str]) -> Overview:
         with databases.with_its_queue(database), overview.bounded(database):
             return overview.taken(database, queues=queues or None)
     except OperationalError as error:
-        connections[database].close()  # a new one, the next time
+        connections[database].close()  # the next query opens a new one
         if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
             message = f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped."
         else:

@@ -42,7 +42,7 @@ LAST_PORT = 65_535
 
 
 class Command(BaseCommand):
-    _has_command_line = False  # only what has one can be started again
+    _has_command_line = False  # --reload can restart only a command line
 
     help = "Runs the jobs of the queue until it is stopped (SIGTERM or Ctrl-C; a second one stops at once)."
 
@@ -150,8 +150,8 @@ class Command(BaseCommand):
         )
 
     def _doubt_queues(self, settings: WorkerSettings) -> None:
-        """A name with a slip of the finger would be served for ever, and nobody would wonder.  It may be another
-        project's, so it is served all the same.
+        """Warns about unknown queues: the worker would serve a misspelled name forever, and no one would notice.  The
+        queue may be another project's, so the worker serves it nevertheless.
         """
         backends = pgqueue_backends()
         database = backends[settings.backend].settings.database
@@ -192,7 +192,7 @@ class Command(BaseCommand):
 
 
 def look_for_the_queue(settings: WorkerSettings) -> None:
-    # What is wrong with the tasks or the database from the start is told once, here, and not by every process again.
+    # A problem of the tasks or the database at the start is reported once, here, and not by every process again.
     with connect(pgqueue_backends()[settings.backend].settings.database, pooled=not settings.listen) as connection:
         functions.now(connection)
 
@@ -229,7 +229,7 @@ def run_here(settings: WorkerSettings) -> int:
 
 
 def watched(options: dict[str, Any]) -> dict[str, Any]:
-    """Where metrics and health are served, as settings of a worker."""
+    """Returns the worker settings for serving metrics and health."""
     for name in ("metrics_port", "health_port"):
         if options[name] is not None and not 0 <= options[name] <= LAST_PORT:
             message = f"--{name.replace('_', '-')} {options[name]} is not a port: they go from 1 to {LAST_PORT}."
@@ -260,16 +260,16 @@ def seconds(option: str, value: float | None, default: float) -> float:
 
 
 def log_to_terminal(options: dict[str, Any], settings: Options) -> None:
-    """One line for each job, unless the project's LOGGING has its own idea or -v 0 asks for quiet."""
+    """Logs one line for each job, unless the project's LOGGING configures it or -v 0 turns it off."""
     logger, verbosity = logging.getLogger("django_pgqueue"), options["verbosity"]
-    # Django's own lines for each start and end would say the same twice, at the price of a job; its errors stay.
+    # Django's own lines for each start and end would repeat this, and cost as much as a job; its errors stay.
     its = logging.getLogger(TASKS_LOGGER)
     if its.level == logging.NOTSET:
         its.setLevel(logging.WARNING)
     its.addFilter(WithoutSensitiveErrors(settings))
     if options["log_format"] == "json":
         log_as_json(logger)
-        # Ours have the traceback.  Those who collect errors hear of Django's all the same, before it is printed.
+        # This package's lines have the traceback.  Error collectors still get Django's, before it would be printed.
         its.handlers, its.propagate = [logging.NullHandler()], False
     if verbosity == 0:
         logger.setLevel(logging.ERROR)
@@ -283,7 +283,7 @@ def log_to_terminal(options: dict[str, Any], settings: Options) -> None:
 
 
 def log_as_json(logger: logging.Logger) -> None:
-    """Whatever the project's LOGGING says: it was asked for on the command line."""
+    """Replaces the handlers of the project's LOGGING: the command line takes precedence."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter())
     logger.handlers = [handler]

@@ -1,1 +1,1 @@
-"""What the commands say on a terminal, in a pipe or as JSON."""
+"""The output of the commands on a terminal, in a pipe or as JSON."""

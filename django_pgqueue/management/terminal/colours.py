@@ -1,4 +1,4 @@
-"""How the worker's lines look on a terminal."""
+"""The colours of the worker's lines on a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 class Coloured(logging.Formatter):
-    """The same line, whose level and first word tell from afar how it went."""
+    """Formats the same line, with the level and the first word in the colour of the outcome."""
 
     def format(self, record: logging.LogRecord) -> str:
         level, line = f"{record.levelname:<7}", super().format(record)
@@ -47,7 +47,7 @@ def formatter(stream: TextIO, options: dict[str, Any]) -> logging.Formatter:
 
 
 def has_colours(stream: TextIO, options: dict[str, Any]) -> bool:
-    """On a terminal, unless Django's --no-color, or NO_COLOR (no-color.org), says otherwise."""
+    """Whether to use colours: on a terminal, unless Django's --no-color, or NO_COLOR (no-color.org), turns them off."""
     if options.get("no_color") or options.get("force_color"):
         return bool(options.get("force_color"))
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,4 @@
-"""What a worker would take next, and why it would not take the rest.  Nothing is changed."""
+"""Shows what a worker would take next, and why it would not take the rest.  Nothing is changed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.settings import WorkerSettings
 
 MAX_LINES = 200
-"""Queues, and lanes of channels, that are looked at."""
+"""At most this many queues, and lanes of channels, are read."""
 
-# The first of each line, of what is scheduled in each queue, of each lane, and of the locked ones: index probes,
+# The first messages of each line, each queue's scheduled ones, each lane, and the locked ones: index probes,
 # however many messages there are.
 OTHERS = """
 with recursive lane as (
@@ -64,10 +64,10 @@ from (
 
 
 def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[str]:
-    """The lines of two tables: the next ``limit`` messages in their order, and as many others with the reason."""
+    """Yields two tables: the next ``limit`` messages in their order, and as many others with the reason."""
     connection = connections[database]
     with transaction.atomic(using=database):
-        # The real thing, taken back: whoever looks at the same time passes over these rows for some milliseconds.
+        # A real dequeue, rolled back: a worker that dequeues at the same time skips these rows for some milliseconds.
         claimed = functions.message_dequeue(
             connection,
             queues=settings.queues,

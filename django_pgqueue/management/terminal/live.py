@@ -1,4 +1,4 @@
-"""The overview as a table that is drawn again and again, with rich."""
+"""The overview as a live table, with rich."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview import Overview, QueueOverview
 
 HEAD_AND_REST = 2
-"""Lines of the table that are no queue: its head, and how many do not fit."""
+"""Lines of the table that are no queue: its head, and the number of queues that do not fit."""
 
 
 class Screen:
-    """What is to be seen just now, as wide and as high as the window is at that moment."""
+    """The current overview, in the current size of the window."""
 
     def __init__(self, database: str, interval: float) -> None:
         self.database, self.interval = database, interval
@@ -53,12 +53,12 @@ class Screen:
             room = None if height is None else height - lines(above, width) - HEAD_AND_REST
             wanted = sum(1 + len(status.notes(one, whole)) for one in whole.queues)
             if room is not None and wanted + lines(below, width) > room:
-                below = []  # the queues are what somebody came for
+                below = []  # the queues matter most
             yield from self._table(whole, width, room)
         yield from below
 
     def _table(self, whole: Overview, width: int, most: int | None) -> Iterator[Text]:
-        """As many queues as fit, in no more than ``most`` lines."""
+        """Yields as many queues as fit, in no more than ``most`` lines."""
         titles, *cells = aligned(status.rows(status.columns(whole, width), whole))
         yield Text(GAP.join(titles), style="dim underline")
         used = 0
@@ -86,7 +86,7 @@ class Screen:
 
 
 def lines(texts: list[Text], width: int) -> int:
-    """How many they take in a window."""
+    """Returns how many lines the texts take in a window."""
     return sum(-(-max(1, len(text)) // width) for text in texts)
 
 
@@ -112,15 +112,15 @@ def show(take: Callable[[], Overview | str], *, database: str, interval: float, 
                     break
     except KeyboardInterrupt:
         pass
-    # The screen of before is back: what was seen last stays to be read.
+    # The normal screen is back: the last overview stays on it.
     screen.is_last = True
     console.print(screen)
 
 
 @contextmanager
 def until_a_signal() -> Iterator[Callable[[float], bool]]:
-    """What waits for a time and returns whether Ctrl-C or SIGTERM came.  Neither is an exception, which would be lost
-    where it happens to come in the wrong place, and a terminal must not be left on its other screen.
+    """Yields a function that waits for a time and returns whether Ctrl-C or SIGTERM came.  Neither raises an exception:
+    at a wrong moment it would be lost, and a terminal must not be left on its alternate screen.
     """
     waker, came = Wakeup(), []
 

@@ -1,4 +1,4 @@
-"""A progress bar, where rich is installed (django-pgqueue[cli]) and somebody looks."""
+"""A progress bar, if rich is installed (django-pgqueue[cli]) and stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def bar(what: str, total: int | None) -> Iterator[Callable[[int, str | None], None] | None]:
-    """Gives what is called with each step, and with other words for what is being done; None where nobody looks."""
+    """Yields a function to call with each step and, if it changes, the description; None without a bar."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""The overview in words of a terminal, and as JSON."""
+"""The overview as plain text, and as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Column:
     title: str
     cell: Callable[[QueueOverview, Overview], str]
     sacrifice: int
-    """Where there is no room, those with the highest go first; 0: never."""
+    """If the window is too narrow, the columns with the highest value are dropped first; 0: never."""
 
 
 def number(count: Capped) -> str:
@@ -55,7 +55,7 @@ COLUMNS = (
 
 
 def notes(one: QueueOverview, whole: Overview) -> list[str]:
-    """What is to be said of a queue beside its numbers."""
+    """Returns the notes about a queue besides its numbers."""
     found = []
     if one.paused:
         by = printable(one.paused.by or "somebody")
@@ -70,7 +70,7 @@ def notes(one: QueueOverview, whole: Overview) -> list[str]:
 
 
 def columns(whole: Overview, width: int | None) -> list[Column]:
-    """Those that there is room for."""
+    """Returns the columns that fit."""
     chosen = list(COLUMNS)
     while width is not None and len(chosen) > 2 and len(table(rows(chosen, whole))[0]) > width:
         chosen.remove(max(chosen, key=lambda column: column.sacrifice))
@@ -78,7 +78,7 @@ def columns(whole: Overview, width: int | None) -> list[Column]:
 
 
 def rows(chosen: list[Column], whole: Overview) -> list[list[str]]:
-    """The head of the table, and a row for each queue."""
+    """Returns the head of the table, and a row for each queue."""
     return [
         [column.title for column in chosen],
         *([column.cell(one, whole) for column in chosen] for one in whole.queues),
@@ -109,7 +109,7 @@ def warnings(whole: Overview) -> Iterator[str]:
 
 
 def schedules(whole: Overview) -> list[tuple[str, str]]:
-    """What runs next, and when."""
+    """Returns the next schedules, and when they run."""
     return [
         (
             shortened(printable(one.name), MAX_NAME),
@@ -136,7 +136,7 @@ def nothing() -> str:
 
 
 def lines(whole: Overview, *, database: str, width: int | None = None) -> Iterator[str]:
-    """The overview as plain text."""
+    """Yields the overview as plain text."""
     yield head(whole, database)
     yield workers(whole)
     for warning in warnings(whole):
@@ -162,7 +162,7 @@ def lines(whole: Overview, *, database: str, width: int | None = None) -> Iterat
 
 
 def document(whole: Overview, *, database: str) -> dict[str, Any]:
-    """The overview as JSON has it: numbers, times in ISO 8601, durations in seconds."""
+    """Returns the overview for JSON: numbers, times in ISO 8601, durations in seconds."""
     return {
         "database": database,
         "at": whole.at.isoformat(),

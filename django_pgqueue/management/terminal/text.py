@@ -1,4 +1,4 @@
-"""Plain text: for pipes, for terminals without rich, and for whatever foreign words may hold."""
+"""Plain text for pipes and terminals without rich, safe for any text from the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GAP = "  "
 
 
 def printable(text: str, encoding: str | None = None) -> str:
-    r"""Words of the database without what would steer a terminal, or what its encoding does not have.
+    r"""Escapes control characters, and characters that the encoding of the terminal does not have.
 
     >>> printable("mail \x1b[2J\n")
     'mail \\x1b[2J\\n'
@@ -36,7 +36,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[list[str]]:
-    """Cells as wide as their column, to the right but for the columns that are named in ``left``."""
+    """Pads cells to the width of their column, right-aligned except for the columns in ``left``."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         [c.ljust(width) if n in left else c.rjust(width) for n, (c, width) in enumerate(zip(row, widths, strict=True))]
