@@ -30,7 +30,7 @@ KEPT_SECONDS = 5.0
 
 
 class Kept:
-    """The latest metrics, kept for KEPT_SECONDS."""
+    """A cache of the latest metrics."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -54,7 +54,7 @@ KEPT = Kept()
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Serves clients that know the token, and users who may see the overview in the admin."""
+    """Serves clients with the token, and users who may see the overview in the admin."""
     if not (has_token(request) or may_see(getattr(request, "user", None))):
         refused = HttpResponse("Who may read this is said in the documentation: Monitoring.\n", "text/plain", 401)
         refused["WWW-Authenticate"] = 'Bearer realm="pgqueue metrics"'
@@ -66,7 +66,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 def has_token(request: HttpRequest) -> bool:
     kind, _, given = request.headers.get("Authorization", "").partition(" ")
     known = {backend.settings.metrics_token for backend in pgqueue_backends().values()}
-    # All tokens are compared, so that the response time reveals nothing about them.
+    # Compares all tokens, so that the time reveals nothing about them.
     found = [constant_time_compare(given.strip(), token) for token in known if token]
     return kind.lower() == "bearer" and any(found)
 

@@ -62,7 +62,7 @@ select count(*) from (
     limit %(most)s
 ) as ahead
 """
-# One row comparison, which the index supports: with an "or" the query would read all messages that are due.
+# One row comparison, which the index supports: an "or" would read all messages that are due.
 BEFORE = f"""(m.dequeue_at, m.id) < (
             case when h.priority > %(priority)s then %(now)s else %(dequeue_at)s end::bigint,
             case when h.priority > %(priority)s then {2**63 - 1} else %(id)s end::bigint)"""
@@ -202,7 +202,7 @@ class ChannelPaced:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The message is ready, and so are others that come before it."""
+    """The message is ready, but others come first."""
 
     line: str
     position: Capped

@@ -152,7 +152,7 @@ def took(attempt: Attempt) -> str:
 
 @admin.display(description="waited")
 def waited(attempt: Attempt) -> str:
-    """Returns the time from when the attempt could have started, not before its message existed, until it did."""
+    """Returns the time from when the attempt could start, not before its message existed, until it did."""
     started = getattr(attempt, "started", None)
     return display.span(
         None if started is None else started - max(attempt.dequeue_at, getattr(attempt, "created", started))
@@ -365,7 +365,7 @@ class AttemptAdmin(ReadOnlyAdmin):
 
 
 def said_of_new(made: list[int]) -> SafeString:
-    """Returns the number of new messages, with links to the first of them."""
+    """Returns their number, with links to the first of them."""
     links = format_html_join(
         ", ",
         '<a href="{}">{}</a>',

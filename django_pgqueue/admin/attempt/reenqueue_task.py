@@ -79,7 +79,7 @@ class Asked:
     query: str
     """Query string of the list's URL."""
     newest: int
-    """The last attempt that the request includes; later ones are left out."""
+    """The last attempt that the request includes."""
     user: str
     last: int = 0
     made: int = 0
@@ -164,7 +164,7 @@ def _next(listed: QuerySet[Any], asked: Asked) -> list[tuple[int, int]]:
 
 
 def left_out(attempts: list[int], messages: list[int]) -> set[int]:
-    """Returns the messages that were already enqueued again: their new messages have outcomes of their own.
+    """Returns messages that were already enqueued again: their new messages have their own outcomes.
 
     Otherwise each run would double the messages of the run before.
     """
@@ -188,7 +188,7 @@ def _request(asked: Asked) -> HttpRequest:
 
 
 def _check(request: HttpRequest) -> None:
-    """Checks the permission again: the user may have lost it meanwhile."""
+    """Checks permission again: the user may have lost it."""
     model_admin: Any = admin.site.get_model_admin(Attempt)
     may_run = admin.site.has_permission(request) and model_admin.has_run_permission(request)
     if not (may_run and model_admin.has_view_permission(request)):

@@ -1,4 +1,4 @@
-"""Geometry of charts in inline SVG; a template has the elements, a style sheet the colours, and no script is needed."""
+"""Charts as inline SVG without scripts: geometry here, elements in a template, colours in a style sheet."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Chart:
 
 
 def px(value: float) -> str:
-    """Formats a number independently of the page's language: SVG knows no decimal commas.
+    """Formats a number without the page's locale: SVG knows no decimal commas.
 
     >>> px(2.0), px(0.04)
     ('2', '0')

@@ -149,7 +149,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Shows the overview.  After a timeout the page shows the problem, and polls again."""
+        """Shows the overview; after a timeout the problem, and polls again."""
         if request.method not in {"GET", "HEAD"}:
             return HttpResponseNotAllowed(["GET", "HEAD"])
         self._check(request, "GET")

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.admin.parts.actions import Chosen
 
-# Columns that every page about messages fetches unchanged. JSON and times are not among them: rows written by hand may
-# have values that Python cannot hold, so PostgreSQL converts these to texts and moments.
+# Columns that every page about messages fetches unchanged. Not JSON and times: rows written by hand may have values
+# that Python cannot hold, so PostgreSQL converts these to texts and moments.
 BRIEF = (
     "id", "dequeue_at", "unlock_at", "alone_at", "attempt", "max_attempts", "lost", "priority", "queue", "channel",
     "task", "worker",
@@ -236,7 +236,7 @@ class MessageAdmin(ReadOnlyAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:
-        """Warns a user who saves a message that a worker has taken meanwhile: it is not the user's error."""
+        """Warns a user whose message a worker has taken meanwhile: it is no error of the user."""
         message = self.get_object(request, object_id)
         if message is None or message.unlock_at is None or not admin.ModelAdmin.has_change_permission(self, request):
             return None

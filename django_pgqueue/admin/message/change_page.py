@@ -73,7 +73,7 @@ class Detail(Columns):
         self.sees_history = sees_history
 
     def found(self, message: Message) -> Found:
-        """Queries once, and keeps the result on the message: the page may be made of a submitted form."""
+        """Queries once per message: the page may be made of a submitted form."""
         known: Found | None = message.__dict__.get("found")
         if known is None:
             known = message.__dict__["found"] = Found(
@@ -211,7 +211,7 @@ def finished_attempts(message: Message, errors: ErrorTexts) -> list[dict[str, An
 
 
 def buttons(message: Message, now: dt.datetime, allowed: set[str]) -> list[dict[str, str]]:
-    """Returns the actions that the message's status and the user's permissions allow."""
+    """Returns the actions that the status and the permissions allow."""
     status = status_of(message.dequeue_at, message.unlock_at, now)
     offered = {
         Status.SCHEDULED: ("run_now", "postpone", "cancel"),

@@ -1,4 +1,4 @@
-"""Relations of a message: messages that it waits for, messages that wait for it, and where it came from."""
+"""Related messages: those that a message waits for, those that wait for it, and where it came from."""
 
 from __future__ import annotations
 

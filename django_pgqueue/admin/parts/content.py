@@ -1,4 +1,4 @@
-"""Content of messages for users who may see it, without sensitive values, which no user may see."""
+"""Content of messages for users who may see it, without values that no user may see."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ShownContent:
         self.texts = self._texts(row, columns) if sees else {}
 
     def _texts(self, row: Model, columns: Sequence[str]) -> dict[str, str | None]:
-        """Fetches the texts; a column that is hidden altogether is not fetched."""
+        """Fetches the texts, but none that is hidden altogether."""
         rows = type(row)._default_manager.using(alias()).filter(pk=row.pk)  # noqa: SLF001 -- as Django's admin
         if self.hides.everything:
             there = {f"has_{name}": _is_there(name) for name in columns}

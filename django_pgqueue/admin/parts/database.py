@@ -34,7 +34,7 @@ def alias() -> str:
 
 
 def asked(request: HttpRequest) -> str:
-    """Returns the database that the URL names, if it has a queue, or else the default."""
+    """Returns the URL's database if it has a queue, or else the default."""
     name = request.GET.get(PARAMETER, "")
     return name if name in databases() else default_database()
 
@@ -58,7 +58,7 @@ def url(name: str, *args: object, **query: object) -> str:
 
 
 def same(request: HttpRequest) -> str:
-    """Returns the query string with which a link to another page keeps the database."""
+    """Query string with which a link to another page keeps the database."""
     return f"?{urlencode({PARAMETER: asked(request)})}" if asked(request) != default_database() else ""
 
 

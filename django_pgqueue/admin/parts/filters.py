@@ -227,8 +227,8 @@ class MomentField(forms.SplitDateTimeField):
 class MomentRangeFilter(DateTimeRangeFilter):  # type: ignore[misc]
     """django-admin-rangefilter's filter of times, where a date alone means all of the day.
 
-    The package's template has inline styles and scripts, which a content security policy forbids.  The template here is
-    a plain form with the browser's date and time fields, and needs nothing in INSTALLED_APPS.
+    The package's template has inline styles and scripts, which a content security policy forbids.  This template is a
+    plain form with the browser's date and time fields, and needs nothing in INSTALLED_APPS.
     """
 
     template = "admin/pgqueue/range_filter.html"

@@ -1,4 +1,4 @@
-"""Paginators for tables that are too large to count during a request."""
+"""Paginators for tables that are too large to count."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class LinePaginator(CappedPaginator):
-    """Waiting messages in the order in which each queue's workers take them: those without a channel, and then channel
-    by channel.
+    """Waiting messages in the order in which each queue's workers take them: first those without a channel, and then
+    channel by channel.
 
-    Four indexes have them, and each is read only as far as the page needs it.  A sort would read all messages: if there
-    are more than CAP, the page shows the first that are found, of the ready ones those of the highest priorities first.
+    Four indexes have them, and each is read only as far as the page needs it.  A sort would read all messages.  So if
+    there are more than CAP, the page shows the first that are found, of the ready ones the highest priorities first.
     """
 
     def __init__(self, found: QuerySet[Any], per_page: int, *, rows: QuerySet[Any], ready: bool) -> None:

@@ -73,7 +73,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self.answered(request, answer)
 
     def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:  # noqa: ARG002
-        """Returns the response for a user who saves a row that cannot be saved any more."""
+        """Returns the response if the row cannot be saved any more."""
         return None
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
@@ -142,12 +142,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return HttpResponseRedirect(instead)
 
     def page_of(self, request: HttpRequest) -> str | None:
-        """Returns the URL of the page whose button the user pressed."""
+        """Returns the URL of the page with the pressed button."""
         pk = request.POST.get("page", "")
         return database.url(f"{self.opts.model_name}_change", pk) if is_id(pk) else None
 
     def back(self, request: HttpRequest) -> HttpResponse | None:
-        """Redirects to the page from which the action came; None: the list."""
+        """Redirects to the page of the action; None: the list."""
         page = self.page_of(request)
         return HttpResponseRedirect(page) if page else None
 
@@ -185,7 +185,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return CappedPaginator(queryset, per_page, rows=self.rows(request))
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """Returns the queryset for the rows of a page, with only the columns that they need."""
+        """Returns the queryset for the rows of a page, with only the needed columns."""
         return self.get_queryset(request)
 
     def get_search_results(
@@ -223,7 +223,7 @@ def may_see(user: Any, model: str) -> bool:
 
 
 def may_see_content(request: HttpRequest) -> bool:
-    """Whether a user may see content, headers, state, progress and results, and not only statuses."""
+    """Whether the user may see content, headers, state, progress and results, not only statuses."""
     return bool(request.user.has_perm("pgqueue.see_content"))
 
 

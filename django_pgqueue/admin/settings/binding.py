@@ -1,4 +1,4 @@
-"""Bindings: which queues and tasks get the published messages."""
+"""Bindings: which queues and tasks get published messages."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error("pattern", str(error).partition("\nCONTEXT")[0])
 
     def validate_unique(self) -> None:
-        """Refuses to change a binding into another one that exists: equal bindings are one binding."""
+        """Refuses to make a binding equal to another one: equal bindings are one binding."""
         new = known(Binding(**{name: self.cleaned_data.get(name) for name in self._meta.fields or ()}))
         there = {binding.key for binding, _ in functions.bindings(connections[alias()])}
         if not self.errors and new.key in there and (self.before is None or new.key != self.before.key):
@@ -196,7 +196,7 @@ class BindingAdmin(ReadOnlyAdmin):
         return may and not (isinstance(obj, Binding) and obj.declared)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Only one at a time, and none that the code declares: it would come back with the next deployment."""
+        """One at a time; one that the code declares would come back with the next deployment."""
         if not isinstance(obj, Binding) or (obj.declared and known(obj).key in self._declared(request)):
             return False
         return admin.ModelAdmin.has_delete_permission(self, request)

@@ -1,4 +1,4 @@
-"""Channels: their limits, and their running and waiting messages."""
+"""Channels: limits, running and waiting messages."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
         return name
 
     def validate_unique(self) -> None:
-        """Accepts the name of an existing channel, which gets these limits."""
+        """An existing channel gets these limits."""
 
 
 @admin.display(description="running")

@@ -1,4 +1,4 @@
-"""Exchanges, to which messages are published, and a box that shows where a routing key leads."""
+"""Exchanges, with a box that shows where a routing key leads."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
         return {
             "form": form,
             "asked": form.is_valid(),
-            # Queried when the page is rendered: by then the user's permission and the database are checked.
+            # Queried when the page is rendered: by then the permission and the database are certain.
             "routes": lambda: self._routes(exchange, form.cleaned_data[ROUTING_KEY])[:MAX_SHOWN],
             "database": lambda: alias() if alias() != default_database() else "",
             "parameter": PARAMETER,
@@ -141,7 +141,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
         return admin.ModelAdmin.has_add_permission(self, request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only one at a time, together with its bindings."""
+        """One at a time, with its bindings."""
         return obj is not None and all(request.user.has_perm(f"pgqueue.delete_{it}") for it in ("exchange", "binding"))
 
     def save_model(self, request: HttpRequest, obj: Exchange, form: Any, change: bool) -> None:  # noqa: ARG002
@@ -151,7 +151,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
         functions.exchange_delete(connections[alias()], obj.name)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Lists its bindings as well, which are deleted with it."""
+        """Lists the bindings, which are deleted too."""
         found: tuple[Any, ...] = super().get_deleted_objects(objs, request)
         shown, counts, needed, protected = found
         of_it = Binding.objects.using(alias()).filter(exchange__in=[one.pk for one in objs]).order_by("pattern")

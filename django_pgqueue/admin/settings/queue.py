@@ -41,7 +41,7 @@ class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
         return name_of("queue", self.cleaned_data["name"], ValidationError)
 
     def validate_unique(self) -> None:
-        """Accepts a queue that has a row: a resumed queue can be paused again."""
+        """A resumed queue can be paused again."""
 
 
 @admin.display(description="state")

@@ -222,7 +222,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         return may
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Only one at a time, and none that the code declares: it would come back within a minute."""
+        """One at a time; one that the code declares would come back within a minute."""
         if not isinstance(obj, Schedule) or (obj.declared and obj.name in self.shown(request).declared):
             return False
         return admin.ModelAdmin.has_delete_permission(self, request)
@@ -265,7 +265,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Run now", permissions=["run"])
     def run_now(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        """Enqueues an extra job; the slots of the schedule do not change."""
+        """Enqueues an extra job; the slots do not change."""
         made: list[int] = []
         for name in self._chosen(queryset):
             try:

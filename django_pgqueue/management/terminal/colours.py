@@ -27,7 +27,7 @@ PLAIN = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 class Coloured(logging.Formatter):
-    """Formats the same line, with the level and the first word in the colour of the outcome."""
+    """Colours the level and the first word of a line by the outcome."""
 
     def format(self, record: logging.LogRecord) -> str:
         level, line = f"{record.levelname:<7}", super().format(record)
@@ -47,7 +47,7 @@ def formatter(stream: TextIO, options: dict[str, Any]) -> logging.Formatter:
 
 
 def has_colours(stream: TextIO, options: dict[str, Any]) -> bool:
-    """Whether to use colours: on a terminal, unless Django's --no-color, or NO_COLOR (no-color.org), turns them off."""
+    """Whether to use colours: on a terminal, without Django's --no-color or NO_COLOR (no-color.org)."""
     if options.get("no_color") or options.get("force_color"):
         return bool(options.get("force_color"))
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

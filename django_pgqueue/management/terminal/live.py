@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview import Overview, QueueOverview
 
 HEAD_AND_REST = 2
-"""Lines of the table that are no queue: its head, and the number of queues that do not fit."""
+"""Lines of the table that are no queue: its head, and the note about queues that do not fit."""
 
 
 class Screen:
@@ -86,7 +86,7 @@ class Screen:
 
 
 def lines(texts: list[Text], width: int) -> int:
-    """Returns how many lines the texts take in a window."""
+    """Returns how many lines the texts take."""
     return sum(-(-max(1, len(text)) // width) for text in texts)
 
 

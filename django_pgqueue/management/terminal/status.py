@@ -28,7 +28,7 @@ class Column:
     title: str
     cell: Callable[[QueueOverview, Overview], str]
     sacrifice: int
-    """If the window is too narrow, the columns with the highest value are dropped first; 0: never."""
+    """In a narrow window, the highest are dropped first; 0: never."""
 
 
 def number(count: Capped) -> str:
@@ -109,7 +109,7 @@ def warnings(whole: Overview) -> Iterator[str]:
 
 
 def schedules(whole: Overview) -> list[tuple[str, str]]:
-    """Returns the next schedules, and when they run."""
+    """Returns the next schedules and times."""
     return [
         (
             shortened(printable(one.name), MAX_NAME),

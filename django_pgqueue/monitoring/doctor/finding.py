@@ -1,4 +1,4 @@
-"""The findings of the doctor, and their kinds."""
+"""Findings and their kinds."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ KINDS: dict[str, Kind] = {}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of finding.  People search the documentation for its name."""
+    """A kind of finding.  People search the documentation by name."""
 
     name: str
     severity: Severity
-    """The usual severity; a finding may have another one."""
+    """The usual severity."""
     remedy: str
 
     def __post_init__(self) -> None:

@@ -136,7 +136,7 @@ QUERIES = {
 
 
 def _copy(patient: Subject) -> dict[str, dict[Any, str]]:
-    """Returns what the files make, in a schema that no other session ever sees."""
+    """Returns what the files make, in a schema that no other session sees."""
     with connections[patient.using].cursor() as cursor:
         cursor.execute(f"create schema {COPY}")
         cursor.execute(f"set local search_path = {COPY}")
@@ -195,7 +195,7 @@ def _functions(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]
 
 
 def _file_of_table(table: str) -> str:
-    """Returns the file that makes a table.  A file may make several: pgqueue_channel.sql makes the lanes too."""
+    """Returns a table's file.  A file may make several tables: pgqueue_channel.sql makes the lanes too."""
     made = re.compile(rf"^create (unlogged )?table {table} ", re.MULTILINE)
     files = sorted((sql_files.folder() / "tables").glob("*.sql"))
     return _shown(next(file for file in files if made.search(file.read_text(encoding="utf-8"))))

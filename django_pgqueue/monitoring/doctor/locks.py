@@ -1,4 +1,4 @@
-"""Finds table locks that a session holds for long: all enqueues and workers wait for them."""
+"""Finds table locks that a session holds for long: enqueues and workers wait for them."""
 
 from __future__ import annotations
 

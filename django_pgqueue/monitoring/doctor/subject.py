@@ -85,10 +85,10 @@ class Subject:
 
 
 def quoted(value: str) -> str:
-    """Returns a text as an SQL literal, for commands that are shown."""
+    """Returns a text as an SQL literal, for shown commands."""
     return sql.Literal(value).as_string(None)
 
 
 def named(value: str) -> str:
-    """Returns a name as an SQL identifier, for commands that are shown."""
+    """Returns a name as an SQL identifier, for shown commands."""
     return sql.Identifier(value).as_string(None)

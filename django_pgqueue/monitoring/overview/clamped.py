@@ -6,7 +6,7 @@ from django.db.models import DateTimeField, Func
 
 
 class Moment(Func):
-    """A timestamptz clamped to what a Python datetime can hold: a row written by hand may have infinity."""
+    """A timestamptz that a Python datetime can hold: rows written by hand may have infinity."""
 
     template = (
         "case when %(expressions)s is not null "

@@ -142,7 +142,7 @@ from (
 group by h.queue
 """
 
-# The statuses are those of the partial index.  The range is whole days, so the scan of the partitions skips no row.
+# The statuses are those of the partial index.  The range is whole days, so a scan of partitions skips no row.
 FAILED = """
 select e.queue, count(*) filter (where e.status = 'failed' and e.finished_at > %(since)s), count(*),
        bool_and(e.finished_at > %(since)s)
