@@ -133,7 +133,7 @@ def found(
 def _grouped(
     rows: Iterable[tuple[Any, ...]], since: dt.datetime, span: dt.timedelta, texts: ErrorTexts
 ) -> list[ErrorGroup]:
-    """Groups rows, newest first.  The place comes from the traceback, which ends with the message: both are hidden."""
+    """Groups rows, newest first.  A traceback ends with the message, which the place may quote: both are hidden."""
     groups: dict[tuple[str, str], ErrorGroup] = {}
     for pk, error_class, task, _, status, finished_at, message, place in rows:
         if texts.hides(task):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 NAMED = 20
-# The index has one of the messages that a message waits for.  From the others, only a scan of so many leads to it.
+# awaited_id is only one of the messages that a message waits for.  From the others, a scan of so many leads to it.
 LOOKED_THROUGH = 10_000
 
 DEPENDENTS = """

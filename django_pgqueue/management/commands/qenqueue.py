@@ -77,7 +77,7 @@ def calls(file: Iterable[bytes], advance: Callable[[int, str | None], None] | No
 
 def decoded(line: bytes, number: int) -> str:
     try:
-        # Some editors write a byte order mark in front of the text.
+        # A byte order mark, which some editors write, is not part of the text.
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         message = f"line {number} is not UTF-8: {error.reason}."

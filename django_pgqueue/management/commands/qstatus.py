@@ -63,7 +63,7 @@ class Command(BaseCommand):
             self._print(database, queues, options, repeat=interval is not None and not options["once"])
         except KeyboardInterrupt:
             pass
-        except BrokenPipeError:  # of ``| head``: the reader has gone, and Python must not flush at exit
+        except BrokenPipeError:  # of ``| head``: the reader has gone, and Python's flush at exit must not fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _live(self, database: str, queues: list[str], options: dict[str, Any]) -> bool:

@@ -24,7 +24,7 @@ FULL_DISK = Kind(
     "history-overdue and bloated-table, and for an archive_command that fails.",
 )
 
-# Only pg_read_all_settings may read settings that are paths.  For other roles SHOW is an error, this view has no row.
+# Only pg_read_all_settings may read settings of paths: for other roles SHOW is an error, and this view has no row.
 PLACES = """
 select s.setting from pg_settings s where s.name = 'data_directory' and s.setting like '/%%'
 union

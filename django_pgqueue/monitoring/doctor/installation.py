@@ -22,7 +22,7 @@ COPY = "pgqueue_doctor_copy"
 AS_OWNER = re.compile(
     r"^(.*) SECURITY DEFINER\n((?: SET [^\n]*\n)*? SET search_path TO [^\n]*, 'pg_temp'\n)", re.MULTILINE
 )
-"""The changes of sql/roles.sql to a function.  Without pg_temp, which makes them safe, nothing matches."""
+"""The changes of sql/roles.sql, which are no finding.  Without pg_temp they are not safe, and do not match."""
 
 UNAPPLIED_MIGRATION = Kind("unapplied-migration", Severity.ERROR, "Apply it, before workers with this code start.")
 MISSING_TABLE = Kind("missing-table", Severity.ERROR, "Make it: by the migrations, or from its file in sql/.")
