@@ -3,7 +3,7 @@
     python -m django_pgqueue.spark export --lake s3a://data/jobs
     spark-submit --master yarn .../django_pgqueue/spark/__main__.py report --lake s3a://data/jobs
 
-The database is the URL in the environment variable DATABASE_URL, or what ``--option`` says.
+The database URL comes from the environment variable DATABASE_URL, or from ``--option``.
 """
 
 from __future__ import annotations

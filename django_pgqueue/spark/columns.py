@@ -1,7 +1,7 @@
-"""A batch of rows at a time, for what is fit beyond doubt: some times quicker than to look at each row.
+"""Converts a batch of rows at once when all of them are certainly fit: several times faster than row by row.
 
-The answer is the text of COPY, or None where a row of the batch may be unfit or is of a rarer kind.  Then ``rows.py``
-looks at each of them, and has the words for what is wrong.
+``lines`` returns the text of COPY, or None where a row of the batch may be unfit or is of a rarer kind.  Then
+``rows.py`` checks each row and explains what is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_BYTES = 64 * 2**20
-"""What is larger is looked at row by row: a column of text has room for 2 GB."""
+"""Larger batches are checked row by row: a column of text has room for 2 GB."""
 NULL = "\\N"
 STRING = r'"[^"\\\x00-\x1f]*"'
 SCALAR = rf"(?:{STRING}|-?(?:0|[1-9][0-9]{{0,17}})(?:\.[0-9]{{1,17}})?|true|false|null)"
@@ -37,7 +37,7 @@ PLAIN: dict[type | None, str] = {
     dict: rf"\A{OBJECT}\z",
     None: rf"\A(?:{LIST}|{OBJECT}|{SCALAR})\z",
 }
-"""JSON without nesting and escapes, which nobody has to parse to know that PostgreSQL takes it."""
+"""JSON without nesting and escapes: PostgreSQL certainly accepts it, so it need not be parsed here."""
 
 
 class NotObvious(Exception):
@@ -45,7 +45,7 @@ class NotObvious(Exception):
 
 
 def lines(batch: pa.RecordBatch, prefix: str, *, tasks: Mapping[str, DeclaredTask], most: int) -> memoryview | None:
-    """The rows as lines of COPY, each of which begins with ``prefix``; ``most`` bytes may a content have."""
+    """Returns the rows as lines of COPY that begin with ``prefix``; a content has at most ``most`` bytes."""
     if batch.num_rows == 0 or batch.nbytes > MAX_BYTES:
         return None
     try:
@@ -57,13 +57,13 @@ def lines(batch: pa.RecordBatch, prefix: str, *, tasks: Mapping[str, DeclaredTas
 
 
 def _given(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The columns that say something."""
+    """Returns the columns that have at least one value."""
     columns = {name: batch.column(name) for name in batch.schema.names}
     return {name: milliseconds(column) for name, column in columns.items() if column.null_count < len(column)}
 
 
 def _staged(given: dict[str, pa.Array], number: int, tasks: Mapping[str, DeclaredTask], most: int) -> dict[str, Any]:
-    """The columns of ``STAGED``: an array, or what all rows have."""
+    """Returns the columns of ``STAGED``: an array, or the value of all rows."""
     for name in NAMES:
         _check_name(given.get(name))
     task = given.get("task")
@@ -82,7 +82,7 @@ def _staged(given: dict[str, pa.Array], number: int, tasks: Mapping[str, Declare
 
 
 def _declared(task: pa.Array | None, tasks: Mapping[str, DeclaredTask]) -> dict[str, Any]:
-    """What the tasks of the rows say, as far as all of them say the same."""
+    """Returns the settings of the rows' tasks, if all tasks have the same ones."""
     says: DeclaredTask | None = RAW
     if task is not None:
         found = {tasks.get(name, tasks.get(EVERY)) for name in pc.unique(task).to_pylist()}
@@ -125,7 +125,7 @@ def _content(given: dict[str, pa.Array], number: int, most: int) -> pa.Array:
         if content is None or content.null_count:
             raise NotObvious
         return _json(content, None, most)
-    if "content" in given:  # of a task: its shape is looked at row by row
+    if "content" in given:  # of a task: rows.py checks its shape row by row
         raise NotObvious
     args, kwargs = _json(given.get("args"), list, most), _json(given.get("kwargs"), dict, most)
     args, kwargs = _filled(args, "[]"), _filled(kwargs, "{}")
@@ -160,7 +160,7 @@ def _has(column: pa.Array, part: str) -> bool:
 
 
 def _word(value: Any) -> Any:
-    """As COPY wants it."""
+    """Returns the value as COPY expects it."""
     if value is None:
         return NULL
     if not isinstance(value, pa.Array):
@@ -174,7 +174,7 @@ def _word(value: Any) -> Any:
 
 
 def _bytes(column: pa.Array) -> memoryview:
-    """The texts of a column without nulls, one after the other: as Arrow has them in memory."""
+    """Returns the concatenated texts of a column without nulls, as Arrow has them in memory."""
     _, offsets, data = column.buffers()
     ends = memoryview(offsets).cast("i")
     return memoryview(data)[ends[column.offset] : ends[column.offset + len(column)]]

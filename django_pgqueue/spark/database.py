@@ -1,6 +1,6 @@
-"""Where the database is: from the environment or from a function of yours, on the driver and on each executor.
+"""Connects to the database.  Its URL comes from the environment or your function, on the driver and each executor.
 
-Options travel in plans, logs and Spark's web pages, so none of them may have a password.
+Spark shows options in plans, logs and web pages, so no option may contain a password.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SESSION: dict[str, str | int | None] = {
 
 
 def check(options: Options) -> None:
-    """Refuses a URL with a password, and never repeats it."""
+    """Refuses a URL with a password; the error does not repeat the password."""
     if options.url is None:
         return
     if found := sorted(SECRETS & _parsed(options.url, "Option url").keys()):
@@ -38,14 +38,14 @@ def check(options: Options) -> None:
 
 
 def reading(options: Options) -> str:
-    """Connection string for what is read: the replica's, where there is one."""
+    """Returns the connection string for reads: the replica's, where there is one."""
     if options.replica_variable is not None:
         return _prepared(_variable(options.replica_variable, "replicaVariable"), options.replica_variable)
     return writing(options)
 
 
 def writing(options: Options) -> str:
-    """Connection string for what is written.  Resolved where it is used, so it is never sent to an executor."""
+    """Returns the connection string for writes.  Each process resolves its own, so it is never sent to an executor."""
     if options.credentials is not None:
         return _prepared(_provided(options.credentials), options.credentials)
     if options.url is not None:
@@ -61,7 +61,7 @@ def connect(conninfo: str) -> psycopg.Connection:
 
 
 def unavailable(error: Exception) -> str:
-    """libpq's words name host, port and user, and never the password."""
+    """Returns libpq's message, which names host, port and user, but never the password."""
     return f"PostgreSQL cannot be reached: {str(error).strip()}"
 
 
@@ -72,7 +72,7 @@ def _prepared(conninfo: str, where: str) -> str:
 def _parsed(conninfo: str, where: str) -> dict[str, str | int | None]:
     try:
         return conninfo_to_dict(conninfo)
-    except psycopg.ProgrammingError:  # its words may repeat the password
+    except psycopg.ProgrammingError:  # its message may repeat the password
         message = f"{where} is not a URL that libpq understands: postgresql://user@host:5432/database"
         raise InvalidOption(message) from None
 

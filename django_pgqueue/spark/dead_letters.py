@@ -1,7 +1,7 @@
 """Rows that cannot become messages, put aside as lines of JSON.
 
-Tasks send them to the driver, which writes one file for each batch or micro-batch, under a name that is the same for
-everybody who tries it: so a replay replaces the file and does not add one.
+Tasks send these rows to the driver, which writes one file for each batch or micro-batch.  The file has the same name in
+every try, so a replay replaces it and does not add one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.rows import Rejected
 
 MOST = 10_000
-"""Of one task: they travel through the driver.  More is no stray row but a wrong DataFrame."""
+"""Limit of one task, because the rows travel through the driver.  More of them mean a wrong DataFrame."""
 
 
 def check(rejected: Sequence[Rejected]) -> None:
@@ -39,7 +39,7 @@ def written_down(rejected: Sequence[Rejected], place: str) -> tuple[str, ...]:
 
 
 def keep(path: str, batch: uuid.UUID, lines: Sequence[str]) -> None:
-    """Writes the file, whole or not at all; none when there are no lines."""
+    """Writes the file as a whole or not at all; writes none when there are no lines."""
     if not lines:
         return
     files, folder = _folder(path)
@@ -52,7 +52,7 @@ def keep(path: str, batch: uuid.UUID, lines: Sequence[str]) -> None:
 
 
 def _folder(path: str) -> tuple[Any, str]:
-    from pyarrow import ArrowException, fs  # noqa: PLC0415 -- only where something is put aside
+    from pyarrow import ArrowException, fs  # noqa: PLC0415 -- needed only when rows are put aside
 
     try:
         files, folder = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)

@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and the queue.  Nothing here imports Django: executors raise these too."""
+"""Errors between Spark and the queue.  Nothing here imports Django, because executors raise them too."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ class NoJava(SparkQueueError):
 
 
 def reason(error: Exception) -> str | None:
-    """What an error of ours has said in a task, out of all that Spark says around it."""
+    """Returns the message of this package's error in a task, without the text that Spark adds around it."""
     found = OURS.findall(str(error))
     return str(found[-1]) if found else None

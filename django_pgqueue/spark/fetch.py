@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL as Arrow record batches: a stream, never all of them in memory."""
+"""Streams rows of PostgreSQL as Arrow record batches; memory never holds all of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 BATCH = "adbc.postgresql.batch_size_hint_bytes"
 BATCH_BYTES = 4 * 2**20
-"""Of what PostgreSQL sends.  Spark is slower with much larger batches, which leave the processor's cache."""
+"""Size as PostgreSQL sends it.  Spark is slower with much larger batches, which leave the processor's cache."""
 
 
 def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What the statement returns.  The connection is opened and closed here, in the task that reads."""
+    """Yields the rows of the statement.  The task that reads opens and closes the connection here."""
     try:
         with (
             adbc_driver_postgresql.dbapi.connect(conninfo) as connection,
@@ -29,13 +29,13 @@ def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.Rec
             cursor.execute(statement)
             for batch in cursor.fetch_record_batch():
                 yield shaped(batch, schema)
-    except (adbc_driver_manager.Error, OSError) as error:  # Arrow's word for a stream that breaks off
+    except (adbc_driver_manager.Error, OSError) as error:  # OSError: the stream broke off
         message = f"PostgreSQL could not be read: {str(error).strip()}"
         raise DatabaseUnavailable(message) from None
 
 
 def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """With exactly the types that Spark was told."""
+    """Casts the columns to exactly the types that Spark expects."""
     arrays = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)

@@ -1,4 +1,4 @@
-"""Spark's filters as SQL, where both mean the same; the others stay with Spark."""
+"""Translates Spark's filters to SQL where both mean the same; Spark evaluates the others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OPERATORS = {
 
 
 def condition(filter_: Filter, schema: StructType) -> sql.Composable | None:
-    """The same condition in SQL; None when it is not certain to be the same."""
+    """Returns the same condition in SQL; None when SQL may decide differently."""
     if isinstance(filter_, Not):
         child = condition(filter_.child, schema)
         return None if child is None else sql.SQL("not ({})").format(child)
@@ -83,7 +83,7 @@ def _kind(path: tuple[str, ...], schema: StructType) -> DataType | None:
 
 def _column(name: str, kind: DataType) -> sql.Composable:
     column = sql.SQL("{}::text") if name in JSON_COLUMNS else sql.SQL("{}")
-    # Spark compares text by its bytes, whatever the language of the database is.
+    # Spark compares text by its bytes, whatever the collation of the database is.
     collation = sql.SQL(' collate "C"') if isinstance(kind, StringType) else sql.SQL("")
     return column.format(sql.Identifier(name)) + collation
 

@@ -1,4 +1,4 @@
-"""What a DataFrame must look like to become messages: known columns, of the types that they have in the queue."""
+"""Checks that a DataFrame can become messages: it has known columns, with the types of the queue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAMES = ("queue", "channel", "unique_key")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTask:
-    """What a task says of its messages, where the row says nothing."""
+    """The task's settings for its messages, where the row has no value."""
 
     queue: str = "default"
     priority: int = 0
@@ -51,7 +51,7 @@ class DeclaredTask:
 
 
 def check(schema: StructType, tasks: Mapping[str, Any]) -> None:
-    """Before any task runs: which columns there are, and of which types."""
+    """Checks the names and types of the columns, before any task runs."""
     names = set(schema.fieldNames())
     for field in schema.fields:
         _check_field(field)

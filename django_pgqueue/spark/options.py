@@ -1,4 +1,4 @@
-"""The options of the data source: text from Spark, turned once into values that are checked."""
+"""The options of the data source: text from Spark, parsed and checked once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text(value: str) -> str:
 
 
 def run_name(value: str) -> str:
-    """A stream's run is called so and like its query, in a column of 255 bytes."""
+    """Limits the name to 200 bytes: a stream appends the id of its query, and the column has 255 bytes."""
     if len(value.encode(errors="replace")) > 200 or re.search(r"[\x00-\x1f\x7f]", value):
         raise ValueError("text of 1 to 200 bytes in UTF-8, without control characters")
     return text(value)
@@ -76,7 +76,7 @@ def option(default: Any, parse: Callable[[str], Any]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a read or a write was asked for.
+    """The options of one read or one write.
 
     >>> Options.of({"maxConnections": "4"}).max_connections
     4
@@ -85,35 +85,35 @@ class Options:
     url_variable: str = option("DATABASE_URL", text)
     """Environment variable with the URL of the database, on the driver and on executors."""
     credentials: str | None = option(None, text)
-    """Dotted path of a function without arguments that returns the URL.  It goes before urlVariable."""
+    """Dotted path of a function without arguments that returns the URL.  It takes precedence over urlVariable."""
     url: str | None = option(None, text)
     """A URL without a password (the password then comes from PGPASSWORD, PGPASSFILE or a service file)."""
     replica_variable: str | None = option(None, text)
-    """Environment variable with the URL of a read replica: what is read is read there."""
+    """Environment variable with the URL of a read replica, which all reads use."""
     max_connections: int = option(8, whole(1))
-    """Most connections at a time: there are never more partitions than this."""
+    """Maximum number of connections at a time: there are never more partitions than this."""
     table: str = option("attempts", one_of(*TABLES))
-    """Read: the history (attempts), or what waits and runs (messages)."""
+    """Read: the history (attempts), or the waiting and running messages (messages)."""
     columns: tuple[str, ...] = option((), names)
     """Read: only these columns, in this order."""
     finished_from: dt.datetime | None = option(None, moment)  # noqa: RUF009 -- a field
-    """Read attempts: only what finished then or later."""
+    """Read attempts: only those that finished then or later."""
     finished_to: dt.datetime | None = option(None, moment)  # noqa: RUF009
-    """Read attempts: only what finished before."""
+    """Read attempts: only those that finished before."""
     where: str | None = option(None, text)
     """Read: a condition in SQL, for PostgreSQL to evaluate."""
     push_filters: bool = option(default=False, parse=yes_or_no)
     """Read: let PostgreSQL evaluate Spark's filters.  Only for a DataFrame that is used once: see ``pushing.py``."""
     num_partitions: int | None = option(None, whole(1))
-    """Read: into how many tasks.  By default as many as the amount of data is worth."""
+    """Read: the number of tasks.  By default it depends on the amount of data."""
     from_transaction: int | None = option(None, whole(0))
-    """Read attempts: only what this transaction or later ones have written."""
+    """Read attempts: only those that this transaction or later ones have written."""
     to_transaction: int | None = option(None, whole(0))
-    """Read attempts: only what earlier transactions than this have written."""
+    """Read attempts: only those that earlier transactions have written."""
     starting_offset: str = option("earliest", one_of("earliest", "latest"))
     """Stream: where a new stream begins."""
     max_rows_per_batch: int = option(1_000_000, whole(1))
-    """Stream: about how many rows one micro-batch may have; a transaction is never cut in two."""
+    """Stream: about how many rows one micro-batch may have; a transaction is never split."""
     run_id: str | None = option(None, run_name)
     """Write: a name for this piece of work.  A second run with the same name writes nothing."""
     tasks: Mapping[str, DeclaredTask] | None = option(None, tasks.parse)
@@ -150,7 +150,7 @@ class Options:
 
 
 def camel_case(name: str) -> str:
-    """As Spark writes its options.
+    """Returns an option's name as Spark writes it.
 
     >>> camel_case("max_connections")
     'maxConnections'
@@ -163,14 +163,14 @@ def _parsed(name: str, parse: Callable[[str], Any], value: str) -> Any:
     try:
         return parse(value)
     except ValueError as error:
-        # Not the value of a URL: it may be a secret that somebody put there.
+        # The value of a URL is not shown, because it may contain a secret.
         shown = "" if name in ("url", "credentials") else f" is {value!r}, and"
         message = f"Option {camel_case(name)}{shown} must be {error}."
         raise InvalidOption(message) from None
 
 
 def _unknown(key: str) -> str:
-    """Never the value: it may be a password."""
+    """Returns the error text, without the value, which may be a password."""
     lowered = {name.lower(): name for name in Options.names()}
     near = difflib.get_close_matches(key.lower(), lowered, n=1)
     hint = f" Did you mean {lowered[near[0]]}?" if near else ""

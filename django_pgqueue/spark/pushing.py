@@ -1,9 +1,9 @@
-"""Spark's filters, evaluated by PostgreSQL: on request only.
+"""Filter pushdown: PostgreSQL evaluates Spark's filters, on request only.
 
-Spark up to 4.3 keeps, for all queries on what one ``load()`` answered, the reader of the query that it planned last:
-``df.count()`` after ``df.where(...).count()`` counts what the filter has left.  So a source that takes filters answers
-wrongly, and says nothing, when its DataFrame is used twice.  Without ``pushFilters`` Spark evaluates its filters, and
-nothing can go wrong; the options ``finishedFrom``, ``finishedTo`` and ``where`` belong to one ``load()``.
+Spark up to 4.3 keeps the reader of the query that it planned last for all queries on the DataFrame of one ``load()``:
+``df.count()`` after ``df.where(...).count()`` counts only the filtered rows.  So a source that takes filters silently
+returns wrong rows when its DataFrame is used twice.  Without ``pushFilters`` Spark evaluates its filters, and nothing
+can go wrong.  The options ``finishedFrom``, ``finishedTo`` and ``where`` are safe: they belong to one ``load()``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PushingReader(PgQueueReader):
-    """Takes the filters that mean the same in PostgreSQL."""
+    """A reader that takes the filters that mean the same in PostgreSQL."""
 
     def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:  # noqa: N802 -- Spark's name
         whole = schemas.TABLES[self.options.table]

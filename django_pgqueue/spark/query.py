@@ -1,4 +1,4 @@
-"""The statements that read: only the wanted columns, only the wanted rows."""
+"""The statements of a read, which select only the wanted columns and rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-# What Python and Spark can say of a time; "infinity" is as late as it gets.
+# Clamps a time to the range of Python and Spark; "infinity" becomes the latest time.
 TIME = "greatest(least({}, '9999-12-31 23:59:59.999999+00'), '0001-01-01 00:00:00+00')"
 
 
 def select(table: str, schema: StructType, conditions: Iterable[sql.Composable]) -> str:
-    """Text with all values in it: parameters would keep the driver from answering in bulk."""
+    """Returns the statement with all values in its text: with parameters, the driver cannot fetch in bulk."""
     columns = [_selected(field) for field in schema.fields] or [sql.SQL("")]
     where = sql.SQL(" and ").join([sql.SQL("true"), *conditions])
     return (
@@ -33,6 +33,6 @@ def _selected(field: StructField) -> sql.Composable:
     name = sql.Identifier(field.name)
     if isinstance(field.dataType, TimestampType):
         time = sql.SQL(TIME).format(name)
-        # Of a null and a time, the time is the greatest.
+        # greatest() ignores a null, and would turn it into a time.
         return sql.SQL("case when {} is not null then {} end").format(name, time) if field.nullable else time
     return sql.SQL("{}::text").format(name) if field.name in JSON_COLUMNS else name

@@ -1,4 +1,4 @@
-"""``spark.read.format("pgqueue")``: one moment of the history, or of what waits, in several tasks."""
+"""``spark.read.format("pgqueue")``: reads one moment of the history, or of the messages, in several tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PgQueueReader(DataSourceReader):
-    """Spark pickles it to its executors before the partitions are made, so what they need is in the partitions."""
+    """Spark pickles this reader before it calls ``partitions``, so the partitions carry whatever executors need."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
@@ -65,7 +65,7 @@ class PgQueueReader(DataSourceReader):
         return [Slice(ranges=ranges, snapshot=snapshot, transactions=(first, end)) for ranges in found]
 
     def _asked(self) -> list[sql.Composable]:
-        """What the options and the filters leave of the rows."""
+        """Returns the conditions of the options and of the pushed filters."""
         whole = schemas.TABLES[self.options.table]
         asked = [found for one in self.pushed if (found := filters.condition(one, whole)) is not None]
         if self.options.finished_from is not None:

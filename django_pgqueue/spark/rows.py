@@ -1,8 +1,7 @@
-"""From rows of a DataFrame to rows of the staging table, each of them looked at.
+"""Converts rows of a DataFrame to rows of the staging table, and checks each of them.
 
-What most rows share (tasks, queues) is looked at once for each value.  JSON is looked at row by row, for what
-PostgreSQL would refuse, or would give back as something else: a refused row would break the statement, and nobody would
-know which one it was.
+Values that most rows share (tasks, queues) are checked once.  JSON is checked row by row, for values that PostgreSQL
+would refuse, or would return changed: a refused row would break the statement, and the error would not show which one.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ STAGED = ("dequeue_at", "max_attempts", "priority", "queue", "channel", "task", 
 
 
 class Unfit(ValueError):
-    """Why a row cannot become a message."""
+    """The reason why a row cannot become a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class Rejected:
     """A row that cannot become a message."""
 
     row: int
-    """Which row of its partition, from 0."""
+    """The row's number in its partition, from 0."""
     reason: str
     values: dict[str, Any]
 
@@ -53,7 +52,7 @@ class Rejected:
 
 @dataclass(slots=True, kw_only=True)
 class Intake:
-    """Looks at the rows of one partition."""
+    """Checks the rows of one partition."""
 
     tasks: Mapping[str, DeclaredTask]
     max_content_bytes: int
@@ -62,7 +61,7 @@ class Intake:
     known: dict[tuple[str, Any], str | None] = field(default_factory=dict)
 
     def staged(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-        """The values of ``STAGED`` for each row that is fit; the others are in ``rejected``."""
+        """Yields the values of ``STAGED`` for each fit row, and puts the others into ``rejected``."""
         columns = {name: milliseconds(batch.column(name)).to_pylist() for name in batch.schema.names}
         names = list(columns)
         for values in zip(*columns.values(), strict=True):
@@ -173,7 +172,7 @@ class Intake:
 
 
 def milliseconds(column: pa.Array) -> pa.Array:
-    """A time as epoch milliseconds; everything else as it is."""
+    """Converts a time to epoch milliseconds; returns every other column as it is."""
     import pyarrow as pa  # noqa: PLC0415 -- an executor has it; planning does without
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -183,7 +182,7 @@ def milliseconds(column: pa.Array) -> pa.Array:
 
 
 def read_json(text: str) -> Any:
-    """The value, if PostgreSQL would take it and give it back as it is."""
+    """Returns the value, if PostgreSQL would accept it and return it unchanged."""
     value = DECODER.decode(text)
     if "\\u" in text or LARGE_NUMBER.search(text):
         _check_deeply(value)
@@ -211,12 +210,12 @@ def _check_deeply(value: Any) -> None:
 
 
 def copied(row: Iterable[Any]) -> str:
-    """A line of COPY."""
+    """Returns a line of COPY."""
     return "\t".join("\\N" if value is None else escaped(value) for value in row) + "\n"
 
 
 def chunks(lines: Iterable[str]) -> Iterator[tuple[int, bytes]]:
-    """Lines in larger pieces, each with the number of its lines."""
+    """Joins lines to larger pieces, each with the number of its lines."""
     held: list[str] = []
     size = 0
     for line in lines:

@@ -1,7 +1,7 @@
 """The columns of the history and of waiting messages, as Spark and Arrow know them.
 
-Names are those of the SQL columns.  ``bigint`` epoch milliseconds stay numbers, because they may be negative or far
-away; ``jsonb`` is text, for ``from_json``, ``get_json_object`` or ``parse_json``.
+The names are those of the SQL columns.  Epoch milliseconds (``bigint``) stay numbers, because they may be negative or
+very large.  ``jsonb`` becomes text, for ``from_json``, ``get_json_object`` or ``parse_json``.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ JSON_COLUMNS = frozenset({"result", "content", "headers", "state", "progress"})
 
 
 def chosen(table: str, columns: Iterable[str]) -> StructType:
-    """The schema of some columns of a table, in the order given; all of them when none is given."""
+    """Returns the schema of some columns of a table, in the order given; of all columns when none is given."""
     whole = TABLES[table]
     fields = [_field(table, name) for name in columns]
     return StructType(fields) if fields else whole
 
 
 def checked(table: str, schema: StructType) -> StructType:
-    """A schema that somebody gave with ``.schema(...)``: known names, and the types that they have in the table."""
+    """Checks that a schema from ``.schema(...)`` has known names, with the types of the table."""
     for field in schema.fields:
         known = _field(table, field.name)
         if field.dataType != known.dataType:
@@ -123,7 +123,7 @@ def checked(table: str, schema: StructType) -> StructType:
 
 
 def arrow(schema: StructType) -> pa.Schema:
-    """The same as Spark expects it in record batches."""
+    """Returns the schema of the record batches that Spark expects."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 -- needs pyarrow, and takes a while
 
     return to_arrow_schema(schema, timezone="UTC")

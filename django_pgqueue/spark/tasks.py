@@ -1,4 +1,4 @@
-"""The option ``tasks``: which tasks a DataFrame may name, and what they say of their messages."""
+"""The option ``tasks``: the tasks that a DataFrame may name, and their settings for messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 def declared(*tasks: Any) -> str:
-    """Text for the option ``tasks``, made on the driver, where the project can be imported.
+    """Returns the text for the option ``tasks``.  Call it on the driver, which can import the project.
 
-    A row that has no queue, priority or max_attempts gets those of its task.
+    A row without queue, priority or max_attempts gets those of its task.
 
     >>> df.write.format("pgqueue").option("tasks", declared(send_receipt)).mode("append").save()  # doctest: +SKIP
     """
@@ -23,7 +23,7 @@ def declared(*tasks: Any) -> str:
 
 
 def parse(value: str) -> dict[str, DeclaredTask]:
-    """What ``declared`` made; or dotted paths with commas between, of tasks that say nothing; or ``*``.
+    """Parses the text of ``declared``; or dotted paths with commas between, of tasks without settings; or ``*``.
 
     >>> parse("shop.tasks.send_receipt")
     {'shop.tasks.send_receipt': Declared(queue='default', priority=0, max_attempts=None)}

@@ -1,7 +1,7 @@
 """``df.write.format("pgqueue")``: rows become messages, all of them or none, once.
 
-Tasks stage their rows; the driver enqueues what the tasks that Spark counts have staged, in one transaction with a row
-of the ledger.  What other tries of a task have staged, and how the rows are spread over tasks, makes no difference.
+Tasks stage their rows.  The driver enqueues the rows of the tasks that Spark counts, in one transaction with a row of
+the ledger.  So the rows of other tries of a task, and the spread of rows over tasks, make no difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHOWN = 5
 
 
 class PgQueueWriter(DataSourceArrowWriter):
-    """A batch.  Pickled to the executors; what it knows is known to the driver's commit too."""
+    """Writer of a batch.  Spark pickles it for the executors, so they share the epoch with the driver's commit."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -46,7 +46,7 @@ class PgQueueWriter(DataSourceArrowWriter):
 
 
 class PgQueueStreamWriter(DataSourceStreamArrowWriter):
-    """Micro-batches.  Which stream and which micro-batch it is, Spark tells the tasks and not the writer."""
+    """Writer of micro-batches.  Spark names the stream and the micro-batch to the tasks, not to the writer."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -64,10 +64,10 @@ class PgQueueStreamWriter(DataSourceStreamArrowWriter):
 
 
 def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> StagedRows:
-    """In a task: all its rows in one transaction, or an error that names those that cannot become messages."""
+    """Stages all rows of a task in one transaction, or raises an error that names those that cannot become messages."""
     conninfo = database.writing(options)
     if staging.written(conninfo, epoch):
-        for _ in batches:  # a replay: Spark wants its rows taken, the queue has them
+        for _ in batches:  # a replay: Spark expects that the rows are consumed; the queue has them
             pass
         return StagedRows(epoch=epoch, token=uuid.uuid4(), rows=0)
     intake = Intake(tasks=options.tasks or {}, max_content_bytes=options.max_content_bytes)
@@ -77,7 +77,7 @@ def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> 
 
 
 def commit(options: Options, epoch: Epoch, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """On the driver, when all tasks have ended well."""
+    """Enqueues the staged rows, on the driver, when all tasks have succeeded."""
     conninfo, staged = database.writing(options), [message for message in messages if isinstance(message, StagedRows)]
     if options.dead_letter_path is not None and not staging.written(conninfo, epoch):
         dead_letters.keep(options.dead_letter_path, epoch.batch, [line for one in staged for line in one.dead_letters])
@@ -85,10 +85,10 @@ def commit(options: Options, epoch: Epoch, messages: Sequence[WriterCommitMessag
 
 
 def current_epoch(options: Options) -> Epoch:
-    """Of the micro-batch that this task belongs to.
+    """Returns the epoch of the micro-batch that this task belongs to.
 
-    The query's id stands in its checkpoint.  A new checkpoint counts its micro-batches from 0 again, so it has to be a
-    new run, whatever name the run was given.
+    The query's id is in its checkpoint.  A new checkpoint counts its micro-batches from 0 again, so it has to be a new
+    run, whatever the option runId says.
     """
     context = TaskContext.get()
     number = context.getLocalProperty("streaming.sql.batchId") if context else None

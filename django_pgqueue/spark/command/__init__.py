@@ -7,4 +7,4 @@ __all__ = ["INTERRUPTED", "INTERRUPTED_CODE", "add_arguments", "run"]
 
 INTERRUPTED = "Interrupted. Nothing is half done: what had not become visible is done anew when you run it again."
 INTERRUPTED_CODE = 130
-"""What shells answer for a program that Ctrl-C has ended."""
+"""The exit code of shells for a program that Ctrl-C has ended."""

@@ -1,4 +1,4 @@
-"""The steps of the command line: a call of the pipeline, and what is said of its answer."""
+"""The steps of the command line: each calls the pipeline and prints the result."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 
 def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], say: Say, progress: Progress) -> None:
-    """One step.  What goes wrong is a SparkQueueError with a sentence for people."""
-    # Of a connection that breaks when Ctrl-C comes in the middle of a call, it would show all of the stack.
+    """Runs one step.  An error of this package becomes a SparkQueueError with a message for people."""
+    # When Ctrl-C breaks a connection in the middle of a call, py4j would log the whole stack.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     common = {"options": {**options, **dict(asked.option)}, "progress": progress}
     try:

@@ -1,4 +1,4 @@
-"""The lake: a folder of Parquet files, and manifests that say which of them count.
+"""The lake: a folder of Parquet files, and manifests that list the valid ones.
 
 >>> from django_pgqueue.spark.lake import read_lake  # doctest: +SKIP
 >>> read_lake(spark, "s3a://data/jobs").where("status = 'failed'").count()  # doctest: +SKIP

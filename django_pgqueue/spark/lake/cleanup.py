@@ -1,4 +1,4 @@
-"""What killed runs and compaction have left behind."""
+"""Deletes the files that killed runs and compaction have left behind."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.lake.lake import Lake
 
 KEPT_SECONDS = 3600.0
-"""So long a reader may go on with the manifest that it has read, and a run with the files that it has written."""
+"""Time for which a reader may use the manifest that it has read, and a run the files that it has written."""
 KEPT_VERSIONS = 10
 
 
 def tidy(lake: Lake, *, kept_seconds: float = KEPT_SECONDS) -> int:
-    """Deletes old manifests, files that no other manifest names, and old staging folders; returns how many files."""
+    """Deletes old manifests, files that no other manifest names, and old staging folders.  Returns how many files."""
     deleted = 0
     ages = {entry.path: entry.age_seconds for entry in lake.files.walk(MANIFESTS)}
     versions = lake.versions()
@@ -35,7 +35,7 @@ def tidy(lake: Lake, *, kept_seconds: float = KEPT_SECONDS) -> int:
 
 
 def _tidy_staging(lake: Lake, kept_seconds: float) -> int:
-    """Whole runs, by their youngest file."""
+    """Deletes whole runs, by the age of their youngest file."""
     youngest: dict[str, float] = {}
     count = 0
     for entry in list(lake.files.walk(STAGING)):

@@ -1,4 +1,4 @@
-"""Many small files of a day become few: Parquet is quick when files are large."""
+"""Merges many small files of a day into few, because Parquet is fast when files are large."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 SMALL_BYTES = 64 * 1024 * 1024
 FILES_OF_A_DAY = 8
 BYTES_A_RUN = 16 * 1024**3
-"""So much is rewritten at once; the next run goes on."""
+"""Limit of what one run rewrites; the next run continues."""
 
 
 def compact(lake: Lake, run: str, *, most: int = FILES_OF_A_DAY, small_bytes: int = SMALL_BYTES) -> Manifest:
-    """Rewrites the small files of each day and queue that has more than ``most`` of them.  Rows stay what they are."""
+    """Rewrites the small files of each day and queue that has more than ``most`` of them.  The rows do not change."""
     before = lake.manifest()
     scattered = crowded(before, most, small_bytes)
     if not scattered:

@@ -1,4 +1,4 @@
-"""Rows become data files: first in the staging folder, then, counted, under names that the next manifest can name."""
+"""Writes rows to data files: first in the staging folder, then, once counted, where the next manifest can name them."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 DAY_US = 86_400_000_000
 DAYS = {"attempts": "finished_at"}
-"""The time by which a table is partitioned; that of the reports is the hour."""
+"""The time column that partitions a table; in reports it is the hour."""
 PLAIN_NAME = r"^[A-Za-z0-9_.-]{1,80}$"
 STAGED = re.compile(r".*/date=([^/]+)/label=([^/]+)/[^/]+\.parquet$")
 CONCURRENT_FILES = "spark.sql.maxConcurrentOutputFileWriters"
 MICROSECONDS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-"""In UTC, as Arrow writes them too; Spark's own type is one that others read as a time without a zone."""
+"""Times in UTC, as Arrow writes them too.  Other readers take Spark's own type for a time without a zone."""
 
 
 class StagedFiles(NamedTuple):
     path: str
     file: DataFile
     ids: int
-    """The sum of the ids, for tables that have some: a second opinion on which rows these are."""
+    """The sum of the ids, for tables that have ids: a second check on which rows these are."""
 
 
 def stage(lake: Lake, rows: DataFrame, table: str, run: str) -> list[StagedFiles]:
-    """Writes rows into the staging folder of a run, reads back what is there, and counts it."""
+    """Writes rows into the staging folder of a run, reads the files back, and counts their rows."""
     folder = f"{STAGING}/{run}/{table}"
     shaped = rows.select(*(F.col(field.name).cast(field.dataType) for field in SCHEMAS[table].fields))
     parts = shaped.withColumn("date", day(F.col(DAYS.get(table, "hour")))).withColumn("label", label(F.col("queue")))
@@ -52,12 +52,12 @@ def stage(lake: Lake, rows: DataFrame, table: str, run: str) -> list[StagedFiles
 
 
 def day(moment: Column) -> Column:
-    """The day in UTC, whatever the session's time zone is."""
+    """Returns the day in UTC, whatever the session's time zone is."""
     return F.date_from_unix_date(F.floor(F.unix_micros(moment) / DAY_US).cast("int"))
 
 
 def label(queue: Column) -> Column:
-    """A folder's name for a queue: names can be longer, and have more letters, than file systems agree to."""
+    """Returns a folder name for a queue, whose own name may be too long or have characters that file systems refuse."""
     return F.when(queue.rlike(PLAIN_NAME), queue).otherwise(F.concat(F.lit("~"), F.md5(queue)))
 
 
@@ -85,7 +85,7 @@ def counted(lake: Lake, folder: str, table: str, run: str) -> list[StagedFiles]:
 
 
 def named(path: str, counts: tuple[int, int, str], size: int, table: str, run: str, number: int) -> StagedFiles:  # noqa: PLR0917
-    """A file of the staging folder, and what it will be called."""
+    """Returns a file of the staging folder, with its later name."""
     match = STAGED.match(path)
     if match is None:
         message = f"{path} is not where the rows of a day and of a queue are."
@@ -97,8 +97,8 @@ def named(path: str, counts: tuple[int, int, str], size: int, table: str, run: s
 
 
 def read_back(path: Path, table: str = "attempts") -> tuple[int, int, str]:
-    """How many rows a file has, the sum of their ids, and the queue of the first one: without Spark, in any process."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 -- a lake beside Hadoop can do without
+    """Returns the number of a file's rows, the sum of their ids and the first queue: without Spark, in any process."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 -- a lake on Hadoop does not need it
 
     rows, ids, queue = 0, 0, None
     with pq.ParquetFile(path) as file:
@@ -111,7 +111,7 @@ def read_back(path: Path, table: str = "attempts") -> tuple[int, int, str]:
 
 
 def total(column: pa.Array) -> int:
-    """Arrow's own sum has 64 bits."""
+    """Sum of a column: Arrow's own has only 64 bits."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
     largest = pc.max(pc.abs(column)).as_py() or 0
@@ -123,17 +123,17 @@ def sum_of_ids(table: str) -> Column:
 
 
 def ending(path: str) -> str:
-    """What tells the files of one staging folder apart: the day, the queue and the file's own name."""
+    """Returns the part of a path that is unique in a staging folder: the day, the queue and the file's own name."""
     return "/".join(path.split("/")[-3:])
 
 
 def publish(lake: Lake, staged: list[StagedFiles]) -> list[DataFile]:
-    """Moves staged files to where a manifest can name them.  Until one does, nobody reads them."""
+    """Moves staged files to where a manifest can name them.  Until one does, no reader sees them."""
     for path, file, _ in staged:
         lake.files.move(path, file.path)
     return [file for _, file, _ in staged]
 
 
 def clear(lake: Lake, run: str) -> None:
-    """What a run that is over has left in its staging folder."""
+    """Deletes the staging folder of a run that is over."""
     lake.files.delete(f"{STAGING}/{run}")

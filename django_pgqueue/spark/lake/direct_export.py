@@ -1,7 +1,7 @@
-"""From the history straight into Parquet files, by the tasks that read it: for lakes in folders.
+"""Writes the history straight into Parquet files, in the tasks that read it: for lakes in local folders.
 
-PostgreSQL's driver returns what Arrow writes, so the rows never become Spark's, which takes a quarter of the time.
-Where only Hadoop can write (object stores, HDFS), ``writing.stage`` does the same.
+PostgreSQL's driver returns Arrow batches, so the rows bypass Spark, and the export takes a quarter of the time.
+Where only Hadoop can write (object stores, HDFS), ``data_files.stage`` does the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.slices import Slice
 
 HELD_BYTES = 128 * 2**20
-"""So much a task holds before it writes: what is written at once is a row group."""
+"""Memory that a task fills before it writes: the rows of one write are a row group."""
 FILE_BYTES = 256 * 2**20
 OPEN_FILES = 64
 GROWING = ("id", "message_id", "dequeue_at", "transaction_id", "created_at", "started_at", "finished_at")
@@ -37,7 +37,7 @@ REPEATED = ("status", "queue", "channel", "task", "worker", "error_class", "erro
 
 
 class FileGroup(NamedTuple):
-    """The rows of a day and of a queue have files of their own."""
+    """A day and a queue, whose rows have files of their own."""
 
     day: int
     queue: str
@@ -63,12 +63,12 @@ class Written(NamedTuple):
 
 
 def fill(lake: Lake, reader: PgQueueReader, run: str) -> list[StagedFiles]:
-    """Writes what a reader reads into the staging folder of a run, as ``writing.stage`` does."""
+    """Writes the rows of a reader into the staging folder of a run, as ``data_files.stage`` does."""
     folder = f"{STAGING}/{run}/attempts"
     task = Task(reader=reader, folder=str(Path(lake.files.root) / folder))
     parts = reader.partitions()
     try:
-        # Only what the tasks answer counts: what a killed one has left, or one that ran twice, is cleared later.
+        # Only the files that tasks return count: those of a killed task, or of one that ran twice, are cleared later.
         written = lake.spark.sparkContext.parallelize(parts, max(1, len(parts))).flatMap(task).collect()
     except Exception as error:
         if (words := reason(error)) is not None:
@@ -84,7 +84,7 @@ def staged(folder: str, run: str, number: int, file: Written) -> StagedFiles:
 
 @dataclass(kw_only=True)
 class Task:
-    """What an executor calls with a part of the history."""
+    """Task that an executor calls with a part of the history."""
 
     reader: PgQueueReader
     folder: str
@@ -98,7 +98,7 @@ class Task:
 
 
 def grouped(batch: pa.RecordBatch) -> Iterator[tuple[FileGroup, pa.RecordBatch]]:
-    """The rows of each day and queue, in the order in which they came."""
+    """Yields the rows of each day and queue, in their original order."""
     import pyarrow as pa  # noqa: PLC0415 -- executors have it; the driver can do without
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -117,7 +117,7 @@ def grouped(batch: pa.RecordBatch) -> Iterator[tuple[FileGroup, pa.RecordBatch]]
 
 @dataclass(kw_only=True)
 class OpenFiles:
-    """The files of a task: large ones, and never many or much of them in memory."""
+    """The files of a task: they are large, few are open, and memory holds only a part of them."""
 
     folder: Path
     held: dict[FileGroup, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
@@ -138,7 +138,7 @@ class OpenFiles:
         return self.written
 
     def _write_all(self) -> None:
-        """Not the largest ones only: a few rows of a batch keep all of it in memory."""
+        """Writes all groups, not only the largest: a few rows of a batch keep all of it in memory."""
         for group in list(self.held):
             self._write(group)
         self.held_bytes = 0
@@ -148,7 +148,7 @@ class OpenFiles:
 
         rows = pa.Table.from_batches(self.held.pop(group)).combine_chunks()
         name, writer = self.writers.pop(group) if group in self.writers else self._open(group, rows.schema)
-        self.writers[group] = name, writer  # the last one is the one that was used last
+        self.writers[group] = name, writer  # goes to the end: the first one is the least recently used
         writer.write_table(rows, row_group_size=rows.num_rows)
         if (self.folder / group.folder / name).stat().st_size > FILE_BYTES:
             self._close(group)

@@ -1,4 +1,4 @@
-"""What can be wrong with a lake, in words.  The docstring of a class is its message where none is given."""
+"""Errors of a lake.  The docstring of a class is its default message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The few things that a lake asks of a file system, for local folders and for what Hadoop knows (hdfs, s3a, gs, …)."""
+"""The few file operations that a lake needs, for local folders and for Hadoop's file systems (hdfs, s3a, gs, …)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Files(Protocol):
     def url(self, path: str) -> str: ...
     def read(self, path: str) -> bytes: ...
     def names(self, folder: str) -> list[str]:
-        """What is directly in a folder; nothing where there is no folder."""
+        """Returns the names directly in a folder; none where there is no folder."""
         ...
 
     def walk(self, folder: str) -> Iterator[Entry]:
-        """All files below a folder."""
+        """Yields all files below a folder."""
         ...
 
     def create(self, path: str, content: bytes) -> bool:
-        """Makes a file that is there as a whole or not at all.  False: there was one already."""
+        """Makes a file as a whole or not at all.  Returns False if there was one already."""
         ...
 
     def move(self, source: str, target: str) -> None: ...
@@ -63,7 +63,7 @@ class LocalFiles:
         self.root = str(self.folder)
 
     def url(self, path: str) -> str:
-        # Not as_uri(): Spark takes what stands between two slashes as it is, without its percent signs.
+        # Not as_uri(): Spark takes the path literally and does not decode percent signs.
         return f"file://{(self.folder / path).as_posix()}"
 
     def read(self, path: str) -> bytes:
@@ -92,7 +92,7 @@ class LocalFiles:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(draft, target)  # unlike a rename, it fails where there is one
+            os.link(draft, target)  # unlike a rename, a link fails where there is a file
         except FileExistsError:
             return False
         finally:
@@ -103,7 +103,7 @@ class LocalFiles:
     def move(self, source: str, target: str) -> None:
         new = self.folder / target
         new.parent.mkdir(parents=True, exist_ok=True)
-        sync(self.folder / source)  # the manifest that will name it is durable: so must it be
+        sync(self.folder / source)  # must be as durable as the manifest that will name it
         (self.folder / source).replace(new)
         sync(new.parent)
 
@@ -163,7 +163,7 @@ class HadoopFiles:
             yield Entry(path, int(status.getLen()), now - status.getModificationTime() / 1000)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Whole by a rename where renames are atomic; object stores make a file visible when it is closed."""
+        """Renames a draft where renames are atomic; object stores make a file visible only when it is closed."""
         target = self._path(path)
         if self._system.exists(target):
             return False

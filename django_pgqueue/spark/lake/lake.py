@@ -1,8 +1,8 @@
 """A lake and its versions.
 
-A version is a manifest.  Runs write their data files first, under names that nobody else uses, and then make the next
-manifest: a single file, made as a whole or not at all, and by one of those who try.  Whoever reads follows a manifest,
-so half a run is never seen, and a killed one leaves nothing but files that no manifest names.
+A version is a manifest.  A run first writes its data files, under names that no other run uses.  Then it makes the next
+manifest: a single file, made as a whole or not at all, by only one of several runs.  Readers follow a manifest, so they
+never see half a run, and a killed run leaves only files that no manifest names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Lake:
 
     @classmethod
     def open_or_make(cls, spark: SparkSession, path: str | os.PathLike[str]) -> Lake:
-        """Makes a lake of a folder that is empty or not there yet."""
+        """Opens a lake, or makes one in a folder that is empty or does not exist."""
         lake = cls(spark, files_at(path, spark))
         if not lake.versions():
             if strange := [name for name in lake.files.names("") if name != "_pgqueue"]:
@@ -68,12 +68,12 @@ class Lake:
         return sorted(int(name) for name in names if name.isdigit())
 
     def manifest(self, version: int | None = None) -> Manifest:
-        """The manifest in force, or an older one that is still there."""
+        """Returns the current manifest, or an older one that still exists."""
         path = manifest_path(max(self.versions()) if version is None else version)
         return Manifest.from_json(self.files.read(path), self.files.url(path))
 
     def commit(self, before: Manifest, *, written_by: str, **changes: Any) -> Manifest:
-        """Makes the version after ``before`` the one in force, unless somebody else has made another."""
+        """Makes the version after ``before`` the current one, unless another run has made one."""
         manifest = before.next(written_by=written_by, **changes)
         if not self._create(manifest):
             other = self.manifest().written_by

@@ -36,12 +36,12 @@ class Manifest:
     source: str | None = None
     """The database that the attempts come from: the cluster's identifier and the database's name."""
     position: str | None = None
-    """How far the history has been read, as the data source says it."""
+    """How far the history has been read: an offset of the data source."""
     written_by: str = "init"
     written_at: str = ""
     tables: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What commands remember for their next run."""
+    """Values that commands keep for their next run."""
 
     @classmethod
     def new(cls) -> Manifest:
@@ -51,7 +51,7 @@ class Manifest:
         return replace(self, version=self.version + 1, written_by=written_by, written_at=now(), **changes)
 
     def files(self, table: str, *, since: dt.date | None = None, until: dt.date | None = None) -> list[DataFile]:
-        """The files of a table, of the days from ``since`` to ``until``, both inclusive."""
+        """Returns the files of a table, of the days from ``since`` to ``until``, both inclusive."""
         return [
             file
             for file in self.tables.get(table, ())

@@ -26,7 +26,7 @@ def read_lake(
     until: dt.date | None = None,
     version: int | None = None,
 ) -> DataFrame:
-    """A table of the lake as its manifest has it, whatever is written meanwhile.
+    """Returns a table as the lake's manifest lists it, whatever other runs write meanwhile.
 
     ``since`` and ``until`` are days (UTC, both inclusive) of ``finished_at``, or of ``hour`` in reports: files of other
     days are not even opened.

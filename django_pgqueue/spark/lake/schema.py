@@ -1,4 +1,4 @@
-"""The columns of the lake's tables.  A change that readers could notice raises ``manifest.SCHEMA_VERSION``."""
+"""The columns of the lake's tables.  A change that readers could notice increments ``manifest.SCHEMA_VERSION``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HISTOGRAM = MapType(IntegerType(), LongType())
 
 
 def table(**columns: tuple[DataType, bool]) -> StructType:
-    """Of pairs (type, whether it can be null)."""
+    """Returns a schema from pairs (type, whether the column can be null)."""
     return StructType([StructField(name, kind, null) for name, (kind, null) in columns.items()])
 
 

@@ -1,4 +1,4 @@
-"""What ``manage.py qpipeline`` does, for programs: each step is a function of a session and of the path of a lake."""
+"""The steps of ``manage.py qpipeline`` for programs: each is a function of a session and of the path of a lake."""
 
 from django_pgqueue.spark.pipeline.drop_exported import Dropped, drop_exported
 from django_pgqueue.spark.pipeline.export import Exported, export

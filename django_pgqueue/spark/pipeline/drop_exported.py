@@ -1,4 +1,4 @@
-"""Days that the lake has are dropped in PostgreSQL, when both have the same rows."""
+"""Drops days in PostgreSQL that the lake has, when both have the same rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COLUMNS = (
 class Dropped:
     days: tuple[dt.date, ...]
     kept: Mapping[dt.date, str]
-    """Days that could have gone, and why they did not."""
+    """Days that are old enough but were kept, and why."""
 
 
 def drop_exported(
@@ -54,8 +54,8 @@ def drop_exported(
 ) -> Dropped:
     """Drops the partitions of the history that are older than ``keep_days`` whole days, if the lake has all their rows.
 
-    Results of jobs, and failed messages to enqueue again, are looked up in the history: keep the days in which somebody
-    may ask for them.
+    The history is the place of job results, and of failed messages to enqueue again: keep the days in which people
+    may need them.
     """
     progress = progress or Quiet()
     lake = Lake.open(spark, path)
@@ -83,7 +83,7 @@ def old_days(connection: psycopg.Connection, keep_days: int) -> list[dt.date]:
 
 
 def fingerprint(lake: Lake, day: dt.date) -> str:
-    """As ``pgqueue_attempt_fingerprint`` computes it."""
+    """Returns what ``pgqueue_attempt_fingerprint`` computes in PostgreSQL."""
     rows = read_files(lake, "attempts", lake.manifest().files("attempts", since=day, until=day))
     words = rows.withColumn("finished_us", F.unix_micros("finished_at"))
     text = F.concat_ws("/", *(F.col(name).cast("string") for name in COLUMNS))

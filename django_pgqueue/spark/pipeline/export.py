@@ -1,4 +1,4 @@
-"""The finished attempts since the last run, into the lake."""
+"""Exports the attempts that were finished since the last run to the lake."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Exported:
     files: int
     bytes: int
     version: int
-    """Of the lake's manifest."""
+    """Version of the lake's manifest."""
 
 
 def export(
@@ -51,8 +51,8 @@ def export(
 ) -> Exported:
     """Adds each attempt that has been finished since the last export to the lake, once.
 
-    ``options`` are those of the data source ``pgqueue``, such as ``urlVariable``.  Attempts whose transaction, or an
-    older one, has not ended yet are left for the next run.
+    ``options`` are those of the data source ``pgqueue``, such as ``urlVariable``.  If an attempt's
+    transaction, or an older one, has not ended yet, the next run exports it.
 
     >>> export(spark, "/data/jobs").rows  # doctest: +SKIP
     250000
@@ -86,7 +86,7 @@ def run_name() -> str:
 
 
 def gathered(lake: Lake, options: Mapping[str, str], start: int, end: int, run: str) -> list[StagedFiles]:
-    """What the transactions from ``start`` until before ``end`` have written, in the staging folder."""
+    """Stages the rows that the transactions from ``start`` until before ``end`` have written."""
     cut = {**options, "fromTransaction": str(start), "toTransaction": str(end)}
     if isinstance(lake.files, LocalFiles):
         return fill(lake, PgQueueReader(Options.of(cut), ATTEMPTS), run)
@@ -94,7 +94,7 @@ def gathered(lake: Lake, options: Mapping[str, str], start: int, end: int, run: 
 
 
 def verify(origin: Origin, staged: list[StagedFiles], start: int, end: int) -> None:
-    """What is in the files must be what is in the table: counted by somebody else than who wrote them."""
+    """Checks that the files have the rows of the table: PostgreSQL counts them, not the code that wrote the files."""
     rows, ids = origin.count(start, end)
     if (rows, ids) != (sum(file.rows for _, file, _ in staged), sum(ids for _, _, ids in staged)):
         message = (
@@ -114,7 +114,7 @@ def add(
     written_by: str,
     **notes: object,
 ) -> Manifest:
-    """Makes staged rows visible, together with how far they go."""
+    """Makes staged rows visible, together with the new position."""
     files = publish(lake, staged)
     return lake.commit(
         before,

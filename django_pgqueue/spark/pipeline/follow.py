@@ -1,4 +1,4 @@
-"""The history into the lake, continuously: Structured Streaming, with a checkpoint beside the manifests."""
+"""Exports the history to the lake continuously: Structured Streaming, with a checkpoint beside the manifests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.pipeline.progress import Progress
 
 TIDY_EVERY = 100
-"""Batches."""
+"""Number of batches."""
 
 
 def follow(
@@ -40,8 +40,8 @@ def follow(
 ) -> int:
     """Adds attempts to the lake every few ``seconds``, until ``until()`` or Ctrl-C.  Returns how many were added.
 
-    It goes on where the last export or the last follow ended, and an export goes on where it ends.  With ``once`` it
-    adds what there is now and ends.
+    It continues where the last export or follow ended, and the next export continues where it ends.  With ``once`` it
+    adds the attempts that there are now, and ends.
     """
     progress, options = progress or Quiet(), options or {}
     lake = Lake.open_or_make(spark, path)
@@ -61,10 +61,10 @@ def follow(
 
 
 class Batches:
-    """What Spark calls for every batch.
+    """The callback that Spark calls for every batch.
 
-    A batch may come twice, after a driver was killed between the manifest and the checkpoint.  Its end is in the
-    checkpoint before it begins, and the manifest says how far the lake is: so the second one is noticed.
+    A batch may come twice, after a driver was killed between the manifest and the checkpoint.  The checkpoint has its
+    end before it begins, and the manifest has the lake's position, so ``add`` notices the second one.
     """
 
     def __init__(self, lake: Lake, source: str, progress: Progress) -> None:
@@ -77,10 +77,10 @@ class Batches:
         self.checkpoint = self._checkpoint(manifest.notes.get("followed"))
 
     def _checkpoint(self, last: Mapping[str, Any] | None) -> str:
-        """That of the last follow, unless somebody has exported since: Spark would repeat what it knows nothing of."""
+        """Returns that of the last follow, but a new one after an export: Spark would repeat the exported rows."""
         if last is not None and last["position"] == self.start_position:
             return str(last["checkpoint"])
-        # A new name: a checkpoint that was begun from here may have planned a batch that others have written since.
+        # A new name: an older checkpoint from here may have planned a batch that another run has written since.
         return f"{FOLLOWED}/{run_name()}"
 
     def start(self, options: Mapping[str, str], seconds: float | None) -> StreamingQuery:
@@ -121,6 +121,6 @@ class Batches:
             tidy(self.lake)
 
     def _end(self, batch: int) -> int:
-        """Where a batch ends: Spark writes it down before the batch begins."""
+        """Returns the end of a batch, which Spark records before the batch begins."""
         text = self.lake.files.read(f"{self.checkpoint}/offsets/{batch}").decode()
         return int(json.loads(text.splitlines()[-1])["transaction"])

@@ -1,4 +1,4 @@
-"""What a step tells of itself: nothing to programs, lines and bars to people."""
+"""Progress of a step: nothing for programs, lines and a moving status for people."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 class Progress(Protocol):
     def step(self, words: str) -> None:
-        """What begins now."""
+        """Shows what begins now."""
         ...
 
     def say(self, words: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
         ...
 
 
@@ -30,7 +30,7 @@ class Quiet:
 
 
 class Lines:
-    """For logs and for terminals without rich."""
+    """Progress for logs and for terminals without rich."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -45,7 +45,7 @@ class Lines:
 
 @contextmanager
 def shown(stream: TextIO | None = None) -> Iterator[Progress]:
-    """A line that moves, with the time so far, where standard error is a terminal and rich is installed."""
+    """Shows a moving line with the elapsed time if standard error is a terminal and rich is installed, else lines."""
     stream = stream or sys.stderr
     try:
         from rich.console import Console  # noqa: PLC0415 -- an extra

@@ -1,4 +1,4 @@
-"""Finished messages of the lake, enqueued again."""
+"""Enqueues finished messages of the lake again."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 PREVIEWED = 10
 TASKS = 8
-"""Into so many parts a selection is cut by the ids, always in the same way: a second run must find its own parts."""
+"""Number of parts of a selection, always cut in the same way by the ids: a second run must find its own parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
     messages: int
     run_id: str
-    """Follows from what was selected: who selects the same again, enqueues nothing."""
+    """Computed from the selected messages: a second run that selects the same enqueues nothing."""
     preview: tuple[Mapping[str, Any], ...]
     enqueued: bool
 
@@ -50,8 +50,8 @@ def replay(
 ) -> Replayed:
     """Enqueues messages again whose last attempt fulfils ``where``: a condition in Spark SQL on the lake's columns.
 
-    Each is enqueued once, also when a run is killed and repeated, or when the same selection is replayed tomorrow.
-    ``again`` is any word that makes it another replay.  The new messages have the ids of the old ones in their headers,
+    Each is enqueued once, even when a run is killed and repeated, or when the same selection is replayed tomorrow.
+    Another word in ``again`` makes it another replay.  The new messages have the ids of the old ones in their headers,
     as ``enqueued_again_from``.
 
     >>> replay(spark, "/data/jobs", "status = 'failed' and task = 'shop.tasks.send_receipt'")  # doctest: +SKIP
@@ -69,7 +69,7 @@ def replay(
 
 
 def selected(attempts: DataFrame, where: str) -> DataFrame:
-    """Final rows only: of all others the queue still has the message, or a later row says how it ended."""
+    """Selects final rows only: for any other row the queue still has the message, or a later row has the end."""
     try:
         return attempts.where("final and content is not null").where(where)
     except (AnalysisException, ParseException) as error:
@@ -96,9 +96,9 @@ def shown(chosen: DataFrame) -> DataFrame:
 
 
 def messages(chosen: DataFrame) -> DataFrame:
-    """With the columns that the data source writes."""
+    """Returns the messages with the columns that the data source writes."""
     origin = F.to_json(F.struct(F.col("message_id").alias("enqueued_again_from")))
-    # Two JSON objects become one by their texts: the lake's headers are an object as PostgreSQL writes it, or null.
+    # Joins the texts of two JSON objects: the lake's headers are an object as PostgreSQL writes it, or null.
     kept = F.regexp_replace(F.col("headers"), r"\}$", "")
     empty = F.col("headers").isNull() | (F.col("headers") == "{}")
     joined = F.concat(kept, F.lit(", "), F.substring(origin, 2, 100))

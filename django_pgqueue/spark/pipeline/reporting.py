@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TABLES = ("report_hour", "report_queue", "report_error")
 DAYS_AGAIN = 1
-"""A report without ``since`` begins so many days before the end of the last one, whose last day was not over."""
+"""A report without ``since`` begins this many days before the end of the last one, whose last day was not over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ def report(
 ) -> Reported:
     """Reports on the days (UTC) from ``since`` to ``until``, both inclusive: in the lake and in PostgreSQL.
 
-    Without ``since`` it goes on where the last report ended, and without ``until`` to the last day of the lake.  Hours
-    that were reported before are replaced.  ``targets`` has seconds by queue ("*": all others) within which an attempt
-    should start after it was due.
+    Without ``since`` it begins where the last report ended; without ``until`` it ends at the last day of the lake.  It
+    replaces hours that were reported before.  ``targets`` has seconds by queue ("*": all others), within which an
+    attempt should start after it was due.
     """
     progress, options = progress or Quiet(), options or {}
     lake = Lake.open(spark, path)
@@ -101,7 +101,7 @@ def midnight(day: dt.date) -> dt.datetime:
 
 
 def waiting_messages(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The messages that have not ended, with the names that attempts have for the same."""
+    """Returns the messages that have not ended, with the column names of attempts."""
     messages = registered(spark).read.format("pgqueue").options(**{**options, "table": "messages"}).load()
     return messages.select(
         "queue", "task", "channel", "created_at", "dequeue_at", F.col("locked_at").alias("started_at")
@@ -127,7 +127,7 @@ def keep(
 
 
 def gathered(frame: DataFrame) -> DataFrame:
-    """Reports are small: one task, and so one file for each day and queue."""
+    """Merges a report into one task, because it is small: each day and queue gets one file."""
     return frame.coalesce(1)
 
 
@@ -140,7 +140,7 @@ def copy(
 ) -> None:
     """Replaces the reported hours in PostgreSQL, in one transaction."""
     with database.connect(database.writing(Options.of(options))) as connection, connection.transaction():
-        # One report at a time; whoever looks at the tables meanwhile sees the one before.
+        # One report at a time; readers of the tables see the previous one meanwhile.
         connection.execute("lock table pgqueue_report_hour in share row exclusive mode")
         cursor = connection.cursor()
         for name, files in added.items():
@@ -150,7 +150,7 @@ def copy(
 
 DELETE = {name: f"delete from pgqueue_{name} where hour >= %s and hour < %s".encode() for name in TABLES}  # noqa: S608
 COPY = {
-    name: f"copy pgqueue_{name} ({', '.join(SCHEMAS[name].names)}) from stdin".encode()  # our own names
+    name: f"copy pgqueue_{name} ({', '.join(SCHEMAS[name].names)}) from stdin".encode()  # names of this package
     for name in TABLES
 }
 
@@ -162,7 +162,7 @@ def fill(cursor: Cursor[Any], table: str, rows: Iterator[tuple[Any, ...]]) -> No
 
 
 def rows_of(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
-    """Times as text, because Python's are naive and in the driver's time zone when they come from Spark."""
+    """Yields rows with times as text, because Spark's Python times are naive and in the driver's time zone."""
     shaped = frame.select(*(as_text(name) if name == "hour" else F.col(name) for name in frame.columns))
     histograms = {number for number, field in enumerate(frame.schema.fields) if field.dataType == HISTOGRAM}
     for row in shaped.toLocalIterator():

@@ -1,4 +1,4 @@
-"""The database that a lake comes from: which one it is, how far it can be read, and who may write its lake."""
+"""The database that a lake comes from: its identity, how far it can be read, and the lock to write its lake."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Origin:
         return str(self._value(IDENTITY))
 
     def horizon(self) -> int:
-        """The oldest transaction that still runs: what earlier ones have written is there, and nothing is added."""
+        """Returns the oldest transaction that still runs: the rows of earlier ones are complete."""
         return int(str(self._value(HORIZON)))
 
     def next_position(self, manifest: Manifest) -> int:
-        """How far the lake could follow now, of a history that is still the one that it has followed."""
+        """Returns how far the lake can follow now; raises an error if this is not the history that it has followed."""
         if manifest.source is not None and manifest.source != (found := self.identity()):
             message = (
                 f"The lake has the history of database {manifest.source}, and this is {found}. Use another folder, or "
@@ -52,7 +52,7 @@ class Origin:
         return horizon
 
     def count(self, start: int, end: int) -> tuple[int, int]:
-        """How many attempts the transactions from start until before end have written, and the sum of their ids."""
+        """Returns how many attempts the transactions from start until before end wrote, and the sum of their ids."""
         found = self.connection.execute(
             "select count(*), coalesce(sum(id), 0) from pgqueue_attempt "
             "where transaction_id >= %s and transaction_id < %s",
@@ -71,10 +71,10 @@ def position_of(manifest: Manifest) -> int:
 
 @contextmanager
 def writing(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
-    """The only one who writes the lake, as far as those who read from the same server go.
+    """Locks the lake for writing, against all runs that read from the same server.
 
-    The lock ends with its session, so a killed run leaves none.  Behind a pooler it may not exclude anybody: then the
-    manifest decides, which only one of two can make.
+    The lock ends with its session, so a killed run leaves none.  Behind a pooler it may not exclude another run: then
+    the manifest decides, which only one of two runs can make.
     """
     with database.connect(database.reading(Options.of(options))) as connection:
         lock = f"pgqueue_lake {lake.manifest().lake_id}"

@@ -1,4 +1,4 @@
-"""Scenarios side by side: each is simulated by a task of its own, from the attempts that the lake has."""
+"""Compares scenarios: a task of its own simulates each of them, from the attempts that the lake has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.pipeline.progress import Progress
 
 MOST = 2_000_000
-"""Attempts: all of them are in the memory of each task, at about 100 bytes each."""
+"""Maximum of attempts: each task holds all of them in memory, at about 100 bytes each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Prediction:
     wait_p99_ms: float
     longest_ms: float
     utilisation: float
-    """Of the slots, between the first arrival and the last end."""
+    """Utilisation of the slots, between the first arrival and the last end."""
 
 
 def whatif(
@@ -48,9 +48,9 @@ def whatif(
     until: dt.date | None = None,
     progress: Progress | None = None,
 ) -> list[Prediction]:
-    """How long messages would have waited, for each of the scenarios.
+    """Returns how long messages would have waited, for each of the scenarios.
 
-    Each recorded attempt arrives when it was due and runs as long as it ran.  Retries come when they came.
+    Each recorded attempt arrives when it was due and runs as long as it ran.  Retries keep their recorded times.
 
     >>> whatif(spark, "/data/jobs", [Scenario(slots=n) for n in (4, 8, 16)])  # doctest: +SKIP
     """
@@ -76,7 +76,7 @@ def needed(
     until: dt.date | None = None,
     progress: Progress | None = None,
 ) -> dict[float, int | None]:
-    """By load, the fewest slots with which ``share`` of the messages starts ``within`` seconds; None: too many."""
+    """Returns by load the fewest slots with which ``share`` of the messages starts ``within`` seconds, or None."""
     progress = progress or Quiet()
     progress.step("looking for the number of slots")
     recorded = record(read_lake(spark, path, since=since, until=until), queues)
@@ -87,7 +87,7 @@ def needed(
 
 
 def record(attempts: DataFrame, queues: Sequence[str]) -> Broadcast[list[SimulatedArrival]]:
-    """The arrivals, sent once to each executor."""
+    """Returns the arrivals as a broadcast, sent once to each executor."""
     rows = arrivals(attempts, queues).collect()
     if not rows:
         message = "The lake has no attempts that ran in these days and queues."
@@ -129,7 +129,7 @@ def at(ordered: Sequence[float], share: float) -> float:
 def needed_slots(
     recorded: Sequence[SimulatedArrival], *, target_ms: float, share: float, load: float, most: int = 4096
 ) -> int | None:
-    """The fewest slots with which that share of the messages starts in time: by halving, as more are never slower."""
+    """Finds the fewest slots with which that share of messages starts in time: by halving, as more are never slower."""
     low, high = 1, most
     if not fits(recorded, most, target_ms, share, load):
         return None

@@ -1,4 +1,4 @@
-"""The report: what the attempts of a lake come to, by the hour.  Functions from DataFrames to DataFrames."""
+"""The report: statistics of a lake's attempts by the hour, as functions from DataFrames to DataFrames."""
 
 from django_pgqueue.spark.report.errors import errors_by_hour
 from django_pgqueue.spark.report.hours import hours

@@ -1,4 +1,4 @@
-"""``django_pgqueue.values.histogram`` in Spark's words."""
+"""``django_pgqueue.values.histogram`` as expressions of Spark."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ EMPTY = "cast(map() as map<int, bigint>)"
 
 
 def bucket(ms: Column) -> Column:
-    # greatest() returns the other one where one is null.
+    # greatest() ignores a null, so the null has its own case below.
     number = F.ceil(F.log(F.greatest(ms, F.lit(MIN_MS))) / math.log(GROWTH)).cast("int")
     return F.when(ms.isNotNull(), number)
 
 
 def histogram(counted: DataFrame, keys: Sequence[str], number: str, count: str, name: str) -> DataFrame:
-    """One row for each of the keys, with a map from bucket to count."""
+    """Returns one row for each of the keys, with a map from bucket to count."""
     return (
         counted.where(F.col(number).isNotNull())
         .groupBy(*keys, F.col(number).alias("bucket"))

@@ -1,4 +1,4 @@
-"""Which errors there were in each hour."""
+"""Errors of each hour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_EXAMPLE = 200
 
 
 def errors_by_hour(attempts: DataFrame, *, since: dt.datetime, until: dt.datetime) -> DataFrame:
-    """One row for each hour, queue, task and class of error, with the columns of ``report_error``."""
+    """Returns one row for each hour, queue, task and class of error, with the columns of ``report_error``."""
     return (
         attempts.where(within("finished_at", since, until))
         .where("error_class is not null")

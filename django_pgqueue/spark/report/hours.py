@@ -1,4 +1,4 @@
-"""What was enqueued and what ended in each hour, of each queue, task and channel."""
+"""Messages enqueued and attempts ended in each hour, of each queue, task and channel."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def hours(
     waiting: DataFrame | None = None,
     targets: Mapping[str, float] | None = None,
 ) -> DataFrame:
-    """One row for each hour from ``since`` until before ``until``, with the columns of ``report_hour``.
+    """Returns rows for each hour from ``since`` until before ``until``, with the columns of ``report_hour``.
 
-    ``attempts`` are all that ended at ``since`` or later, also those after ``until``: a message counts as enqueued in
-    the hour in which it was, whenever it ended.  ``waiting`` are the messages that have not ended yet.  ``targets`` has
+    ``attempts`` are all that ended at ``since`` or later, also those after ``until``: a message counts in the hour in
+    which it was enqueued, whenever it ended.  ``waiting`` are the messages that have not ended yet.  ``targets`` has
     seconds by queue ("*" for all others) within which an attempt should start.
     """
     ended = _ended(attempts.where(within("finished_at", since, until)), targets or {})
@@ -43,7 +43,7 @@ def hours(
 
 
 def _added_up(ended: DataFrame) -> DataFrame:
-    """Counts and histograms of both kinds in one pass: each attempt twice, once with each of its buckets."""
+    """Computes counts and both histograms in one pass: each attempt appears twice, once with each of its buckets."""
     kinds = F.array(*(F.struct(F.lit(kind).alias("kind"), F.col(f"{kind}_bucket").alias("bucket")) for kind in KINDS))
     counted = (
         ended.select(*KEYS, *COUNTS, F.explode(kinds).alias("of"))
@@ -87,7 +87,7 @@ def _ended(attempts: DataFrame, targets: Mapping[str, float]) -> DataFrame:
 
 
 def target_ms(targets: Mapping[str, float]) -> Column:
-    """Null for a queue without a target."""
+    """Target of a row's queue; null for a queue without one."""
     found: Column = F.lit(targets["*"] * 1000) if "*" in targets else F.lit(None).cast("double")
     for queue, seconds in targets.items():
         if queue != "*":
@@ -96,7 +96,7 @@ def target_ms(targets: Mapping[str, float]) -> Column:
 
 
 def _enqueued(attempts: DataFrame, waiting: DataFrame | None) -> DataFrame:
-    """A message has one final row, or it is still waiting."""
+    """Counts messages by the hour: each has one final row, or is still waiting."""
     messages = attempts.where("final").select("created_at", *KEYS[1:])
     if waiting is not None:
         messages = messages.unionByName(waiting.select("created_at", *KEYS[1:]))

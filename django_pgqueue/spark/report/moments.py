@@ -19,7 +19,7 @@ def ms(moment: str | Column) -> Column:
 
 
 def due_ms() -> Column:
-    """When an attempt could have been started: not before its message was there."""
+    """Returns the earliest time when an attempt could start: not before its message was created."""
     return F.greatest(ms("created_at"), F.col("dequeue_at").cast("double"))
 
 
@@ -28,7 +28,7 @@ def wait_ms() -> Column:
 
 
 def run_ms() -> Column:
-    """A lost attempt ended when somebody noticed, which is not how long it ran."""
+    """Returns the run time; null for a lost attempt, whose end is only when the loss was noticed."""
     measured = F.col("started_at").isNotNull() & (F.col("status") != "lost")
     return F.when(measured, F.greatest(ms("finished_at") - ms("started_at"), F.lit(0.0)))
 

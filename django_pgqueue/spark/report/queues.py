@@ -1,4 +1,4 @@
-"""How many messages waited, and how many ran at a time, in each hour of each queue: reconstructed from the history."""
+"""Numbers of messages that waited and that ran at a time, by hour and queue: reconstructed from the history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = ("hour", "queue")
 def queues_by_hour(
     attempts: DataFrame, *, since: dt.datetime, until: dt.datetime, waiting: DataFrame | None = None
 ) -> DataFrame:
-    """One row for each hour and queue, with the columns of ``report_queue``.
+    """Returns one row for each hour and queue, with the columns of ``report_queue``.
 
     An attempt waits from when it is due until it starts, and runs until it ends.  ``attempts`` are all that ended at
     ``since`` or later; ``waiting`` are the messages that have not ended.
@@ -31,7 +31,7 @@ def queues_by_hour(
 
 
 def _depths(attempts: DataFrame, waiting: DataFrame | None, since: dt.datetime, until: dt.datetime) -> DataFrame:
-    """By the second: who waits for less is no backlog, and the seconds of a year are few where its jobs are not."""
+    """Counts by the second: a shorter wait is no backlog, and a year has fewer seconds than jobs."""
     end = F.greatest(due_ms(), ms(F.coalesce("started_at", "finished_at")))
     changes = attempts.select("queue", F.explode(_change(due_ms(), 1, end, -1)).alias("c")).select("queue", "c.*")
     if waiting is not None:
@@ -49,7 +49,7 @@ def _depths(attempts: DataFrame, waiting: DataFrame | None, since: dt.datetime, 
 
 
 def _without_gaps(levels: DataFrame, last_hour: int) -> DataFrame:
-    """One row for each hour, also for those in which nothing has changed."""
+    """Returns one row for each hour, also for hours without a change."""
     hours = Window.partitionBy("queue").orderBy("number")
     changed = (
         levels.groupBy("queue", F.floor(F.col("second") / 3600).alias("number"))
@@ -79,7 +79,7 @@ def _change(at: Column, change: int, other: Column, other_change: int) -> Column
 
 
 def _running(attempts: DataFrame, since: dt.datetime, until: dt.datetime) -> DataFrame:
-    """Each attempt cut at the hours, so that no hour needs to know about another."""
+    """Cuts each attempt at the hours, so that each hour is computed without the others."""
     first, last = since.timestamp() * 1000, until.timestamp() * 1000
     hour = F.col("hour_number") * HOUR_MS
     start, end = F.greatest(ms("started_at"), F.lit(first)), F.least(ms("finished_at"), F.lit(last - 0.001))
@@ -106,14 +106,14 @@ def _running(attempts: DataFrame, since: dt.datetime, until: dt.datetime) -> Dat
     workers = seen.groupBy(*KEYS, "worker").agg(
         F.sum("busy_ms").alias("busy_ms"), F.max("of_queue").alias("of_queue"), F.max("of_worker").alias("of_worker")
     )
-    # A worker may have had its busiest moment with another queue.
+    # A worker may have been busiest with another queue.
     busiest = F.max("of_worker").over(Window.partitionBy("hour", "worker"))
     return (
         workers.withColumn("slots", F.greatest(busiest, F.lit(1)))
         .groupBy(*KEYS)
         .agg(
             (F.sum("busy_ms") / HOUR_MS).alias("running"),
-            # An attempt that ends in the instant in which it starts was there, too.
+            # An attempt that ends in the instant in which it starts counts, too.
             F.greatest(F.max("of_queue"), F.lit(1)).alias("running_max"),
             F.sum("slots").alias("slots"),
         )
@@ -125,6 +125,6 @@ def _hour_number(column: str) -> Column:
 
 
 def _at_once(by: str) -> Column:
-    """How many run, after each change: what ends goes before what starts in the same instant."""
+    """Returns how many run after each change: ends come before starts of the same instant."""
     so_far = Window.partitionBy("hour", by).orderBy("at", "change").rowsBetween(Window.unboundedPreceding, 0)
     return F.sum("change").over(so_far)

@@ -1,4 +1,4 @@
-"""Days and weeks from hours, without the rows that the hours were made of."""
+"""Adds hours up to days and weeks, without reading attempts again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HISTOGRAMS = ("wait_histogram", "run_histogram")
 
 
 def rollup(report: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Adds up the rows of ``report_hour`` that have the same ``by``, which are columns of ``report``.
+    """Adds up the rows of ``report_hour`` that have the same values in the columns ``by``.
 
     >>> rollup(report.withColumn("day", F.to_date("hour")), ["day", "queue"])  # doctest: +SKIP
     """

@@ -1,4 +1,4 @@
-"""What would have happened with other workers: the recorded arrivals, simulated."""
+"""Simulates the recorded arrivals with other numbers of workers."""
 
 from django_pgqueue.spark.whatif.scenario import Scenario
 from django_pgqueue.spark.whatif.simulation import SimulatedArrival, simulate

@@ -1,4 +1,4 @@
-"""A scenario: how many slots work, how much comes, and what a channel may have at a time."""
+"""A scenario: the number of slots, the load, and the limit of each channel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Scenario:
     slots: int
     """Messages that all workers together run at a time: processes times threads."""
     load: float = 1.0
-    """2: the same arrivals in half the time."""
+    """Factor; 2 means the same arrivals in half the time."""
     channel_limit: int | None = None
     """Messages of one channel that run at a time."""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedArrival(NamedTuple):
-    """An attempt that became due.  In the order of ``due_ms``."""
+    """An attempt that became due.  Simulations expect the order of ``due_ms``."""
 
     due_ms: float
     run_ms: float
@@ -24,7 +24,7 @@ class SimulatedArrival(NamedTuple):
 class Simulation:
     """Slots that take the most urgent message that is due, as the queue does: by priority, then by time.
 
-    What is over its channel's limit waits beside the queue until one of its channel has ended.
+    A message over its channel's limit waits beside the queue until another one of its channel has ended.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -38,7 +38,7 @@ class Simulation:
         self.ended_ms = 0.0
 
     def run(self, arrivals: Iterable[SimulatedArrival]) -> list[float]:
-        """How long each waited, in milliseconds."""
+        """Returns how long each arrival waited, in milliseconds."""
         for number, arrival in enumerate(arrivals):
             due = arrival.due_ms / self.scenario.load
             self._until(due)
@@ -48,7 +48,7 @@ class Simulation:
         return self.waits_ms
 
     def _until(self, now: float) -> None:
-        """Everything that ends before ``now``, and what starts in its place."""
+        """Ends everything that is over at ``now``, and starts other messages in its place."""
         while self.running and self.running[0][0] <= now:
             end, _, channel = heapq.heappop(self.running)
             self.ended_ms = end
@@ -77,7 +77,7 @@ class Simulation:
 
 
 def simulate(arrivals: Iterable[SimulatedArrival], scenario: Scenario) -> Simulation:
-    """A simulation that has run: its ``waits_ms``, ``busy_ms`` and ``ended_ms``.
+    """Returns a simulation that has run, with its ``waits_ms``, ``busy_ms`` and ``ended_ms``.
 
     >>> from django_pgqueue.spark.whatif.scenario import Scenario
     >>> simulate([Arrival(0, 10), Arrival(1, 10)], Scenario(slots=1)).waits_ms
