@@ -1,11 +1,11 @@
-"""One command on a fresh machine: make the project's environment on first use, then go on inside it.
+"""One command on a fresh machine: make the project's environment on first use, then continue inside it.
 
 The commands are folders with a `__main__.py` that begins with::
 
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     from example_project import bootstrap
 
-    bootstrap.enter("demo")  # comes back only inside the environment, with the extra "demo" installed
+    bootstrap.enter("demo")  # returns only inside the environment, with the extra "demo" installed
 
 Standard library only, and readable by an old Python 3 (see interpreter.py).
 """
@@ -16,7 +16,7 @@ from example_project import interpreter
 
 
 def enter(*extras: str) -> None:
-    """Return inside an up-to-date environment with these extras; otherwise make it and start this command again in it.
+    """Return if this is an up-to-date environment with these extras; else make it and restart this command in it.
 
     The environment is `.venv` at the repository's root, or the folder that PGQUEUE_VENV names.
     """

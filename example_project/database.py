@@ -1,4 +1,4 @@
-"""The one place that chooses the database: DATABASE_URL when it is set, else a PostgreSQL of our own."""
+"""The one place that chooses the database: DATABASE_URL when it is set, else the demo's own PostgreSQL."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ def database_url(profile: str = "demo") -> str:
 
 
 def superuser_url(profile: str = "demo") -> str | None:
-    """Of our own PostgreSQL. None where DATABASE_URL names another, and a login that is taken as it is."""
+    """URL of the demo's own PostgreSQL. None where DATABASE_URL names another, with a login that is used as it is."""
     if os.environ.get("DATABASE_URL"):
         return None
     from example_project import embedded_postgres  # noqa: PLC0415 - not needed, and not loaded, with a DATABASE_URL
@@ -21,7 +21,7 @@ def superuser_url(profile: str = "demo") -> str | None:
 
 
 def login_url() -> str:
-    """Of the demo's database, for the login of this process."""
+    """URL of the demo's database, for the login of this process."""
     superuser = superuser_url()
     if superuser is None:
         return os.environ["DATABASE_URL"]
@@ -31,7 +31,7 @@ def login_url() -> str:
 
 
 def django_databases(profile: str = "demo") -> dict[str, Any]:
-    """For DATABASES in a settings module."""
+    """Value for DATABASES in a settings module."""
     import dj_database_url  # noqa: PLC0415 - a dependency of the example; database_url works without it
 
     url = login_url() if profile == "demo" else database_url(profile)

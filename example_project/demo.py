@@ -1,4 +1,4 @@
-"""The demo's story: database, migrations, web and worker, orders, banner, and a clean end.
+"""The steps of the demo: database, migrations, web and worker, orders, banner, and a clean end.
 
 ``python3 example_project`` runs it in an environment that it makes; ``python -m example_project.demo`` in your own.
 """
@@ -104,7 +104,7 @@ def alone() -> Iterator[None]:
 
 
 def free_port(wanted: int | None) -> int:
-    """The wanted port, or an error; without a wish the usual one, or any that is free."""
+    """The wanted port, or an error; by default the usual one, or any that is free."""
     try:
         return usable(USUAL_PORT if wanted is None else wanted)
     except OSError as error:
@@ -122,7 +122,7 @@ def usable(port: int) -> int:
 
 
 def prepare() -> str:
-    """Bring the database up to date; answer the admin's password."""
+    """Bring the database up to date; return the admin's password."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
     if superuser := database.superuser_url():
         logins.provide(superuser)

@@ -22,7 +22,7 @@ CONSTRAINTS = ROOT / "example_project" / "constraints.txt"
 REQUIREMENTS = ROOT / "example_project" / "requirements.txt"
 STAMP = "pgqueue-stamp.json"
 LOCK = "pgqueue-lock"
-# So that a user's own settings do not send the packages elsewhere, and uv does not look for another Python.
+# Keeps a user's own settings from sending the packages elsewhere, and uv from looking for another Python.
 INSTALLERS_VARIABLES = {
     "PYTHONSAFEPATH": "1",
     "PIP_USER": "0",
@@ -39,7 +39,7 @@ class NoEnvironment(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What an environment was installed from, and with which extras."""
+    """The inputs and the extras that an environment was installed with."""
 
     inputs: str = ""
     extras: list[str] = field(default_factory=list)
@@ -53,21 +53,21 @@ class Environment:
 
     @classmethod
     def provided(cls, extras: Iterable[str]) -> Self:
-        """This Python's environment, made and filled if that is not done already."""
+        """This Python's environment, made and filled if necessary."""
         environment = cls.chosen()
         while not environment.has(extras):
             environment.prepare(extras)
-            environment = cls.chosen()  # another Python may have taken the folder while we waited for the lock
+            environment = cls.chosen()  # another Python may have taken the folder during the wait for the lock
         return environment
 
     @classmethod
     def chosen(cls) -> Self:
-        """The folder PGQUEUE_VENV names, else `.venv`, else (when another Python's is there) `.venv-3.13`."""
+        """The folder that PGQUEUE_VENV names, else `.venv`, else (when another Python's is there) `.venv-3.13`."""
         if named := os.environ.get("PGQUEUE_VENV"):
             return cls(Path(named).absolute()).checked()
         usual = cls(ROOT / ".venv")
-        # Somebody who works with two Pythons keeps both environments: remaking one folder at every change would be
-        # slow, and would pull it from under whatever still runs in it.
+        # A developer with two Pythons keeps both environments: remaking one folder at every change would be slow, and
+        # would remove it under programs that still run in it.
         if usual.version in (None, current_version()):
             return usual
         return cls(ROOT / f".venv-{current_version()}")
@@ -84,7 +84,7 @@ class Environment:
 
     def foreign_files(self) -> list[Path]:
         if (self.folder / "pyvenv.cfg").exists():
-            return []  # an environment whose Python is gone: ours to remake
+            return []  # an environment whose Python is gone may be remade
         return [path for path in self.folder.iterdir() if path.name != LOCK]
 
     @property
@@ -120,7 +120,7 @@ class Environment:
             if self.version is None:
                 self.create()
             if self.has(extras) or self.version != current_version():
-                return  # somebody else has just done it, or has made another Python's environment here
+                return  # another process has just done it, or has made another Python's environment here
             wanted = sorted({*self.stamp.extras, *extras})
             say(f"Installing the project into {self.folder} with {', '.join(wanted)} (once; it takes a while) ...")
             self.install(wanted)
@@ -128,7 +128,7 @@ class Environment:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time; the lock goes with the process, however that ends."""
+        """Let in one process at a time; the lock ends with the process, however that ends."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / LOCK).open("w")
@@ -148,7 +148,7 @@ class Environment:
                 shutil.rmtree(leftover)
             elif leftover.name != LOCK:
                 leftover.unlink()
-        # Without pip, because Debian's Python cannot put it in (no ensurepip): see installers() for who installs.
+        # Without pip, because Debian's Python cannot add it (no ensurepip): installers() finds what installs.
         try:
             venv.create(self.folder, symlinks=True, with_pip=False, prompt="django-pgqueue")
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -156,7 +156,7 @@ class Environment:
 
     def install(self, extras: list[str]) -> None:
         for installer in self.installers():
-            # From ROOT with relative paths: no quoting rules for a folder with blanks in its name.
+            # From ROOT with relative paths, so that a folder name with blanks needs no quoting.
             env = {**os.environ, **INSTALLERS_VARIABLES}
             if all(
                 subprocess.run([*installer, "--quiet", *step], cwd=ROOT, env=env, check=False).returncode == 0
@@ -167,7 +167,7 @@ class Environment:
         raise NoEnvironment("The environment is not ready. Once the cause is gone, start the same command again.")
 
     def installers(self) -> Iterator[list[str]]:
-        """What can install into it, the fastest first; each is made ready only when the one before it failed."""
+        """Commands that can install into it, the fastest first; each is prepared only when the one before it failed."""
         if uv := shutil.which("uv"):
             no_cache = [] if cache_is_writable() else ["--no-cache"]
             yield [uv, "pip", "install", *no_cache, "--python", str(self.python)]
@@ -191,11 +191,11 @@ class Environment:
 
 
 def steps(extras: list[str]) -> list[list[str]]:
-    """What an installer is told, one after the other.
+    """Arguments of an installer, one list for each step.
 
-    What the demo runs with is known by its hashes: other files are refused, whichever host they come from, and nothing
-    is built of sources, because what a build fetches for itself has no hash. So have the packages that build this
-    project, and so the project takes nothing else. The other extras, for those who work on it, have versions only.
+    The packages that the demo runs with have hashes: the installer refuses other files, whichever host they come from,
+    and builds nothing from sources, because a build's own downloads have no hash. The packages that build this project
+    have hashes too, so the project takes nothing else. The other extras, for developers, have versions only.
     """
     checked = ["--require-hashes", "--only-binary", ":all:", "-r", str(REQUIREMENTS.relative_to(ROOT))]
     if extras == ["demo"]:
@@ -208,16 +208,16 @@ def current_version() -> str:
 
 
 def inputs() -> str:
-    """Changes when what is to be installed changes, and when the checkout, which is installed by path, has moved."""
+    """Digest that changes with the packages to install, and when the checkout (installed by path) has moved."""
     pyproject = tomllib.loads(PYPROJECT.read_text())
-    # How the project is linted or tested, and whatever else stands under "tool", changes nothing about it.
+    # The settings of linters, tests and other entries under "tool" change nothing about the installed project.
     installed = [pyproject["build-system"], pyproject["project"], pyproject.get("tool", {}).get("hatch")]
     parts = json.dumps(installed, sort_keys=True).encode(), CONSTRAINTS.read_bytes(), REQUIREMENTS.read_bytes()
     return hashlib.sha256(b"\0".join((*parts, bytes(ROOT)))).hexdigest()
 
 
 def cache_is_writable() -> bool:
-    """Whether uv may keep what it downloads; where it may not, it would not even install."""
+    """Whether uv may write its cache; where it may not, it would not even install."""
     cache = Path(os.environ.get("UV_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111
     return os.access(next(path for path in (cache, *cache.absolute().parents) if path.exists()), os.W_OK)
 

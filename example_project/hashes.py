@@ -1,4 +1,4 @@
-"""Write requirements.txt: what the demo runs with, and what builds the project, with the hashes of their files.
+"""Write requirements.txt: the packages that the demo runs with and that build the project, with their files' hashes.
 
   python3 example_project/hashes.py     needs uv on PATH
 
@@ -14,12 +14,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "example_project" / "requirements.txt"
-# What hatchling asks for, beside what pyproject.toml says, when it installs a project editable.
+# The package that hatchling needs, beside those of pyproject.toml, when it installs a project editable.
 EDITABLE = "editables"
 COMMAND = (
     "uv", "pip", "compile", "pyproject.toml", "-", "--extra", "demo", "-c", "example_project/constraints.txt",
     "--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header", "--quiet",
-    # Neither where the packages come from on this machine.
+    # The list does not show where this machine gets its packages.
     "--no-emit-index-url", "--no-emit-find-links",
 )  # fmt: skip
 HEADER = """\

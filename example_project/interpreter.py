@@ -1,7 +1,7 @@
 """Find a Python that is new enough.
 
-Any Python 3 must be able to read this file, because the one that starts it may be an old one: annotations stand in
-quotes and nothing here needs a recent library.
+Any Python 3 must be able to read this file, because an old one may start it: annotations are quoted, and nothing here
+needs a recent library.
 """
 
 import glob
@@ -12,12 +12,12 @@ import sys
 
 OLDEST = (3, 11)
 MINORS = range(20, OLDEST[1] - 1, -1)
-# Asked of every candidate by running it: a pyenv shim whose version is not switched on exists, but does not run.
+# Every candidate runs this: a pyenv shim whose version is not switched on exists, but does not run.
 QUESTION = "import sys; print(sys.version_info[0], sys.version_info[1], sys.executable)"
 
 
 def require(argv: "list[str]") -> None:
-    """Return if this Python is new enough, else run `argv` with one that is; without one, leave with what to do."""
+    """Return if this Python is new enough, else run `argv` with one that is; without one, exit with an instruction."""
     if sys.version_info[:2] >= OLDEST:
         return
     python = newest()
@@ -49,7 +49,7 @@ def installed() -> "dict[tuple[int, int], str]":
 
 
 def candidates() -> "list[str]":
-    """What may be a Python, the most expected first: on PATH, those of pyenv and uv, the system's."""
+    """Paths that may be a Python, the likeliest first: on PATH, of pyenv and uv, of the system."""
     names = ["python3"] + ["python3.%d" % minor for minor in MINORS]
     on_path = [shutil.which(name) for name in names]
     patterns = [os.path.join(root, "versions/*/bin/python3") for root in pyenv_roots()]
@@ -60,7 +60,7 @@ def candidates() -> "list[str]":
 
 
 def pyenv_roots() -> "list[str]":
-    """Where pyenv keeps its versions; HOME may be another one than it was installed for, as in a CI job."""
+    """Folders of pyenv's versions; HOME may differ from the one pyenv was installed for, as in a CI job."""
     on_path = os.environ.get("PATH", "").split(os.pathsep)
     roots = [os.environ.get("PYENV_ROOT", ""), os.path.expanduser("~/.pyenv")]
     roots += [os.path.dirname(folder) for folder in on_path if os.path.basename(folder) == "shims"]

@@ -1,10 +1,10 @@
-"""Who logs in to the demo's own PostgreSQL: neither the site nor a worker is its superuser, or owns anything.
+"""Logins of the demo's own PostgreSQL: neither the site nor a worker is its superuser, or owns anything.
 
-    owner    migrates, and what else a person does with manage.py
+    owner    migrates, and runs what else a person does with manage.py
     web      the site and its admin: reads and writes the tables of the shop and of Django, and is an admin of the queue
-    worker   reads and writes what the jobs do, and is a consumer of the queue
+    worker   reads and writes the data of the jobs, and is a consumer of the queue
 
-What they may do stands in shop/rights.sql. A DATABASE_URL has one login for all of them, which is taken as it is.
+Their rights are in shop/rights.sql. A DATABASE_URL has one login for all of them, which is used as it is.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ ROLES = {OWNER: "shop_owner", "web": "shop_web", "worker": "shop_worker"}
 OF_COMMANDS = {"runserver": "web", "qworker": "worker", "screen": "worker"}
 RIGHTS = Path(__file__).resolve().parent / "shop" / "rights.sql"
 
-# What an earlier version of the demo has made belongs to the superuser; it is handed over together with the database.
+# Objects of an earlier version of the demo belong to the superuser; they are handed over together with the database.
 HAND_OVER = """
 do $$
 declare
@@ -61,12 +61,12 @@ IS_HANDED_OVER = "select pg_get_userbyid(datdba) = 'shop_owner' from pg_database
 
 
 def of(command: str) -> str:
-    """Who runs a command of manage.py."""
+    """The login for a command of manage.py."""
     return OF_COMMANDS.get(command, OWNER)
 
 
 def url_of(login: str, superuser: str) -> str:
-    """The address at which a login finds the server whose superuser has that address."""
+    """The URL of a login, on the server with that superuser URL."""
     address = urlsplit(superuser)
     place = address.netloc.rpartition("@")[2]
     name = ROLES[login]
@@ -74,19 +74,19 @@ def url_of(login: str, superuser: str) -> str:
 
 
 def password_of(name: str, superuser: str) -> str:
-    """Made of the superuser's, of which it tells nothing: kept nowhere, and as lasting as the data of the server."""
+    """Derived from the superuser's, which it does not reveal: stored nowhere, and as lasting as the server's data."""
     secret = unquote(urlsplit(superuser).password or "")
     return hmac.new(secret.encode(), name.encode(), hashlib.sha256).hexdigest()
 
 
 def provide(superuser: str) -> None:
-    """Make the logins, and their owner the owner of the database, unless that was done before."""
+    """Make the logins, and make the login "owner" the owner of the database, unless that was done before."""
     with psycopg.connect(superuser) as connection:
         connection.execute("select pg_advisory_xact_lock(hashtext('logins of the demo'))")
         if connection.execute(IS_HANDED_OVER).fetchone() == (True,):
             return
         for name in ROLES.values():
-            # What the server is told is no password, so that none can stand in its log.
+            # The server gets no password but a verifier, so that no password can appear in its log.
             told = connection.pgconn.encrypt_password(
                 password_of(name, superuser).encode(), name.encode(), b"scram-sha-256"
             )
@@ -97,7 +97,7 @@ def provide(superuser: str) -> None:
 
 
 def grant(superuser: str) -> None:
-    """After each migrate: what was made anew has no rights yet."""
+    """Grant the logins their rights, after each migrate: new tables have none yet."""
     files = [word for file in (sql_files.folder() / "roles.sql", RIGHTS) for word in ("-f", str(file))]
     options = ["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1"]
     done = programs.run("psql", [*options, *files], superuser, output=subprocess.PIPE)
@@ -106,7 +106,7 @@ def grant(superuser: str) -> None:
 
 
 def current() -> str:
-    """That of this process."""
+    """The login of this process."""
     login = os.environ.get(VARIABLE, OWNER)
     if login not in ROLES:
         raise EmbeddedPostgresError(f"{VARIABLE}={login!r} is none of {', '.join(ROLES)}.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    # This folder stands first on the path when this file is run: its modules would be imported under two names.
+    # Python puts this file's folder first on the path: its modules would be imported under two names.
     here = Path(__file__).resolve().parent
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")

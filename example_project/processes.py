@@ -1,4 +1,4 @@
-"""The demo's child processes: started together, heard together, stopped together."""
+"""The demo's child processes: started together, printed together, stopped together."""
 
 import ctypes
 import io
@@ -22,7 +22,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(Exception):
-    """A process ended that should have gone on, so everything ends."""
+    """A process ended too early, so everything ends."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 
 def take_signals(handler: Callable[[int, FrameType | None], object]) -> None:
-    """One way to end for Ctrl-C, for a service manager and for a closed terminal."""
+    """End in the same way for Ctrl-C, for a service manager and for a closed terminal."""
     for number in STOPPING:
         signal.signal(number, handler)
 
@@ -40,7 +40,7 @@ class Command:
     name: str
     words: list[str]
     stop: signal.Signals
-    """The signal that this program takes as a polite request."""
+    """The signal that asks this program to end."""
 
 
 @dataclass(slots=True)
@@ -50,17 +50,17 @@ class Process:
     threads: list[threading.Thread] = field(default_factory=list)
 
     def signal_group(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # it has ended, and so have all that it started
+        with suppress(ProcessLookupError):  # it has ended, and so have all processes that it started
             os.killpg(self.popen.pid, number)
 
     def exit_code(self) -> int:
-        """As a shell would say it: 128 and more for a signal."""
+        """The code that a shell would show: 128 and more for a signal."""
         code = self.popen.wait()
         return code if code >= 0 else 128 - code
 
 
 class Processes:
-    """Use as a context: leaving it stops them all, in any case."""
+    """A context manager for processes; leaving it always stops them all."""
 
     def __init__(self, *commands: Command) -> None:
         self.commands = commands
@@ -69,7 +69,7 @@ class Processes:
 
     def __enter__(self) -> Self:
         try:
-            # All forks before the first thread: a fork takes no other thread along, but the locks that it holds.
+            # All forks before the first thread: a fork copies the locks that other threads hold, but not the threads.
             for command in self.commands:
                 self.running.append(start(command))
             for process in self.running:
@@ -83,8 +83,8 @@ class Processes:
         self.stop()
 
     def watch(self, process: Process) -> None:
-        # A new thread is as deaf as the one that starts it. A signal that came while all stood still (Ctrl-Z) would go
-        # to any of them, and only the main thread, which waits without an end, can be woken by it.
+        # A new thread inherits the signal mask. A signal that came while all threads stood still (Ctrl-Z) could go to
+        # any of them, but it must wake the main thread, which waits without an end.
         heard = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         for target in (self.pass_output, self.await_end):
             thread = threading.Thread(target=target, args=[process], daemon=True)
@@ -101,7 +101,7 @@ class Processes:
         self.ended.put(process)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return after the timeout; raise Stopped as soon as any of them has ended."""
+        """Return after the timeout; raise Stopped as soon as any process has ended."""
         try:
             process = self.ended.get(timeout=timeout)
         except Empty:
@@ -111,7 +111,7 @@ class Processes:
         raise Stopped(reason, code or 1)
 
     def stop(self) -> None:
-        """Ask politely, wait, then insist. A second Ctrl-C insists at once."""
+        """Ask the processes to end, wait, then kill them. A second Ctrl-C kills them at once."""
         take_signals(lambda *_: self.insist())
         for process in self.running:
             if process.popen.poll() is None:
@@ -126,19 +126,19 @@ class Processes:
         for process in self.running:
             process.popen.wait()
             for thread in process.threads:
-                thread.join(1)  # its last words
+                thread.join(1)  # its last output
             if process.popen.stdout:
                 process.popen.stdout.close()
 
     def insist(self) -> None:
-        """Leave nothing behind: each process leads a group with all that it started."""
+        """Kill each process with its group, so that nothing that it started stays behind."""
         for process in self.running:
             process.signal_group(signal.SIGKILL)
 
 
 def start(command: Command) -> Process:
     # In a session of its own, because Ctrl-C reaches every process of the terminal's group: the worker would get it
-    # twice, from the terminal and from us, and take the second for "at once".
+    # twice, from the terminal and from the demo, and the second one means "at once".
     popen = subprocess.Popen(
         command.words,
         stdin=subprocess.DEVNULL,
@@ -155,16 +155,16 @@ def in_child() -> Callable[[], None]:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux only
 
     def prepare() -> None:
-        # A shell that starts us in the background has SIGINT ignored, and a child would inherit that.
+        # A shell that starts the demo in the background ignores SIGINT, and a child would inherit that.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if prctl:
-            prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # should we be killed, nobody else would tell it to stop
+            prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # if the demo is killed, nothing else would stop the child
 
     return prepare
 
 
 def say(name: str, text: str) -> None:
-    """Print whole lines with the name of who says them."""
+    """Print whole lines with the name of their process."""
     prefix = f"{name:<6} |"
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         prefix = f"\033[{COLOURS[name]}m{prefix}\033[0m"
@@ -173,7 +173,7 @@ def say(name: str, text: str) -> None:
 
 
 class Saying(io.TextIOBase):
-    """A stream for commands that run in this process."""
+    """An output stream for commands that run in this process."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -28,7 +28,7 @@ DATABASES = django_databases("demo")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
-# The whole set-up of the queue. Workers take from all queues unless they are told otherwise.
+# The whole set-up of the queue. Workers serve all queues by default.
 TASKS = {
     "default": {
         "BACKEND": "django_pgqueue.backend.PgQueueBackend",
@@ -71,7 +71,7 @@ LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-# Every mail becomes a file. Django 6.1 has a new name for the same setting, and refuses the old one beside it.
+# Every mail becomes a file. Django 6.1 has a new name for this setting, and refuses the old one beside it.
 DEFAULT_FROM_EMAIL = "Harbour Tea <shop@example.com>"
 if django.VERSION >= (6, 1):
     MAILERS = {
@@ -84,13 +84,13 @@ else:
     EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
     EMAIL_FILE_PATH = state.FOLDER / "mail"
 
-# A session cookie of its own: cookies know no ports, and other projects run on localhost too.
+# A session cookie of its own: cookies ignore ports, and other projects run on localhost too.
 SESSION_COOKIE_NAME = "harbour_tea_session"
 CSRF_COOKIE_NAME = "harbour_tea_csrf"
 
 
 def worth_a_line(record: logging.LogRecord) -> bool:
-    """Neither a page's files nor its polling, which would push everything else off the screen."""
+    """Whether to log a request: a page's files and its polling would push everything else off the screen."""
     line = record.getMessage()
     return record.levelno > logging.INFO or not ("/static/" in line or "/status.json" in line)
 
@@ -105,7 +105,7 @@ LOGGING = {
     "formatters": {"django.server": {"()": "django.utils.log.ServerFormatter", "format": "{message}", "style": "{"}},
     "loggers": {
         "django.server": {"handlers": ["requests"], "level": "INFO", "propagate": False},
-        # The worker has one line for each job, and the admin the tracebacks.
+        # The worker logs one line for each job, and the admin shows the tracebacks.
         "django.tasks": {"level": "CRITICAL"},
         "django_tasks": {"level": "CRITICAL"},
     },

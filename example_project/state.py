@@ -1,4 +1,4 @@
-"""What the demo keeps between two starts: a private folder with its secrets and the mails that it "sent"."""
+"""The demo's state between two starts: a private folder with its secrets and the mails that it "sent"."""
 
 import os
 import secrets
@@ -20,7 +20,7 @@ def folder() -> Path:
 
 
 def secret(name: str, length: int) -> str:
-    """The secret of that name: made up when first asked for, the same ever after."""
+    """The secret of that name: generated at the first call, and kept from then on."""
     kept = folder() / name
     if not kept.exists():
         make(kept, secrets.token_urlsafe(length))
@@ -28,10 +28,10 @@ def secret(name: str, length: int) -> str:
 
 
 def make(kept: Path, text: str) -> None:
-    """Write a file that only we may read; link it when it is whole, since web and worker may want it at once."""
+    """Write a file that only its owner may read; link it when complete, since web and worker may make it at once."""
     draft = kept.with_name(f"{kept.name}.{os.getpid()}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
-    with suppress(FileExistsError):  # another process was faster: its secret is the one
+    with suppress(FileExistsError):  # another process was faster: its secret counts
         os.link(draft, kept)
     draft.unlink()

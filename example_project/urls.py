@@ -7,7 +7,7 @@ admin.site.site_header = "Tea shop administration"
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    # The admin's pages name no icon, so that browsers ask for this one.
+    # The admin's pages name no icon, so browsers ask for this one.
     path("favicon.ico", RedirectView.as_view(url=static("shop/favicon.svg"))),
     path("", include("example_project.shop.urls")),
 ]

@@ -1,6 +1,6 @@
-"""A PostgreSQL for the example and the tests on a machine that has none, out of a wheel; standard library only.
+"""A PostgreSQL from a wheel, for the example and the tests on a machine that has none; standard library only.
 
-`start("demo")` answers with the URL of a server that runs until its last user has ended, however that one ended::
+`start("demo")` returns the URL of a server that runs until its last user has ended, however that one ended::
 
     users ──lease (shared lock)──> folder <──watches── supervisor ──owns──> postmaster
 

@@ -1,4 +1,4 @@
-"""The account the server runs as. PostgreSQL refuses to run as root, so root needs somebody else's."""
+"""The account that runs the server. PostgreSQL refuses to run as root, so root needs another account."""
 
 import os
 import pwd
@@ -13,7 +13,7 @@ ENTER_FOLDER = ["/bin/sh", "-c", 'cd "$1" 2>/dev/null', "sh"]
 
 
 class RunAs(TypedDict, total=False):
-    """What subprocess needs to start a program under an account."""
+    """Arguments with which subprocess starts a program under an account."""
 
     user: int
     group: int
@@ -22,14 +22,14 @@ class RunAs(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An existing account: nothing is created, and no mode of a file that is not the server's own is changed."""
+    """An existing account. This module creates none, and changes only the server's own files."""
 
     uid: int
     gid: int
 
     @classmethod
     def for_server(cls) -> Self:
-        """Our own account; for root PGQUEUE_POSTGRES_USER, "postgres" or "nobody", the first that exists."""
+        """The current account; for root PGQUEUE_POSTGRES_USER, "postgres" or "nobody", the first that exists."""
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid())
         for name in (os.environ.get("PGQUEUE_POSTGRES_USER"), "postgres", "nobody"):
@@ -51,12 +51,12 @@ class Account:
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def reaches(self, folder: Path) -> bool:
-        """Whether it may enter the folder. The kernel is asked: mode bits do not tell of parents, ACLs and mounts."""
+        """Whether it may enter the folder. A process tries it: mode bits do not show parents, ACLs and mounts."""
         if not self.run_as:
             return True
         return subprocess.run([*ENTER_FOLDER, str(folder)], cwd="/", check=False, **self.run_as).returncode == 0
 
     def own(self, path: Path) -> None:
-        """Hand over a file or folder that we have just made for the server."""
+        """Give the account a file or folder that was just made for the server."""
         if self.run_as:
             os.chown(path, self.uid, self.gid)

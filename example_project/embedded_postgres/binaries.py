@@ -28,7 +28,7 @@ class Binaries:
 
     @classmethod
     def found(cls) -> Self:
-        """Those of PGQUEUE_POSTGRES_BIN, of an installed wheel, or of the system; the first that are complete."""
+        """The first complete ones: of PGQUEUE_POSTGRES_BIN, of an installed wheel, or of the system."""
         if named := os.environ.get("PGQUEUE_POSTGRES_BIN"):
             if complete(Path(named)):
                 return cls(Path(named))
@@ -45,7 +45,7 @@ class Binaries:
         return self.folder / name
 
     def version(self) -> str:
-        """What the server says of itself, like "PostgreSQL 18.6"."""
+        """The server's version, like "PostgreSQL 18.6"."""
         command = [str(self.program("postgres")), "--version"]
         said = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
         found = re.search(r"\d+(\.\d+|devel|beta\d+|rc\d+)", said.stdout)
@@ -54,7 +54,7 @@ class Binaries:
         return f"PostgreSQL {found[0]}"
 
     def reachable_by(self, account: Account, folder: Path) -> Self:
-        """These, or a copy inside `folder` when they lie where the account may not go (root's private folder)."""
+        """These, or a copy inside `folder` when the account may not enter their own (root's private folder)."""
         if account.reaches(self.folder):
             return self
         mark = hashlib.sha256(bytes(self.folder)).hexdigest()[:12]
@@ -64,7 +64,7 @@ class Binaries:
         return type(self)(copy / self.folder.relative_to(self.folder.parents[2]))
 
     def copy_into(self, copy: Path) -> None:
-        """<copy>/<package>/<pginstall>/bin, with the wheel's libraries beside it as its programs expect them."""
+        """Make <copy>/<package>/<pginstall>/bin, with the wheel's libraries where its programs expect them."""
         package = self.folder.parents[1]
         with tempfile.TemporaryDirectory(dir=copy.parent, prefix="copying-") as unfinished:
             whole = Path(unfinished, "whole")
@@ -72,7 +72,7 @@ class Binaries:
             libraries = package.with_name(f"{package.name}.libs")
             if libraries.exists():
                 shutil.copytree(libraries, whole / libraries.name)
-            whole.rename(copy)  # at once: a copy that was interrupted is never taken for a whole one
+            whole.rename(copy)  # atomic: an interrupted copy is never taken for a complete one
 
 
 def complete(folder: Path) -> bool:
@@ -80,8 +80,8 @@ def complete(folder: Path) -> bool:
 
 
 def wheel_folders() -> Iterator[Path]:
-    """Of wheels that carry a server. Found, never imported: their import has side effects that we do not want."""
-    # `python3 example_project` puts this project's folder on the path, where our own package has the wheel's name.
+    """Folders of wheels with a server. They are found without an import, which would have unwanted side effects."""
+    # `python3 example_project` puts this project's folder on the path, whose own package has the wheel's name.
     ours = Path(__file__).resolve().parents[1]
     elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != ours]
     for name in WHEELS:

@@ -1,4 +1,4 @@
-"""The data directory: made once for each major version, readable by nobody but the server."""
+"""The data directory: made once for each major version, readable only by the server."""
 
 import os
 import re
@@ -13,8 +13,8 @@ from example_project.embedded_postgres.account import Account
 from example_project.embedded_postgres.binaries import Binaries
 from example_project.embedded_postgres.errors import EmbeddedPostgresError
 
-NAME = "pgqueue"  # of the superuser and of the database
-PASSWORD = "pgqueue-password"  # noqa: S105 - the file's name; it lies in the data directory, so the two are never apart
+NAME = "pgqueue"  # name of the superuser and of the database
+PASSWORD = "pgqueue-password"  # noqa: S105 - a file name; the file is in the data directory, so the two stay together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Cluster:
 
     @classmethod
     def of(cls, folder: Path, binaries: Binaries, account: Account) -> Self:
-        """The cluster that those programs serve in that folder, whether it exists yet or not."""
+        """The cluster that these programs serve in this folder, whether it exists yet or not."""
         major = int(re.findall(r"\d+", binaries.version())[0])
         return cls(data=folder / f"data-{major}", major=major, binaries=binaries, account=account)
 
@@ -56,7 +56,7 @@ class Cluster:
         self.run("initdb", "-D", str(unfinished), "-U", NAME, f"--pwfile={password}", *initdb_options(self.major))
         self.run("postgres", "--single", "-F", "-D", str(unfinished), "postgres", text=f"create database {NAME}\n")
         password.rename(unfinished / PASSWORD)
-        unfinished.rename(self.data)  # at once: who is killed in between leaves no half-made cluster behind
+        unfinished.rename(self.data)  # atomic: a killed process leaves no half-made cluster behind
 
     def run(self, program: str, *arguments: str, text: str = "") -> None:
         command = [str(self.binaries.program(program)), *arguments]
@@ -79,11 +79,11 @@ class Cluster:
 
 def initdb_options(major: int) -> list[str]:
     options = ["--encoding=UTF8", "--locale=C", "--auth=scram-sha-256", "--no-sync"]
-    if major >= 17:  # sorts like C, but knows upper and lower case of all letters
+    if major >= 17:  # sorts like C, but handles upper and lower case of all letters
         options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     return options
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would talk the server into other settings or its messages into another language."""
+    """This process's environment, without variables that change the server's settings or its messages' language."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PG")} | {"LC_ALL": "C"}

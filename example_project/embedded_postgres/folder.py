@@ -1,4 +1,4 @@
-"""The folder in which one profile's server lives, and the few files in it that its users meet at."""
+"""The folder of one profile's server, and the few files in it that its users share."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """`.embedded_pg/<profile>` in the checkout; elsewhere when that is not ours, or private to root."""
+    """`.embedded_pg/<profile>` in the checkout; elsewhere when another user owns that, or it is private to root."""
 
     path: Path
 
@@ -49,7 +49,7 @@ class Folder:
 
     @property
     def starting(self) -> Path:
-        """Locked by who is starting a supervisor."""
+        """Locked by the process that starts a supervisor."""
         return self.path / "starting"
 
     @property
@@ -68,7 +68,7 @@ class Folder:
 
     @property
     def servers_own(self) -> Path:
-        """Belongs to the server's account; everything else here to the user's."""
+        """Folder of the server's account; everything else here belongs to the user."""
         return self.path / "postgres"
 
     @property
@@ -76,9 +76,9 @@ class Folder:
         return self.path / "server.json"
 
     def make(self) -> None:
-        """Its way must be open to the server's account, whatever our umask; what is private in it has its own mode."""
+        """Make the folder, open to the server's account whatever the umask; its private files have their own modes."""
         for missing in [path for path in reversed((self.path, *self.path.parents)) if not path.exists()]:
-            with contextlib.suppress(FileExistsError):  # another process is just as far
+            with contextlib.suppress(FileExistsError):  # another process has just made it
                 missing.mkdir()
                 missing.chmod(0o755)
 
@@ -100,7 +100,7 @@ class Folder:
 
 
 def usable(folder: Path) -> bool:
-    """Whether it is ours or can be made by us: a checkout may be read-only, or shared by two users."""
+    """Whether this user owns the folder or can make it: a checkout may be read-only, or shared by two users."""
     nearest = nearest_existing(folder)
     if nearest == ROOT:
         return os.access(ROOT, os.W_OK)

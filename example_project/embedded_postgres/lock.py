@@ -1,4 +1,4 @@
-"""Advisory locks on files: the kernel gives them back when their holder ends, however it ends."""
+"""Advisory locks on files: the kernel releases them when their holder ends, however it ends."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ class Lock:
 
     @classmethod
     def exclusive_now(cls, path: Path) -> Self | None:
-        """The lock, or None while anybody else holds it."""
+        """The lock, or None while another process holds it."""
         fd = open_lock(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,7 +41,7 @@ class Lock:
 
     @property
     def vanished(self) -> bool:
-        """Whether somebody has removed or replaced the file, so that newcomers would not meet our lock."""
+        """Whether the file was removed or replaced, so that other processes would not see this lock."""
         try:
             return os.fstat(self.fd).st_ino != self.path.stat().st_ino
         except FileNotFoundError:

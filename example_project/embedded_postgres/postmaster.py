@@ -1,4 +1,4 @@
-"""The server's first process: started, asked, stopped. Its pid file is never believed."""
+"""The server's first process: it is started, probed and stopped here. Its pid file is never trusted."""
 
 import ctypes
 import os
@@ -57,7 +57,7 @@ class Postmaster:
     def stop(self) -> None:
         if not self.alive:
             return
-        self.process.send_signal(signal.SIGINT)  # "fast": clients are sent away, what is committed is written
+        self.process.send_signal(signal.SIGINT)  # "fast": clients are disconnected, committed data is written
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -69,8 +69,8 @@ def launch(cluster: Cluster, folder: Folder, settings: Mapping[str, str], port: 
     command = [str(cluster.binaries.program("postgres")), "-D", str(cluster.data), "-p", str(port)]
     for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
-    # The server inherits the file, so the lock is held exactly as long as any of its processes lives. That tells more
-    # than the pid in postmaster.pid, which after a crash may be a stranger's.
+    # The server inherits the file, so the lock is held exactly as long as any of its processes lives. It is more
+    # reliable than the pid in postmaster.pid, which after a crash may be that of another program.
     with serving_alone(folder, cluster.data) as serving:
         (cluster.data / "postmaster.pid").unlink(missing_ok=True)
         return subprocess.Popen(
@@ -85,7 +85,7 @@ def launch(cluster: Cluster, folder: Folder, settings: Mapping[str, str], port: 
 
 
 def serving_alone(folder: Folder, data: Path) -> Lock:
-    """The lock that no process of an earlier server holds any more; one that is left over is told to go."""
+    """Take the lock that all processes of an earlier server have released; a leftover server is stopped."""
     wait_until(lambda: not is_held(folder.serving), ORPHAN_SECONDS)
     if is_held(folder.serving) and (orphan := running_postmaster(data)):
         os.kill(orphan, signal.SIGQUIT)
@@ -115,7 +115,7 @@ def command_line(pid: int) -> str:
 
 
 def end_with_parent() -> Callable[[], None] | None:
-    """On Linux: have the kernel stop the server when its supervisor ends, be it by SIGKILL."""
+    """On Linux: let the kernel stop the server when its supervisor ends, even by SIGKILL."""
     if not sys.platform.startswith("linux"):
         return None  # the next start finds such an orphan and stops it
     prctl = ctypes.CDLL(None).prctl  # looked up here: the forked child must not load anything
@@ -129,18 +129,18 @@ def free_port() -> int:
 
 
 def accepts_connections(port: int) -> bool:
-    """Whether a server there would now ask for a password: what pg_isready does, in five lines."""
+    """Whether a server there now asks for a password: the test of pg_isready, in five lines."""
     parameters = f"user\0{NAME}\0database\0{NAME}\0\0".encode()
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
             connection.sendall(struct.pack("!ii", len(parameters) + 8, 3 << 16) + parameters)
-            return connection.recv(1024).startswith(b"R")  # all of it, else the server logs a broken connection
+            return connection.recv(1024).startswith(b"R")  # reads all of it, else the server logs a broken connection
     except OSError:
         return False
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, step: float = 0.01) -> bool:
-    """Whether the condition came true in time."""
+    """Wait, and return whether the condition became true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

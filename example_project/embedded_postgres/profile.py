@@ -1,4 +1,4 @@
-"""What kind of server is wanted: its settings, and whether its data is kept."""
+"""The kind of server: its settings, and whether its data is kept."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ BASE_SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-# Not durable, for data that nobody will miss. Without autovacuum, plans and statistics change when a test says so.
+# Not durable, for disposable data. Without autovacuum, plans and statistics change only when a test changes them.
 THROW_AWAY_SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "autovacuum": "off",
-    "max_prepared_transactions": "5",  # they are one of the things that qdoctor finds
+    "max_prepared_transactions": "5",  # qdoctor finds prepared transactions
 }
 
 
@@ -32,7 +32,7 @@ class Profile:
 
     @classmethod
     def named(cls, name: str, settings: Mapping[str, str] | None = None, keep: bool | None = None) -> Self:
-        """The profile of that name; `settings` are added to its own, and `keep` says otherwise about its data."""
+        """The profile of that name; `settings` are added to its own, and `keep` overrides its own value."""
         known = THROW_AWAY if name == THROW_AWAY.name else Profile(name=name)
         return cls(
             name=name,

@@ -1,4 +1,4 @@
-"""Programs of PostgreSQL, run against a server whose address is known."""
+"""Programs of PostgreSQL, run against the server of a URL."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from example_project.embedded_postgres.errors import EmbeddedPostgresError
 def run(
     program: str, arguments: list[str], url: str, *, output: "IO[str] | int | None" = None
 ) -> "subprocess.CompletedProcess[str]":
-    """As a child, because our lease keeps the server while it runs. `output`: where both of its streams go."""
+    """Run a program as a child, because this process's lease keeps the server. `output` gets both of its streams."""
     path = Binaries.found().program(program)
     if not path.exists():
         raise EmbeddedPostgresError(f"There is no program {program!r} in {path.parent}.")

@@ -1,4 +1,4 @@
-"""What users call: `start` joins the running server of a profile, or has one started."""
+"""The entry point for users: `start` joins the running server of a profile, or starts one."""
 
 import os
 import select
@@ -53,10 +53,10 @@ def start(profile: str = "demo", *, settings: Mapping[str, str] | None = None, k
 
 
 def join(folder: Folder, order: Order) -> Server:
-    """The server that was made as ordered. One that was made otherwise is waited for, as it goes with its last user."""
+    """Return the server that was made as ordered. Wait for the end of another one, which ends with its last user."""
     begun = time.monotonic()
     while True:
-        # Taking it waits while a supervisor is stopping its server; once we have it, the server stays.
+        # This waits while a supervisor stops its server; once this process has the lease, the server stays.
         lease = leases.get(folder.path) or Lock.shared(folder.lease)
         server = running(folder, order)
         if server and server.made_with == order.result and accepts_connections(server.port):
@@ -69,7 +69,7 @@ def join(folder: Folder, order: Order) -> Server:
 
 
 def running(folder: Folder, order: Order) -> Server | None:
-    """The announced server; a supervisor is started when there is none. None while one is busy with its server."""
+    """Return the announced server; start a supervisor if there is none. None while one is busy with its server."""
     with Lock.exclusive(folder.starting):
         if not is_held(folder.supervised):
             folder.withdraw()
@@ -88,7 +88,7 @@ def give_up_after(seconds: float, folder: Folder, server: Server | None, order: 
 
 
 def launch(folder: Folder, order: Order) -> None:
-    """Start a supervisor and wait until it says that its server is there."""
+    """Start a supervisor and wait until it reports that its server is ready."""
     reader, writer = os.pipe()
     too_long = folder.log.exists() and folder.log.stat().st_size > LOG_BYTES
     with folder.log.open("wb" if too_long else "ab") as log:
@@ -109,7 +109,7 @@ def launch(folder: Folder, order: Order) -> None:
 
 
 def answered(reader: int) -> str:
-    """All that the supervisor says, or what it said in time."""
+    """The supervisor's whole reply, or the part that came in time."""
     said = b""
     deadline = time.monotonic() + START_SECONDS
     with open(reader, "rb", buffering=0) as pipe:

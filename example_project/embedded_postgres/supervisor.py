@@ -1,7 +1,7 @@
-"""The process that owns the server: starts it, starts it again when it was killed, stops it with its last user.
+"""The process that owns the server: starts it, restarts it when it was killed, stops it with its last user.
 
-It is nobody's child and has no terminal, so it outlives whoever happened to start it; how a user ends does not matter,
-because users are counted by locks that the kernel gives back.
+It has no parent and no terminal, so it outlives the process that started it. How a user ends does not matter, because
+users hold locks, which the kernel releases.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ RESTARTS, RESTARTS_SECONDS = 5, 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What the supervisor is told, as text on its command line."""
+    """The order for the supervisor, as text on its command line."""
 
     folder: str
     binaries: str
@@ -49,7 +49,7 @@ class Order:
 
     @property
     def result(self) -> str:
-        """What comes of it. Two environments hold the same version in different folders, and can share a server."""
+        """Description of the ordered server. Environments with the same version in different folders share it."""
         settings = " ".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
         return f"{self.version}, {'keeping' if self.keep else 'throwing away'} its data, with {settings}"
 
@@ -62,13 +62,13 @@ class Supervisor:
     restarted: deque[float] = field(default_factory=lambda: deque(maxlen=RESTARTS))
 
     def run(self, answer: int) -> None:
-        """The whole life. `answer` is a pipe: who started us waits there for READY, or for what went wrong."""
+        """Run the whole life. `answer` is a pipe: the starting process waits there for READY, or for an error."""
         with Lock.exclusive(self.folder.supervised) as alone:
             try:
                 self.listen_to_signals()
                 cluster = self.provide_cluster()
                 postmaster = self.serve(cluster)
-            except Exception as error:  # noqa: BLE001 - who waits for us has to learn of it, whatever it is
+            except Exception as error:  # noqa: BLE001 - the waiting process needs every error
                 return reply(answer, str(error) if isinstance(error, EmbeddedPostgresError) else repr(error))
             reply(answer, READY)
             return self.keep_serving(cluster, postmaster, alone)
@@ -90,7 +90,7 @@ class Supervisor:
         cluster = Cluster.of(self.folder.servers_own, binaries, account)
         with serving_alone(self.folder, cluster.data):
             if not self.order.keep:
-                cluster.remove()  # what a killed supervisor left
+                cluster.remove()  # data that a killed supervisor has left
             cluster.initialise_once()
         return cluster
 
@@ -108,7 +108,7 @@ class Supervisor:
         return postmaster
 
     def keep_serving(self, cluster: Cluster, postmaster: Postmaster, alone: Lock) -> None:
-        # With our lock's file gone, the folder may already be another supervisor's: then leave its files alone.
+        # If this lock's file is gone, the folder may already be another supervisor's: then leave its files alone.
         while not (self.stopping or alone.vanished or self.unused()):
             if not postmaster.alive:
                 try:
@@ -124,34 +124,34 @@ class Supervisor:
             cluster.remove()
 
     def serve_again(self, cluster: Cluster, port: int) -> Postmaster:
-        """After somebody killed the server: on the same port, so that its users only have to connect again."""
+        """Restart a killed server on the same port, so that its users only have to connect again."""
         if len(self.restarted) == RESTARTS and time.monotonic() - self.restarted[0] < RESTARTS_SECONDS:
             raise EmbeddedPostgresError(f"The server ended {RESTARTS} times in {RESTARTS_SECONDS:.0f} s: giving up.")
         self.restarted.append(time.monotonic())
         return self.serve(cluster, port)
 
     def unused(self) -> bool:
-        """Whether nobody has held a lease for a while. Once it says so, newcomers wait until this process has ended."""
+        """Whether no process has held a lease for a while. If true, new users wait until this process has ended."""
         lease = Lock.exclusive_now(self.folder.lease)
         if lease is None:
             self.unused_since = None
             return False
         self.unused_since = self.unused_since or time.monotonic()
         if time.monotonic() - self.unused_since >= LINGER_SECONDS:
-            return True  # and the lease stays ours
+            return True  # and this process keeps the lease
         lease.release()
         return False
 
 
 def reply(answer: int, text: str) -> None:
-    with open(answer, "w") as pipe, contextlib.suppress(BrokenPipeError):  # who asked may have been killed meanwhile
+    with open(answer, "w") as pipe, contextlib.suppress(BrokenPipeError):  # the reader may have been killed meanwhile
         pipe.write(text)
 
 
 def main(order: str, answer: str) -> None:
-    """Entry of the supervisor's process, see server.launch."""
-    if os.fork():  # nobody's child, so that nobody has to wait for it
+    """Entry point of the supervisor's process, see server.launch."""
+    if os.fork():  # the child has no parent, so no process has to wait for it
         os._exit(0)
-    os.umask(0o022)  # the server's account has to get through the folders made here; its own are private all the same
+    os.umask(0o022)  # the server's account must be able to enter the folders made here; its own stay private
     os.chdir("/")
     Supervisor(Order.read(order)).run(int(answer))

@@ -1,7 +1,7 @@
-"""What happens in the shop is announced. Who announces does not know who listens: see the bindings below.
+"""Announcements of the shop's events. The publisher does not know its listeners: see the bindings below.
 
-The packers share the slips of one queue, "warehouse": a work queue. Each screen has a queue of its own, so all of them
-show everything: publish/subscribe. Tasks are subscribed in tasks.py.
+The packers share the slips of one queue, "warehouse": a work queue. Each screen has a queue of its own, so every
+screen shows everything: publish/subscribe. Tasks are subscribed in tasks.py.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ for name in SCREENS:
 
 
 def announce(what: str, order_pk: int) -> list[Published]:
-    """In the transaction of what is announced: it is heard of when it is committed, and not before."""
+    """Publish an event in its own transaction: listeners get it when the event is committed, and not before."""
     return publish(EXCHANGE, what, {"order": order_pk})
 
 
 def show(name: str, write: Callable[[str], object], *, lines: int | None = None) -> None:
-    """Show what comes, as it comes. A screen that was off shows what it has missed."""
+    """Show events as they come. A screen that was off then shows the events that it has missed."""
     with screen(name).listen() as messages:
         for message in islice(messages, lines):
             write(f"{(message.headers or {}).get('routing_key')}: order {message.content['order']}")

@@ -1,4 +1,4 @@
-"""Placing an order: the paragraph that this whole project is about."""
+"""Checkout: an order and its jobs in one transaction, which this whole project is about."""
 
 from collections.abc import Mapping
 
@@ -44,5 +44,5 @@ def picking_slip(order: Order) -> dict[str, object]:
 
 
 def remember(order: Order, job: AnyTaskResult) -> OrderJob:
-    """Note the id of a job's result, so that the order's page can show what became of it."""
+    """Note the id of a job's result, so that the order's page can show its state."""
     return OrderJob.objects.create(order=order, label=job.task.name.replace("_", " ").capitalize(), result_id=job.id)

@@ -1,4 +1,4 @@
-"""The order form: who, and how many of each product."""
+"""The order form: the customer, and how many of each product."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What became of an order's jobs, in words for its page."""
+"""States of an order's jobs, as texts for its page."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Standing(NamedTuple):
     status: str
     detail: str = ""
     wait_ms: int | None = None
-    """Until it is worth looking again; None where that may be never, or much later."""
+    """Time until the page asks again; None if the state may never change, or much later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def standing(result: AnyTaskResult) -> Standing:
 
 
 def standing_of_waiting(result: AnyTaskResult) -> Standing:
-    """django.tasks calls all that has not ended READY. When it is due, and so whether it is, its message knows."""
+    """Tell scheduled jobs from ready ones: django.tasks calls both READY, but the message has the time."""
     now = timezone.now()
     due = Message.objects.filter(pk=result.id).values_list("dequeue_at", flat=True).first() or now
     if result.errors:

@@ -1,4 +1,4 @@
-"""What the shop keeps. Nothing here knows the queue: a job is remembered by the id of its result only."""
+"""The shop's data. Nothing here depends on the queue: an order stores only the id of a job's result."""
 
 from decimal import Decimal
 
@@ -89,7 +89,7 @@ class CourierBooking(models.Model):
 
 
 class Quote(models.Model):
-    """What an order costs in another currency."""
+    """The price of an order in another currency."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="quotes")
     currency = models.CharField(max_length=3)
@@ -104,7 +104,7 @@ class Quote(models.Model):
 
 
 class Parcel(models.Model):
-    """Packed in the warehouse from a picking slip, which was a raw message."""
+    """A parcel that the warehouse packed from a picking slip, which was a raw message."""
 
     order = models.OneToOneField(Order, on_delete=models.CASCADE)
     packed_at = models.DateTimeField(default=timezone.now)

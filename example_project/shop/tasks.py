@@ -1,4 +1,4 @@
-"""The shop's background jobs, one for each thing that a job can be: plain, retried, doomed, scheduled, async, low."""
+"""The shop's background jobs, one of each kind: plain, retried, doomed, scheduled, async, low."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def make_sales_report() -> str:
 @subscribe(EXCHANGE, "parcel.packed")
 @task(queue_name="mail")
 def tell_customer(news: dict[str, int], routing_key: str) -> str:
-    """Hear of every parcel, whoever packed it and wherever."""
+    """Mail the customer about every parcel, whatever published the announcement."""
     order = Order.objects.get(pk=news["order"])
     send_mail(
         "Your tea is packed", f"Dear {order.customer}, order {order.pk} waits for the courier.", None, [order.email]

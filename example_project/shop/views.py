@@ -1,4 +1,4 @@
-"""The pages. A job is enqueued wherever it belongs, in the middle of the transaction that needs it."""
+"""The pages. A view enqueues a job where it belongs, in the middle of the transaction that needs it."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def changed_mind(request: HttpRequest, order_pk: int, job_id: str) -> HttpResponse:
-    """Look for what the rolled-back transaction had made: the page claims nothing that it did not just look up."""
+    """Look for the rows of the rolled-back transaction: the page shows only facts that it has just looked up."""
     try:
         task_backends["default"].get_result(job_id)
         job_exists = True
@@ -60,7 +60,7 @@ def order(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_GET
 def order_status(request: HttpRequest, pk: int) -> JsonResponse:
-    """What the order's page polls: the part that changes, and when to ask again (null: never)."""
+    """Return what the order's page polls: the part that changes, and when to ask again (null: never)."""
     found = get_object_or_404(Order, pk=pk)
     context = progress(found)
     return JsonResponse(

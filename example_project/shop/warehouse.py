@@ -1,4 +1,4 @@
-"""The warehouse works with raw messages: content without a task, taken when a person presses a button."""
+"""The warehouse works with raw messages: content without a task, received when a person presses a button."""
 
 from django.db import transaction
 
@@ -49,7 +49,7 @@ def report_damaged(slip: ReceivedMessage) -> str:
 
 
 def order_number(slip: ReceivedMessage) -> int | None:
-    """None where somebody sent something else than a slip: any client of the database may."""
+    """The order's number; None where the content is no slip, because any client of the database may send messages."""
     number = slip.content.get("order") if isinstance(slip.content, dict) else None
     return number if isinstance(number, int) else None
 

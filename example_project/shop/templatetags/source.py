@@ -1,4 +1,4 @@
-"""Show the code that does it, taken from the running project, so that a page cannot tell an old story."""
+"""Show the code of a function, taken from the running project, so that a page never shows outdated code."""
 
 import inspect
 from textwrap import dedent

@@ -1,4 +1,4 @@
-"""Fill the shop: products on the shelf, and orders that go through the same checkout as everybody's."""
+"""Fill the shop: products on the shelf, and orders that go through the normal checkout."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -55,7 +55,7 @@ class Command(BaseCommand):
         self.ask_for_more(order)
 
     def ask_for_more(self, order: Order) -> None:
-        """One job of every other kind, so that the admin has something to show."""
+        """Enqueue one job of every other kind, so that the admin has something to show."""
         with transaction.atomic():
             for start in jobs.ON_REQUEST.values():
                 remember(order, start(order))

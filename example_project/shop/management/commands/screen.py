@@ -1,4 +1,4 @@
-"""A screen that shows what is announced in the shop: a program that listens to a queue of its own."""
+"""A screen that shows the shop's announcements: a program that listens to a queue of its own."""
 
 from typing import Any
 
