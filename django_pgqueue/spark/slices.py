@@ -1,4 +1,4 @@
-"""Slices of a table, one for each task: they share no row and miss none, whatever happens before the tasks read.
+"""Slices of a table, one for each task: they share no row and miss none, whatever happens in between.
 
 The history is cut by the days of its partitions, and large days by id.  The cuts are conditions on the rows themselves,
 so a partition that is made or dropped between planning and reading changes nothing.

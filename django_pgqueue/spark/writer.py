@@ -67,7 +67,7 @@ def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> 
     """Stages all rows of a task in one transaction, or raises an error that names those that cannot become messages."""
     conninfo = database.writing(options)
     if staging.written(conninfo, epoch):
-        for _ in batches:  # a replay: Spark expects that the rows are consumed; the queue has them
+        for _ in batches:  # a replay: Spark wants the rows consumed, the queue has them
             pass
         return StagedRows(epoch=epoch, token=uuid.uuid4(), rows=0)
     intake = Intake(tasks=options.tasks or {}, max_content_bytes=options.max_content_bytes)

@@ -1,4 +1,4 @@
-"""Arguments of the command line.  The module imports no Spark, so that help and errors in the arguments are quick."""
+"""Arguments of the command line.  Imports no Spark, so that help and errors are quick."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse.ArgumentParser], None]) -> None:
-    """Adds all steps.  ``common`` adds the arguments of just one of the two commands to every step."""
+    """Adds all steps.  ``common`` adds the command's own arguments to each of them."""
     steps = parser.add_subparsers(dest="step", metavar="STEP", required=True)
     for name, words, add in (
         ("export", "Adds the attempts that were finished since the last run to the lake, once.", export),

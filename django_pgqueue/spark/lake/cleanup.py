@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.lake.lake import Lake
 
 KEPT_SECONDS = 3600.0
-"""Time for which a reader may use the manifest that it has read, and a run the files that it has written."""
+"""Time for which a reader may use a manifest that it has read, and a run its unpublished files."""
 KEPT_VERSIONS = 10
 
 

@@ -57,7 +57,7 @@ def day(moment: Column) -> Column:
 
 
 def label(queue: Column) -> Column:
-    """Returns a folder name for a queue, whose own name may be too long or have characters that file systems refuse."""
+    """Returns a folder name for a queue: its own may be too long, or have characters that file systems refuse."""
     return F.when(queue.rlike(PLAIN_NAME), queue).otherwise(F.concat(F.lit("~"), F.md5(queue)))
 
 

@@ -54,8 +54,7 @@ def drop_exported(
 ) -> Dropped:
     """Drops the partitions of the history that are older than ``keep_days`` whole days, if the lake has all their rows.
 
-    The history is the place of job results, and of failed messages to enqueue again: keep the days in which people
-    may need them.
+    Results of jobs, and failed messages to enqueue again, come from the history: keep the days that people may need.
     """
     progress = progress or Quiet()
     lake = Lake.open(spark, path)

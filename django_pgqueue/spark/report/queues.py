@@ -1,4 +1,4 @@
-"""Numbers of messages that waited and that ran at a time, by hour and queue: reconstructed from the history."""
+"""Numbers of messages waiting and running at a time, by hour and queue: reconstructed from the history."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class SimulatedArrival(NamedTuple):
 class Simulation:
     """Slots that take the most urgent message that is due, as the queue does: by priority, then by time.
 
-    A message over its channel's limit waits beside the queue until another one of its channel has ended.
+    A message over its channel's limit waits apart until another one of its channel has ended.
     """
 
     def __init__(self, scenario: Scenario) -> None:
