@@ -80,7 +80,7 @@ def simulate(arrivals: Iterable[SimulatedArrival], scenario: Scenario) -> Simula
     """Returns a simulation that has run, with its ``waits_ms``, ``busy_ms`` and ``ended_ms``.
 
     >>> from django_pgqueue.spark.whatif.scenario import Scenario
-    >>> simulate([Arrival(0, 10), Arrival(1, 10)], Scenario(slots=1)).waits_ms
+    >>> simulate([SimulatedArrival(0, 10), SimulatedArrival(1, 10)], Scenario(slots=1)).waits_ms
     [0.0, 9.0]
     """
     simulation = Simulation(scenario)
