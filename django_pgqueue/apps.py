@@ -19,7 +19,10 @@ class PgQueueConfig(AppConfig):
 
 
 def own_modules() -> list[str]:
-    """Where the admin is, its pages enqueue a task of this package, if a backend is there for it."""
+    """Returns the modules of this package that declare tasks.
+
+    The pages of the admin enqueue one, if the admin is installed and a backend of this package is there for it.
+    """
     from django_pgqueue.backend import lookup  # noqa: PLC0415 -- not before the apps are ready
 
     admin = apps.is_installed("django.contrib.admin") and lookup.pgqueue_backends()

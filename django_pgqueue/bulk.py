@@ -1,4 +1,4 @@
-"""Its names are in ``django_pgqueue.backend``. This path stays through 0.x."""
+"""Old path of names that are now in ``django_pgqueue.backend``.  It stays through 0.x."""
 
 from django_pgqueue.backend.bulk import Call, enqueue_many
 

@@ -1,4 +1,4 @@
-"""System checks: what can be known before anything runs."""
+"""System checks: mistakes that can be found before anything runs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
 
 
-# A single text inside of a jsonb cannot be longer.
+# PostgreSQL takes no longer string inside a jsonb value.
 MAX_CONTENT_BYTES = 2**28 - 1
 MIN_TOKEN = 16
 
 
 @checks.register(checks.Tags.compatibility)
 def check_backends(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
-    """Looks at every alias in TASKS without making backends that are not ours."""
+    """Checks every alias in TASKS without making backends of other packages."""
     found: list[checks.CheckMessage] = []
     for alias, params in task_backends.settings.items():
         if lookup.is_pgqueue_backend(params.get("BACKEND")):
@@ -44,7 +44,7 @@ def check_backends(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 
 
 def _check_queues(alias: str, queues: Any) -> Iterator[checks.CheckMessage]:
-    # A text would be a list of letters.
+    # A string would be read as a list of its letters.
     if not isinstance(queues, (list, tuple, set, frozenset)) or not all(is_name(queue) for queue in queues):
         yield checks.Error(
             f"TASKS[{alias!r}]['QUEUES'] is {queues!r}.",
@@ -139,7 +139,7 @@ def _check_database(alias: str, database: Any) -> Iterator[checks.CheckMessage]:
 
 @checks.register(checks.Tags.compatibility)
 def check_sharing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
-    """Looks at backends whose messages the same workers take."""
+    """Checks backends whose messages the same workers take."""
     return [
         problem
         for one, other in combinations(lookup.pgqueue_backends().values(), 2)
@@ -165,7 +165,7 @@ def _contradictions(one: PgQueueBackend, other: PgQueueBackend) -> Iterator[chec
 
 
 def _shared_queues(one: PgQueueBackend, other: PgQueueBackend) -> str:
-    """In words; empty when there are none.  No queues means all of them."""
+    """Returns the shared queues as text, empty if there are none.  A backend without QUEUES serves all queues."""
     if not one.queues or not other.queues:
         return "queues" if not one.queues and not other.queues else f"the queues {_listed(one.queues or other.queues)}"
     both = one.queues & other.queues
@@ -178,7 +178,7 @@ def _listed(names: set[str]) -> str:
 
 @checks.register(checks.Tags.compatibility)
 def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
-    """Looks at where migrations would make the tables."""
+    """Checks in which databases migrations would make the tables."""
     wanted = _databases()
     found: list[checks.CheckMessage] = [
         checks.Error(
@@ -207,7 +207,7 @@ def check_schedules(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
     """Looks for names that two declared schedules share."""
     databases = sorted(_databases())
     if databases:
-        with suppress(Exception):  # of a module that cannot be imported the worker says so, and migrate must still run
+        with suppress(Exception):  # the worker reports a module that cannot be imported, and migrate must still run
             registry.autodiscover()
     return [
         checks.Error(
@@ -222,9 +222,9 @@ def check_schedules(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
 
 @checks.register(checks.Tags.database)
 def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
-    """Looks for the tables, where a command may ask the database.
+    """Checks that the tables exist, in commands that may query the database.
 
-    A warning: as an error it would keep ``manage.py migrate`` from making them.
+    This is a warning: an error would keep ``manage.py migrate`` from making the tables.
     """
     return [
         checks.Warning(
@@ -239,7 +239,7 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
 
 @checks.register(checks.Tags.database)
 def check_pins(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
-    """Looks whether the functions of the queue still search the schema in which they are."""
+    """Checks that the ``search_path`` of the queue's functions still names the schema that they are in."""
     found: list[checks.CheckMessage] = []
     for database in sorted(_databases() & set(databases or ())):
         if connections[database].vendor == "postgresql" and _has_tables(database):
@@ -257,8 +257,8 @@ def check_pins(databases: Sequence[str] | None = None, **kwargs: Any) -> list[ch
 
 @checks.register(checks.Tags.database)
 def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
-    """Looks whether the databases have the bindings that the code declares."""
-    from django_pgqueue.routing.sync import changes  # noqa: PLC0415 -- it knows backends
+    """Checks that the databases have the bindings that the code declares."""
+    from django_pgqueue.routing.sync import changes  # noqa: PLC0415 -- imports backends
     from django_pgqueue.tasks import registry  # noqa: PLC0415 -- imports the project's tasks
 
     found: list[checks.CheckMessage] = []
@@ -278,7 +278,7 @@ def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> lis
 
 
 def _databases() -> set[str]:
-    """Those that hold a queue; what is no database is another check's."""
+    """Returns the databases that hold a queue.  An alias that is not in DATABASES is left to another check."""
     known = list(connections.settings)
     return {
         backend.settings.database

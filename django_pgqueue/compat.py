@@ -1,6 +1,6 @@
-"""The one place that knows where the tasks API comes from.
+"""The tasks API: the one module that knows where it is imported from.
 
-Django has it from 6.0 on; on Django 5.2 the backport ``django-tasks`` supplies the same API under other names.
+Django has it from 6.0 on.  On Django 5.2 the backport ``django-tasks`` supplies the same API under other names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ else:
     try:
         import django_tasks  # noqa: F401
     except ModuleNotFoundError as error:
-        # An installer brings it to Python 3.11 alone: elsewhere it would rather bring a newer Django.
+        # Installers add the backport only on Python 3.11: on a newer Python they would choose a newer Django instead.
         _message = (
             f"Django {django.get_version()} needs the backport django-tasks: pip install 'django-pgqueue[django52]', "
             "and 'django_tasks' in INSTALLED_APPS."
@@ -68,11 +68,11 @@ LOG_RECEIVERS = tuple(
     for name in ("log_task_enqueued", "log_task_started", "log_task_finished")
     if (receiver := getattr(signals, name, None))
 )
-"""What Django connects to the signals by itself: they write a line to its log, and nothing else."""
+"""Receivers that Django itself connects to the signals.  They write a line to its log and do nothing else."""
 
 
 def made_result(**values: Any) -> AnyTaskResult:
-    """``TaskResult(...)`` without its normalisation: for values that are normal."""
+    """Returns a ``TaskResult`` without normalising its values, for values that are normalised already."""
     result = object.__new__(TaskResult)
     for name, value in values.items():
         object.__setattr__(result, name, value)
@@ -82,7 +82,7 @@ def made_result(**values: Any) -> AnyTaskResult:
 if not TYPE_CHECKING:
 
     class GenericTask:
-        """``GenericTask[P, R]`` is ``Task[P, R]`` for type checkers.  When code runs, Django's own is not generic."""
+        """``GenericTask[P, R]`` is ``Task[P, R]`` for type checkers.  At run time Django's class is not generic."""
 
         def __class_getitem__(cls, parameters):
             return Task

@@ -1,7 +1,7 @@
-"""The options of a backend: the only way to the settings.
+"""The options of a backend: the only module that reads the settings.
 
-They stand in ``TASKS[alias]["OPTIONS"]`` in UPPER_CASE.  Unknown keys are reported by a system check and ignored here,
-so that a typing error in the settings cannot stop a running site.
+Projects set them in ``TASKS[alias]["OPTIONS"]`` in UPPER_CASE.  A system check reports unknown keys.  This module
+ignores them, so that a typing error in the settings cannot stop a running site.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 APP_LABEL = "pgqueue"
-"""Of the app in Django: in permissions, in addresses of the admin and in recorded migrations."""
+"""Label of the app in Django: in permissions, in URLs of the admin and in recorded migrations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a backend and its workers behave.
+    """Options of a backend and its workers.
 
     >>> Options.of({"LOCK_SECONDS": 300}).lock_ms
     300000
@@ -29,25 +29,26 @@ class Options:
     database: str = "default"
     """Alias of the database that holds the queue."""
     max_attempts: int | None = None
-    """Attempts of tasks that do not say themselves.  None: an exception fails the job at once."""
+    """Attempts of tasks that set no number of their own.  None: an exception fails the job at once."""
     max_content_bytes: int = 1_048_576
-    """Largest content, headers or result, as JSON in bytes."""
+    """Largest size of content, headers or result, as JSON in bytes."""
     lock_seconds: float = 60
-    """How long a worker holds a message without a heartbeat before others take it over."""
+    """How long a worker holds a message without a heartbeat before another worker takes it over."""
     grace_seconds: float = 25
-    """How long a stopping worker waits for what is running."""
+    """How long a stopping worker waits for its running jobs."""
     history_days: int | None = 30
-    """Whole days that finished attempts are kept.  None: for ever."""
+    """Whole days for which finished attempts are kept.  None: without end."""
     listen: bool = True
     """Whether idle workers wait for notifications.  False behind a transaction pooler: they poll every second."""
     lake: str | Path | None = None
-    """Folder, or URL, where ``manage.py qpipeline`` keeps the history as Parquet files."""
+    """Folder or URL in which ``manage.py qpipeline`` keeps the history as Parquet files."""
     sensitive: bool | Sequence[str] = False
-    """What is shown of no message, in the admin or in logs: names of arguments and keys, or True for all of it."""
+    """Names of arguments and keys whose values the admin and the logs hide in every message, or True for all values."""
     metrics_token: str | None = None
-    """With it in the header Authorization, anybody may read /metrics.  None: those who may see the overview."""
+    """Token that lets any client with it in the header Authorization read /metrics.  None: users who may see the
+    overview can."""
     traces: bool = False
-    """Whether enqueues and jobs make spans, with OpenTelemetry."""
+    """Whether enqueues and jobs make OpenTelemetry spans."""
 
     @classmethod
     def of(cls, options: Any) -> Options:

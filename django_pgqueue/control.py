@@ -1,7 +1,8 @@
-"""What people do to jobs, queues, channels and schedules: cancel, pause, resume, set limits, run now.
+"""Control of jobs, queues, channels and schedules: cancel, pause, resume, set limits, run now.
 
-Each works on Django's connection and so is part of the caller's transaction.  ``database``: alias of the one that has
-the queue (default: that of the default backend, or the only one; of a result: that of its backend).
+Each function works on Django's connection and so is part of the caller's transaction.  ``database`` is the alias of the
+database that has the queue.  Default: the database of a result's backend, else of the default backend, else the only
+one.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ MAX_LIMIT = 1_000_000_000
 def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) -> str | None:
     """Cancels a job, given its result or its id.
 
-    Returns "cancelled" where it had not begun, "requested" where it runs (the task sees ``context.cancelled`` within
-    about a second, an async task is cancelled), and None where it has ended or never was.
+    Returns "cancelled" if the job had not begun.  Returns "requested" if it runs: the task sees ``context.cancelled``
+    within about a second, and an async task is cancelled.  Returns None if the job has ended or never existed.
 
     >>> cancel(send_receipt.enqueue(order.pk))  # doctest: +SKIP
     'cancelled'
@@ -42,7 +43,7 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
     if message_id is None:
         return None
     connection = _connection(database, result)
-    for _ in range(2):  # it may come back into the queue, or leave it, between one look and the other
+    for _ in range(2):  # between the two statements a worker may claim the message or put it back
         if functions.message_cancel(connection, [message_id]):
             return "cancelled"
         if functions.message_request_cancel(connection, [message_id]):
@@ -51,10 +52,10 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
 
 
 def pause(queue: str, *, by: str | None = None, database: str | None = None) -> None:
-    """Pauses a queue: what runs goes on, what comes waits.  ``by``: who did it, shown to those who wonder.
+    """Pauses a queue: running jobs go on, all others wait.  ``by``: the person who paused it, shown in the admin.
 
-    A worker begins what it had claimed ahead as well: what its slots can start within about 50 ms, at most a thousand
-    jobs a process.
+    A worker still begins the messages that it has prefetched.  Those are as many as its slots can start within about
+    50 ms, at most a thousand jobs a process.
     """
     functions.queue_pause(_connection(database), names.name_of("queue", queue), by and by[:255])
 
@@ -65,12 +66,15 @@ def resume(queue: str, *, database: str | None = None) -> bool:
 
 
 def pause_schedule(name: str, *, database: str | None = None) -> bool:
-    """Pauses a schedule: nothing is enqueued until it is resumed.  False: it was paused already."""
+    """Pauses a schedule: it enqueues nothing until it is resumed.  False: it was paused already."""
     return functions.schedule_pause(_connection(database), _known(name, database).name)
 
 
 def resume_schedule(name: str, *, database: str | None = None) -> bool:
-    """Resumes a schedule with its next slot: those that passed meanwhile were not missed.  False: it was not paused."""
+    """Resumes a schedule with its next slot.  Slots that passed during the pause do not count as missed.
+
+    False: it was not paused.
+    """
     known, connection = _known(name, database), _connection(database)
     rule = Rule(cron=known.cron, interval_ms=known.interval_ms, timezone=known.timezone)
     next_at = times.not_before(rule.first_after(functions.now(connection)))
@@ -78,10 +82,10 @@ def resume_schedule(name: str, *, database: str | None = None) -> bool:
 
 
 def run_schedule(name: str, *, database: str | None = None) -> int:
-    """Enqueues the job of a schedule now, beside its slots, and returns the id of its message.
+    """Enqueues the job of a schedule now, in addition to its slots, and returns the id of its message.
 
-    Where another message holds the unique key of the task it is as with ``enqueue``: the id is that one's, or
-    ``DuplicateMessage`` is raised.
+    If another message holds the unique key of the task, it returns the id of that message or raises
+    ``DuplicateMessage``, as ``enqueue`` does.
     """
     connection, known = _connection(database), _known(name, database)
     message = schedules.message_of(connection, known)
@@ -104,9 +108,9 @@ def set_channel(
 ) -> None:
     """Sets all limits of a channel; None: no such limit.  A channel that was released is in use again.
 
-    ``max_concurrency``: how many of its messages may run at a time, whatever their queues (0: none, it stands still).
-    ``max_size``: how many may wait; beyond that enqueues raise ``ChannelFull``.
-    ``release_interval``: seconds, or a timedelta, between two messages that begin.
+    ``max_concurrency``: how many of its messages may run at a time, in all queues together (0: none may run).
+    ``max_size``: how many of its messages may wait; beyond that, enqueues raise ``ChannelFull``.
+    ``release_interval``: seconds, or a timedelta, between the starts of two messages.
 
     >>> set_channel("acme", max_concurrency=5, release_interval=0.2)  # doctest: +SKIP
     """
@@ -122,9 +126,9 @@ def set_channel(
 
 
 def release_channel(name: str, *, database: str | None = None) -> bool:
-    """Gives a channel up: enqueues raise ``ChannelReleased``, and it is gone when its messages have ended.
+    """Releases a channel: enqueues raise ``ChannelReleased``, and the channel is deleted when its messages have ended.
 
-    True: it is gone already.  False: it still has messages.
+    True: the channel is deleted already.  False: it still has messages.
     """
     gone = functions.channel_release(_connection(database), names.name_of("channel", name))
     if gone is None:
@@ -134,7 +138,7 @@ def release_channel(name: str, *, database: str | None = None) -> bool:
 
 
 def repair_channels(name: str | None = None, *, database: str | None = None) -> list[functions.Recount]:
-    """Counts anew what runs in each channel, or in one, and returns those whose count was wrong: (channel, before,
+    """Recounts the running messages of each channel, or of one, and returns the corrected counts: (channel, before,
     after).  Needed after triggers were switched off or the table was truncated; nothing else makes a count wrong.
     """
     return functions.channel_repair(_connection(database), None if name is None else names.name_of("channel", name))

@@ -1,4 +1,4 @@
-"""Its names are in ``django_pgqueue.tasks``. This path stays through 0.x."""
+"""Old path of names that are now in ``django_pgqueue.tasks``.  It stays through 0.x."""
 
 from django_pgqueue.tasks.after import batch
 

@@ -1,4 +1,4 @@
-"""What can go wrong, in words.  The docstring of a class is its message where none is given."""
+"""Exceptions of the package.  The docstring of a class is the default message of its instances."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TaskCancelled(PgQueueError):
 
 
 def seconds(duration: float | dt.timedelta) -> float:
-    """A number of seconds, or a timedelta, as seconds; not below 0."""
+    """Returns a number of seconds, or a timedelta, as seconds; not below 0."""
     return max(0.0, duration.total_seconds() if isinstance(duration, dt.timedelta) else float(duration))
 
 

@@ -1,9 +1,9 @@
-"""Lines of the log as JSON, for programs that collect them.
+"""Log lines as JSON, for programs that collect them.
 
     LOGGING = {"formatters": {"json": {"()": "django_pgqueue.logs.JsonFormatter"}}, ...}
 
-or ``qworker --log-format json``.  The lines themselves are ``event key=value``; here each key is a field, with what
-else is known of the attempt.  What messages say is in none of them.
+or ``qworker --log-format json``.  The plain lines are ``event key=value``.  The formatter makes a field of each key and
+adds what else is known about the attempt.  No line has the content of a message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLACEHOLDER = re.compile(r"(?:(\w+)=)?%(?:[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]|%)")
 
 
 def in_a_line(text: str | None, longest: int = 300) -> str | None:
-    r"""What a row says, for a line of a log: cut, and without what would begin another line or steer a terminal.
+    r"""Text of a row for a log line: shortened, and without characters that begin a new line or control a terminal.
 
     >>> in_a_line("shop.tasks.pay\nERROR all is lost \x1b[31m")
     'shop.tasks.pay\\nERROR all is lost \\x1b[31m'
@@ -46,7 +46,7 @@ def in_a_line(text: str | None, longest: int = 300) -> str | None:
 
 
 class WithoutSensitiveErrors(logging.Filter):
-    """Django logs the traceback of each task that fails.  Of one that is sensitive nobody may see it there."""
+    """Filter that takes the traceback of a sensitive task out of the line that Django logs for each failed task."""
 
     def __init__(self, settings: Options) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class WithoutSensitiveErrors(logging.Filter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and what else is known."""
+    """Formatter that writes one JSON object a line: time, level, logger, message, and all other known fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
@@ -81,7 +81,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def said(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields of one of our own lines."""
+    """Returns the fields of a log line of this package."""
     facts = getattr(record, "pgqueue", None)
     event, keys = keys_of(str(record.msg))
     found: dict[str, Any] = {"event": event} if event else {}
@@ -92,7 +92,7 @@ def said(record: logging.LogRecord) -> dict[str, Any]:
 
 @cache
 def keys_of(template: str) -> tuple[str, list[str | None]]:
-    """The words before the first key, and the key of each placeholder; None: it has none.
+    """Returns the text before the first key, and the key of each placeholder (None: the placeholder has no key).
 
     >>> keys_of("retried id=%s in_seconds=%.1f error=%s: %s")
     ('retried', ['id', 'in_seconds', 'error', None])
@@ -110,7 +110,7 @@ def plain(value: Any) -> Any:
 
 
 def current_trace() -> str | None:
-    """Of the span that is current, where OpenTelemetry is in use."""
+    """Returns the trace id of the current span.  None: OpenTelemetry is not in use, or no span is current."""
     opentelemetry = sys.modules.get("opentelemetry.trace")
     if opentelemetry is None:
         return None
@@ -119,8 +119,10 @@ def current_trace() -> str | None:
 
 
 def log_trouble(what: str, error: BaseException) -> None:
-    """Of code of the project's that should not have raised.  Never raises itself: a handler of the project's LOGGING
-    may, and so may the error when it is printed; a slot has no time for either.
+    """Logs an error of the project's code where it should not have raised.
+
+    It never raises.  A handler of the project's LOGGING may raise, and so may the error when it is printed: neither may
+    disturb a slot.
     """
     with suppress(BaseException):
         logger.error("%s", what, exc_info=to_log(error))

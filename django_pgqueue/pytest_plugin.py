@@ -1,6 +1,7 @@
-"""Fixtures for projects that test with pytest and pytest-django.  Registered by itself, through an entry point.
+"""Fixtures for projects that test with pytest and pytest-django.  An entry point registers them.
 
-pytest imports this module in every project of the environment: nothing of Django is imported before a test asks.
+pytest imports this module in every project of the environment.  So it imports nothing of Django before a test uses a
+fixture.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ WITHOUT_DATABASE = (
 
 @pytest.fixture
 def pgqueue(request: pytest.FixtureRequest) -> ModuleType:
-    """What a test does with the queue: ``pgqueue.drain()`` and all else of ``django_pgqueue.testing``."""
+    """The module ``django_pgqueue.testing``, for example ``pgqueue.drain()``."""
     if not request.config.pluginmanager.hasplugin("django"):
         pytest.fail(WITHOUT_DATABASE, pytrace=False)
     request.getfixturevalue("db")
@@ -41,6 +42,6 @@ def pgqueue_clock(pgqueue: ModuleType) -> Iterator[Clock]:
 
 @pytest.fixture
 def pgqueue_inline(pgqueue: ModuleType) -> Iterator[Inline]:
-    """Jobs run where they are enqueued."""
+    """Runs each job inside of its ``enqueue``."""
     with pgqueue.inline() as inline:
         yield inline

@@ -1,4 +1,4 @@
-"""Keeps the queue's tables where the queue is, for projects with several databases."""
+"""Database router for projects with several databases: it keeps the queue's tables in the queue's database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django_pgqueue.backend import lookup
 
 
 class PgQueueRouter:
-    """For DATABASE_ROUTERS: models and migrations of the queue belong to the databases that TASKS names::
+    """Router for DATABASE_ROUTERS: models and migrations of the queue belong to the databases that TASKS names::
 
         DATABASE_ROUTERS = ["django_pgqueue.routers.PgQueueRouter"]
 

@@ -1,10 +1,11 @@
-"""Backends for the settings of tests, where no queue is wanted, or no worker::
+"""Backends for test settings, for tests without a queue or without a worker::
 
     TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.ImmediateBackend"}}
 
-``DummyBackend`` and ``ImmediateBackend`` are Django's own, and know what ``@task`` knows here: with Django's,
-``django.tasks.task(max_attempts=5)`` is a TypeError.  (Tasks that are declared with ``django_pgqueue.tasks.task`` may
-run on Django's own as well.)  Nothing is retried: ``max_attempts`` and ``backoff`` are looked at, then left alone.
+``DummyBackend`` and ``ImmediateBackend`` are Django's own, and also take the options of this package's ``@task``: with
+Django's, ``django.tasks.task(max_attempts=5)`` is a TypeError.  (Tasks that are declared with
+``django_pgqueue.tasks.task`` run on Django's own backends as well.)  They retry nothing: they validate ``max_attempts``
+and ``backoff`` and then ignore them.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class DummyBackend(compat.DummyBackend):
-    """Runs nothing, and keeps what was enqueued in ``results``."""
+    """Backend that runs nothing and keeps what was enqueued in ``results``."""
 
     task_class = PgQueueTask
 
 
 class ImmediateBackend(compat.ImmediateBackend):
-    """Runs each task where it is enqueued."""
+    """Backend that runs each task inside of its ``enqueue``."""
 
     task_class = PgQueueTask
 
 
 class InlineBackend(PgQueueBackend):
-    """Keeps jobs in PostgreSQL, and runs what is ready whenever something is enqueued, as ``testing.inline`` does."""
+    """Backend that keeps jobs in PostgreSQL.  Each ``enqueue`` runs all ready jobs, as ``testing.inline`` does."""
 
     def enqueue(  # type: ignore[override]
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
