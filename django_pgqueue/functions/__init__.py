@@ -1,7 +1,7 @@
-"""The binding: the only Python that calls the SQL functions.
+"""Python binding of the SQL functions: the only Python that calls them.
 
-Every call takes the connection to work on, either one of Django's (then it is part of the caller's transaction) or one
-of psycopg's.  Rows come back as dataclasses; JSON comes and goes as text (``content.py`` knows how it must look).
+Every function takes the connection to work on: one of Django's (then the call is part of the caller's transaction) or
+one of psycopg's.  Rows are returned as dataclasses.  JSON is passed and returned as text (``content.py`` checks it).
 """
 
 from django_pgqueue.functions.attempt import attempt_enqueue, attempt_maintain, attempt_overdue

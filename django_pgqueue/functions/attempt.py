@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def attempt_enqueue(connection: Connection, attempt_ids: Iterable[int]) -> list[int]:
-    """Enqueues finished messages again and returns the ids of the new ones."""
+    """Enqueues finished messages again and returns the ids of the new messages."""
     return sorted(answered_ids(connection, "select pgqueue_attempt_enqueue(%s::bigint[])", (sorted(attempt_ids),)))
 
 
-# What pgqueue_attempt_maintain would drop.
+# The partitions that pgqueue_attempt_maintain would drop.
 OLD_DAYS = """
     pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = to_regclass('pgqueue_attempt') and c.relname ~ '^pgqueue_attempt_[0-9]{8}$'
@@ -25,7 +25,7 @@ OLD_DAYS = """
           < (pgqueue_clock() at time zone 'UTC')::date - cast(%(days_kept)s as integer)
 """
 
-# As pgqueue_attempt_maintain would do it; the catalog is all that is read.
+# The number of partitions that pgqueue_attempt_maintain would make or drop.  The query reads the catalog only.
 OVERDUE = f"""
 select (
     select count(*) from generate_series(0, %(days_ahead)s) as n
@@ -37,14 +37,14 @@ select (
 
 
 def attempt_maintain(connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None) -> int:
-    """Makes and drops partitions of the history and returns how many."""
+    """Makes and drops partitions of the history and returns their number."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_attempt_maintain(%s, %s)", (days_ahead, days_kept))
         return int(cursor.fetchone()[0])
 
 
 def attempt_overdue(connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None) -> int:
-    """How many partitions should have been made or dropped, and were not."""
+    """Returns the number of partitions that should have been made or dropped and were not."""
     with connection.cursor() as cursor:
         cursor.execute(OVERDUE, {"days_ahead": days_ahead, "days_kept": days_kept})
         return int(cursor.fetchone()[0])

@@ -1,4 +1,4 @@
-"""Channels: their limits, and what they do about an enqueue."""
+"""Channels: their limits, their counts, and why they refuse a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Recount(NamedTuple):
-    """What ``channel_repair`` has found wrong."""
+    """Count that ``channel_repair`` has corrected."""
 
     channel: str
     before: int
@@ -34,7 +34,7 @@ def channel_set(
 
 
 def channel_release(connection: Connection, name: str) -> bool | None:
-    """True: it is gone.  False: it goes when its messages have ended.  None: there is none."""
+    """Releases a channel.  True: it is deleted.  False: it still has messages.  None: there is none."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_channel_release(%s)", (name,))
         answer: bool | None = cursor.fetchone()[0]
@@ -47,7 +47,7 @@ def channel_repair(connection: Connection, name: str | None = None) -> list[Reco
         return [Recount(*row) for row in cursor.fetchall()]
 
 
-# In one statement all is of one moment: an attempt is locked, or its end is noted in pgqueue_arrival.
+# One statement sees one moment, in which an attempt is either locked or its end is noted in pgqueue_arrival.
 MISCOUNTED = """
 with locked as (
     select m.channel, count(*) as count from pgqueue_message m
@@ -67,7 +67,7 @@ limit %s
 
 
 def channels_miscounted(connection: Connection, *, limit: int) -> list[tuple[str, int, int]]:
-    """Channels with what they count as running, and what there is.  A restored table may do that."""
+    """Returns (channel, messages counted as running, messages that run) where they differ, as in a restored table."""
     with connection.cursor() as cursor:
         cursor.execute(MISCOUNTED, (limit,))
         return [(name, int(running), int(there)) for name, running, there in cursor.fetchall()]
@@ -80,7 +80,10 @@ def channel_prune(connection: Connection) -> int:
 
 
 def refusal(connection: Connection, channel: str | None, what: str = "The message") -> ChannelFull | ChannelReleased:
-    """Why a channel did not take a message: what to raise.  Nothing was written, and no transaction is broken."""
+    """Returns the exception that says why a channel refused a message.
+
+    The refused enqueue has written nothing, and the caller's transaction goes on.
+    """
     max_size, released = _limit(connection, channel)
     if released:
         message = (

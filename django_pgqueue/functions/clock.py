@@ -1,4 +1,4 @@
-"""What time it is."""
+"""The queue's clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def now(connection: Connection) -> dt.datetime:
-    """What time it is for the queue."""
+    """Returns the time of the queue's clock."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_clock()")
         moment: dt.datetime = cursor.fetchone()[0]

@@ -1,4 +1,4 @@
-"""What the calls have in common: the connection that they work on."""
+"""The connection of a call, and helpers that all calls share."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ def answered_ids(connection: Connection, sql: str, params: tuple[Any, ...]) -> s
 
 
 def may_read(connection: Connection, table: str) -> bool:
-    """A producer (sql/roles.sql) may not, and to be refused would break its transaction."""
+    """Whether the login may read a table.
+
+    The role of producers (sql/roles.sql) may not.  The error of a refused query would break the caller's transaction.
+    """
     with connection.cursor() as cursor:
         cursor.execute("select has_table_privilege(%s, 'select')", (table,))
         return bool(cursor.fetchone()[0])
 
 
 def array_of(items: Iterable[object]) -> str:
-    """An array's text, of items without commas or quotes: psycopg's general way costs ten times as much."""
+    """Returns an array as text, of items without commas or quotes: psycopg's own adaption takes ten times as long."""
     return f"{{{','.join(map(str, items))}}}"

@@ -1,4 +1,4 @@
-"""Dequeue: the claim, and what it returns."""
+"""Dequeue: the claim, and the messages that it returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Received:
-    """A message as its consumer holds it: ``(id, attempt, worker)`` is the token that ends the attempt."""
+    """Message that a consumer holds: ``(id, attempt, worker)`` is the token that ends the attempt."""
 
     id: int
     attempt: int
@@ -38,11 +38,11 @@ class Received:
     headers: str | None
     state: str | None
     kept: bool = False
-    """A transaction keeps it, in which it can be ended only as long as nobody changes its row."""
+    """Whether a transaction keeps the message.  In it the message can be ended only while nothing changes its row."""
 
 
 class Token(NamedTuple):
-    """What ends an attempt, of a message that cannot be read."""
+    """Token that ends an attempt, for a message that cannot be read."""
 
     id: int
     attempt: int
@@ -51,7 +51,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Where the last dequeue of one priority of a queue stopped: the next one may begin there."""
+    """Place at which the last dequeue of one priority of a queue stopped: the next dequeue may begin there."""
 
     queue: str
     priority: int
@@ -72,15 +72,15 @@ from pgqueue_message_dequeue(
 """  # noqa: S608 -- our own columns
 
 
-# A claim that a crash of the server undoes has simply not happened: it need not wait for the disk.  The setting ends
-# with the transaction, so the statement must be a transaction of its own.
+# If the server crashes and loses a claim, the message is as before the claim: so the claim need not wait for the disk.
+# The setting ends with the transaction, so the statement must be a transaction of its own.
 DEQUEUE_UNFLUSHED = (
     "with setting as materialized (select set_config('synchronous_commit', 'off', true))"
     + DEQUEUE.replace("from pgqueue_message_dequeue", "from setting cross join lateral pgqueue_message_dequeue")
 )
 
 
-# The first row says how long it waited, and the others are claimed after that.
+# The first row has the time that the statement waited for its turn.  The others are claimed after that.
 DEQUEUE_IN_TURN = (
     """
 select turn.waited_ms, null, null, null, null, null, null, null, null, null, null, null, null, null
@@ -103,9 +103,10 @@ def message_dequeue(
     unreadable: Callable[[int, int, Exception], None] | None = None,
     **wanted: Unpack[DequeueArguments],
 ) -> list[Received]:
-    """Takes and locks ready messages.  ``flush=False``: the claim's own transaction does not wait for the disk.
-    ``brief=False``: the transaction goes on after the claim.
+    """Claims and locks ready messages.
 
+    ``flush=False``: the claim's own transaction does not wait for the disk.
+    ``brief=False``: the transaction goes on after the claim.
     ``unreadable`` is called with the id, the attempt and the error of each row that was claimed and cannot be read.
     """
     with connection.cursor() as cursor:
@@ -121,8 +122,9 @@ def message_dequeue_in_turn(
     unreadable: Callable[[int, int, Exception], None] | None = None,
     **wanted: Unpack[DequeueArguments],
 ) -> tuple[list[Received], int | None]:
-    """The same without a flush, one after the other with those that do so; and how many ms it waited for that, None
-    when its turn did not come within ``wait_ms``.
+    """Claims as ``message_dequeue(flush=False)`` does, in turn with the other sessions that call this for these queues.
+
+    Also returns how many ms it waited for its turn, or None if its turn did not come within ``wait_ms``.
     """
     parameters = _parameters(wanted)
     with connection.cursor() as cursor:
@@ -143,7 +145,7 @@ def quarantine_dequeue(
     worker: str,
     unreadable: Callable[[int, int, Exception], None] | None = None,
 ) -> list[Received]:
-    """Takes and locks one quarantined message, where one is due.  ``unreadable``: as in ``message_dequeue``."""
+    """Claims and locks one quarantined message, if one is due.  ``unreadable``: as in ``message_dequeue``."""
     with connection.cursor() as cursor:
         cursor.execute(
             QUARANTINE_DEQUEUE, (None if queues is None else list(queues), lock_ms, worker, list(exclude_queues))
@@ -152,8 +154,9 @@ def quarantine_dequeue(
 
 
 def _readable(cursor: Any, unreadable: Callable[[int, int, Exception], None] | None) -> list[tuple[Any, ...]]:
-    """The rows of an answer.  ``unreadable`` gets the id and the attempt of each row that Python cannot represent.  Its
-    consumer holds that row as well.  Without ``unreadable`` one such row is an error of all of them.
+    """Returns the rows of a result, without those that Python cannot represent: ``unreadable`` is called with these.
+
+    The consumer holds the unreadable messages as well.  Without ``unreadable`` one such row raises for all of them.
     """
     try:
         return list(cursor.fetchall())
@@ -177,7 +180,7 @@ def _integer(result: PGresult, row: int, column: int) -> int:
 
 
 class DequeueArguments(TypedDict, total=False):
-    """What to dequeue: the parameters of pgqueue_message_dequeue."""
+    """Parameters of pgqueue_message_dequeue."""
 
     queues: Sequence[str] | None
     exclude_queues: Sequence[str]

@@ -1,4 +1,4 @@
-"""Takes messages, keeps them, and ends their attempts."""
+"""Functions for the messages that a consumer holds: they keep messages and end their attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Success:
-    """An attempt that succeeded, to be completed: ``result`` is JSON text or None."""
+    """Attempt that succeeded and is to be completed: ``result`` is JSON text or None."""
 
     id: int
     attempt: int
@@ -27,7 +27,7 @@ class Success:
     finished_at: dt.datetime | None = None
 
 
-# Times are sent as seconds since 1970: to write and to read them as text cost a tenth of all that an attempt costs.
+# Times are sent as seconds since 1970: writing and parsing them as text took a tenth of the cost of an attempt.
 COMPLETE = """
 select pgqueue_message_complete(
     %s::bigint[], %s::integer[], %s, %s::jsonb[],
@@ -37,8 +37,8 @@ select pgqueue_message_complete(
 
 
 def message_complete(connection: Connection, successes: Iterable[Success], *, worker: str) -> set[int]:
-    """Completes attempts and returns the ids of those that were ours; the others were lost."""
-    # Of two attempts at one message only the later one can be ours, and the SQL takes the first that it meets.
+    """Completes attempts and returns the ids of those that ``worker`` still held; the others were lost."""
+    # If there are two attempts at one message, only the later one can be held, and the SQL takes the first in the list.
     ends = sorted(successes, key=lambda success: (success.id, -success.attempt))
     results = [end.result for end in ends]
     with connection.cursor() as cursor:
@@ -57,7 +57,7 @@ def message_complete(connection: Connection, successes: Iterable[Success], *, wo
 
 
 def _seconds(moment: dt.datetime | None) -> float | str:
-    """Since 1970; a float is exact to the microsecond for another 200 years."""
+    """Returns the seconds since 1970.  A float is exact to the microsecond for another 200 years."""
     return "null" if moment is None else moment.timestamp()
 
 
@@ -68,8 +68,9 @@ select m.id from pgqueue_message m where m.id = any (%s::bigint[]) and m.id not 
 
 
 def message_locked(connection: Connection, ids: Iterable[int]) -> set[int]:
-    """Which of these rows somebody else has locked.  The others are the caller's to the end of its transaction, as far
-    as they exist.
+    """Returns the ids of the rows that another session has locked.
+
+    It locks the other existing rows until the end of the caller's transaction.
     """
     wanted = array_of(ids)
     return answered_ids(connection, LOCKED, (wanted, wanted))
@@ -96,7 +97,7 @@ def message_defer(
 ) -> str | None:
     """Puts a message back.  Returns "deferred", "retried", "failed" or "cancelled"; None: the attempt was lost.
 
-    ``max_attempts`` is for messages that have none of their own.
+    ``max_attempts`` applies to messages that have no number of their own.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -129,7 +130,7 @@ def message_fail(
     started_at: dt.datetime | None = None,
     finished_at: dt.datetime | None = None,
 ) -> bool:
-    """Gives a message up.  False: the attempt was lost."""
+    """Fails a message.  False: the attempt was lost."""
     return _given_up(connection, FAIL, message, error, started_at, finished_at)
 
 
@@ -157,7 +158,7 @@ def _given_up(
 
 
 def message_release(connection: Connection, messages: Iterable[Received], *, worker: str) -> set[int]:
-    """Gives back messages that were not started, without counting the attempt."""
+    """Releases messages whose attempt was not begun, and does not count the attempt."""
     held = sorted((message.id, message.attempt) for message in messages)
     return answered_ids(
         connection,
@@ -167,7 +168,7 @@ def message_release(connection: Connection, messages: Iterable[Received], *, wor
 
 
 def message_heartbeat(connection: Connection, messages: Iterable[Received], *, worker: str, lock_ms: int) -> set[int]:
-    """Lengthens locks and returns the ids of those that were ours; the others were lost."""
+    """Extends locks and returns the ids of the messages that ``worker`` still held; the others were lost."""
     held = sorted((message.id, message.attempt) for message in messages)
     return answered_ids(
         connection,
@@ -186,7 +187,7 @@ def message_keep(connection: Connection, message: Received) -> bool:
 
 
 def message_progress(connection: Connection, message: Received, progress: str) -> bool:
-    """Says how far a message is.  False: the attempt was lost."""
+    """Writes the progress of a message.  False: the attempt was lost."""
     with connection.cursor() as cursor:
         cursor.execute(
             "select pgqueue_message_progress(%s::bigint, %s::integer, %s, %s::jsonb)",
@@ -196,5 +197,5 @@ def message_progress(connection: Connection, message: Received, progress: str) -
 
 
 def message_cancellations(connection: Connection, ids: Iterable[int], *, worker: str) -> set[int]:
-    """Which of the messages that a worker holds it was asked to stop."""
+    """Returns the ids of the held messages whose cancellation was requested."""
     return answered_ids(connection, "select pgqueue_message_cancellations(%s::bigint[], %s)", (sorted(ids), worker))

@@ -1,4 +1,4 @@
-"""Enqueues messages: the one place that chooses the SQL function."""
+"""Enqueue: the one place that chooses the SQL function."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A message that is in the queue after an enqueue."""
+    """Message that is in the queue after an enqueue."""
 
     id: int
     created_at: dt.datetime
     is_new: bool = True
-    """False: the message was there, and holds the unique key.  ``created_at`` is the time of this enqueue."""
+    """False: the message was there already and holds the unique key; ``created_at`` is the time of this enqueue."""
 
 
-# cast(), because Django writes numbers into the statement: -9223372036854775808::bigint is minus a number too large.
+# cast(), because Django writes numbers into the statement: -9223372036854775808::bigint negates a number too large.
 PLACES = {
     "content": "p_content => %s::jsonb",
     "contents": "p_contents => %s::jsonb",
@@ -38,7 +38,7 @@ PLACES = {
     "task": "p_task => %s",
     "priority": "p_priority => %s",
     "dequeue_at": "p_dequeue_at => cast(%s as bigint)",
-    # Counted from the database's clock, which is the only clock there is.
+    # Counted from the database's clock, the only one that all clients share.
     "delay_ms": "p_dequeue_at => pgqueue_now(now()) + %s::bigint",
     "channel": "p_channel => %s",
     "headers": "p_headers => %s::jsonb",
@@ -50,15 +50,15 @@ PLACES = {
     "policy": "p_policy => %s",
 }
 DEFAULTS = {item.name: item.default for item in fields(NewMessage) if item.name in PLACES and item.name != "content"}
-"""The SQL functions have the same."""
-# A number is cheaper to read than a time.
+"""Default values, the same as those of the SQL functions."""
+# psycopg reads a number faster than a timestamp.
 CLOCK = "extract(epoch from pgqueue_clock(now()))::double precision"
 
 
 def enqueue(connection: Connection, message: NewMessage, what: str = "The message") -> Created:
     """Enqueues one message.
 
-    Raises ChannelFull or ChannelReleased, which call the message ``what``, where its channel refuses it.
+    Raises ChannelFull or ChannelReleased if its channel refuses it.  ``what``: name of the message in these errors.
     """
     given = _given(message)
     with connection.cursor() as cursor:
@@ -72,16 +72,16 @@ def enqueue(connection: Connection, message: NewMessage, what: str = "The messag
 def enqueue_many(connection: Connection, messages: Iterable[NewMessage]) -> list[int | None]:
     """Enqueues messages with one statement and returns their ids; None for each that its channel refuses.
 
-    Raises ValueError for a message with ``after`` or with a ``Delay``, which the SQL takes one by one.
+    Raises ValueError for a message with ``after`` or with a ``Delay``: the SQL enqueues these one by one only.
     """
     described = f"[{','.join([_described(message) for message in messages])}]"
     return _ids(connection, "select pgqueue_message_create_many(%s::jsonb)", (described,))
 
 
 def enqueue_alike(connection: Connection, contents: Iterable[str], like: NewMessage) -> list[int | None]:
-    """Enqueues a message for each of ``contents`` with the fastest statement, and returns what ``enqueue_many`` does.
+    """Enqueues a message for each of ``contents`` with the fastest statement, and returns ids as ``enqueue_many`` does.
 
-    All else is that of ``like``, which may have neither a unique key nor ``after``.
+    All other fields are those of ``like``, which may have neither a unique key nor ``after``.
     """
     given = {"contents": f"[{','.join(contents)}]", "queue": like.queue} | _given(like)
     del given["content"]
@@ -89,15 +89,20 @@ def enqueue_alike(connection: Connection, contents: Iterable[str], like: NewMess
 
 
 def message_lock_keys(connection: Connection, task: str, *, alone: bool) -> None:
-    """Before many messages with unique keys are enqueued, ``alone`` with several statements: see the SQL."""
+    """Prevents deadlocks between transactions that enqueue many messages with unique keys; call it before the enqueue.
+
+    ``alone``: the messages come in several statements (see the SQL function).
+    """
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_message_lock_keys(%s, %s)", (task, alone))
 
 
 @cache
 def _statement(*given: str) -> str:
-    """Django's cursors write the values into the statement, which the server parses anew each time: what a message does
-    not need would cost a tenth of its enqueue.
+    """Returns the statement for these fields only.
+
+    Django's cursors write the values into the statement, and the server parses it anew each time.  The fields that a
+    message does not need would cost a tenth of its enqueue.
     """
     places = ", ".join([PLACES[name] for name in given])
     if "contents" in given:
@@ -109,7 +114,7 @@ def _statement(*given: str) -> str:
 
 
 def _given(message: NewMessage) -> dict[str, Any]:
-    """What the message says beyond the defaults, by the names of ``PLACES``."""
+    """Returns the values of the message that are not defaults, by the names of ``PLACES``."""
     given: dict[str, Any] = {"content": message.content}
     for name, default in DEFAULTS.items():
         value = getattr(message, name)
@@ -128,7 +133,7 @@ def _given(message: NewMessage) -> dict[str, Any]:
 
 
 def _described(message: NewMessage) -> str:
-    """The object that sql/pgqueue_message_create_many.sql takes."""
+    """Returns the JSON object that sql/pgqueue_message_create_many.sql takes."""
     if message.after is not None or type(message.when) is Delay:
         words = f"A message with after={message.after!r} and when={message.when!r} can only be enqueued alone."
         raise ValueError(words)
@@ -146,7 +151,10 @@ _shared = attrgetter(*SHARED)
 
 @lru_cache(maxsize=1000)
 def _shared_members(values: tuple[Any, ...]) -> str:
-    """Many messages of a bulk have the same: to write it for each of them would take longer than all the rest."""
+    """Returns the JSON members that many messages of a bulk share.
+
+    They are cached: encoding them for each message would take longer than everything else.
+    """
     members = dict(zip(SHARED, values, strict=True))
     when = members.pop("when")
     if when is not None:

@@ -1,4 +1,4 @@
-"""Exchanges: what is bound to them, and what is published."""
+"""Exchanges: their bindings, and publishing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A message that a publish has enqueued.  ``task`` is None for a raw message."""
+    """Message that a publish has enqueued.  ``task`` is None for a raw message."""
 
     id: int
     queue: str
@@ -25,7 +25,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A message that a publish would enqueue, and the patterns that match."""
+    """Message that a publish would enqueue, and the patterns that match."""
 
     queue: str
     task: str | None
@@ -46,11 +46,11 @@ class KnownBinding:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it this one.  A task is bound to a pattern once, whatever its queue."""
+        """Identity of the binding.  A task is bound to a pattern only once, whatever its queue."""
         return self.exchange, self.kind, self.pattern, self.task or "", self.queue if self.task is None else ""
 
 
-# cast(), because Django writes numbers into the statement: -9223372036854775808::bigint is minus a number too large.
+# cast(), because Django writes numbers into the statement: -9223372036854775808::bigint negates a number too large.
 PUBLISH = """
 select p_id, p_queue, p_task from pgqueue_message_publish(
     %s, %s, %s::jsonb, %s::jsonb, %s, coalesce(cast(%s as bigint), pgqueue_now(now()) + %s::bigint), true)
@@ -65,9 +65,9 @@ def message_publish(
     *,
     priority: int | None = None,
 ) -> list[Published] | None:
-    """Enqueues a message in every queue that wants it, and returns these messages.  None: there is no such exchange.
+    """Enqueues a message for every binding that matches, and returns the messages.  None: there is no such exchange.
 
-    Queue, task, attempts and, where ``priority`` is None, the priority are those of the bindings.
+    Queue, task and attempts are those of the bindings.  So is the priority, if ``priority`` is None.
     """
     at = message.when.ms if isinstance(message.when, DequeueAt) else None
     delay_ms = message.when.ms if isinstance(message.when, Delay) else None
@@ -79,14 +79,14 @@ def message_publish(
 
 
 def exchange_route(connection: Connection, exchange: str, routing_key: str) -> list[Route]:
-    """Where a message with this routing key would go."""
+    """Returns the messages that a publish with this routing key would enqueue."""
     with connection.cursor() as cursor:
         cursor.execute("select * from pgqueue_exchange_route(%s, %s)", (exchange, routing_key))
         return [Route(*row) for row in cursor.fetchall()]
 
 
 def exchange_declare(connection: Connection, name: str, *, declared: bool = False) -> bool:
-    """Makes an exchange.  False: it was there."""
+    """Makes an exchange.  False: it exists already."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_exchange_declare(%s, %s)", (name, declared))
         return bool(cursor.fetchone()[0])
@@ -100,7 +100,7 @@ def exchange_delete(connection: Connection, name: str) -> bool:
 
 
 def binding_declare(connection: Connection, binding: KnownBinding, *, declared: bool = False) -> tuple[int, bool]:
-    """Makes a binding, or brings it up to date: its id, and whether anything has changed."""
+    """Makes or updates a binding.  Returns its id and whether anything has changed."""
     what = (binding.exchange, binding.pattern, binding.queue, binding.task, binding.kind)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -112,7 +112,7 @@ def binding_declare(connection: Connection, binding: KnownBinding, *, declared: 
 
 
 def binding_delete(connection: Connection, binding: KnownBinding) -> bool:
-    """Takes a binding away.  False: it was not there."""
+    """Deletes a binding.  False: there was none."""
     with connection.cursor() as cursor:
         cursor.execute(
             "select pgqueue_binding_delete(%s, %s, %s, %s, %s)",
@@ -122,7 +122,7 @@ def binding_delete(connection: Connection, binding: KnownBinding) -> bool:
 
 
 def binding_compile(connection: Connection, kind: str, pattern: str) -> None:
-    """Lets PostgreSQL look whether a pattern can be bound: a DataError says why not."""
+    """Lets PostgreSQL check whether a pattern can be bound.  Raises DataError with the reason if it cannot."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_binding_compile(%s, %s)", (kind, pattern))
 
@@ -134,7 +134,7 @@ from pgqueue_binding b order by b.exchange, b.kind, b.pattern, b.queue, b.task
 
 
 def bindings(connection: Connection) -> Iterable[tuple[KnownBinding, bool]]:
-    """All bindings, and whether they stand in the code of a project."""
+    """Returns all bindings, and whether the code of a project declares them."""
     names = ("exchange", "pattern", "kind", "queue", "task", "priority", "max_attempts")
     with connection.cursor() as cursor:
         cursor.execute(BINDINGS)
@@ -143,14 +143,14 @@ def bindings(connection: Connection) -> Iterable[tuple[KnownBinding, bool]]:
 
 
 def exchanges(connection: Connection) -> dict[str, bool]:
-    """All exchanges, and whether they stand in the code of a project."""
+    """Returns all exchanges, and whether the code of a project declares them."""
     with connection.cursor() as cursor:
         cursor.execute("select e.name, e.declared from pgqueue_exchange e order by e.name")
         return dict(cursor.fetchall())
 
 
 def bindings_lock(connection: Connection) -> None:
-    """Until the end of the transaction, nobody else who asks for it brings the bindings up to date."""
+    """Keeps other sessions that call this from updating the bindings until the end of the transaction."""
     with connection.cursor() as cursor:
-        # Whoever publishes only reads.  An advisory lock could be held by any login of the database.
+        # A publish only reads the table, so it goes on.  Any login of the database could hold an advisory lock.
         cursor.execute("lock table pgqueue_binding in share row exclusive mode")

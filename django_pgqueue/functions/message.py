@@ -1,4 +1,4 @@
-"""What can be asked of messages, and done to them, by those who do not hold them."""
+"""Functions for messages that the caller does not hold: cancel, reschedule, move, prioritise, settle."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def message_cancel(connection: Connection, ids: Iterable[int]) -> set[int]:
-    """Withdraws messages that wait and returns their ids."""
+    """Cancels waiting messages and returns their ids."""
     return answered_ids(connection, "select pgqueue_message_cancel(%s::bigint[])", (sorted(ids),))
 
 
 def message_request_cancel(connection: Connection, ids: Iterable[int]) -> set[int]:
-    """Asks the consumers of messages that run to stop, and returns which."""
+    """Asks the consumers of running messages to stop, and returns the ids of these messages."""
     return answered_ids(connection, "select pgqueue_message_request_cancel(%s::bigint[])", (sorted(ids),))
 
 
 def message_reschedule(connection: Connection, ids: Iterable[int], *, delay_ms: int = 0) -> set[int]:
-    """Makes messages that wait ready ``delay_ms`` from now and returns their ids."""
+    """Lets waiting messages become ready ``delay_ms`` from now, and returns their ids."""
     return answered_ids(
         connection,
         "select pgqueue_message_reschedule(%s::bigint[], pgqueue_now() + %s::bigint)",
@@ -32,7 +32,7 @@ def message_reschedule(connection: Connection, ids: Iterable[int], *, delay_ms: 
 
 
 def message_move(connection: Connection, message_id: int, *, dequeue_at: int) -> bool:
-    """Gives a message that waits another ``dequeue_at`` (epoch ms).  False: it runs, or has ended."""
+    """Sets the ``dequeue_at`` (epoch ms) of a waiting message.  False: it runs or has ended."""
     moved = answered_ids(
         connection, "select pgqueue_message_reschedule(%s::bigint[], cast(%s as bigint))", ([message_id], dequeue_at)
     )
@@ -40,7 +40,7 @@ def message_move(connection: Connection, message_id: int, *, dequeue_at: int) ->
 
 
 def message_prioritise(connection: Connection, message_id: int, priority: int) -> bool:
-    """Gives a message that waits another priority.  False: it runs, or has ended."""
+    """Sets the priority of a waiting message.  False: it runs or has ended."""
     with connection.cursor() as cursor:
         cursor.execute(
             "update pgqueue_message m set priority = %s where m.id = %s and m.worker is null", (priority, message_id)
@@ -49,7 +49,7 @@ def message_prioritise(connection: Connection, message_id: int, priority: int) -
 
 
 def message_settle(connection: Connection) -> int:
-    """Looks at messages that wait for others and returns how many need not wait any more."""
+    """Checks messages that wait for others, and returns how many of them need not wait any more."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_message_settle()")
         return int(cursor.fetchone()[0])
@@ -58,7 +58,7 @@ def message_settle(connection: Connection) -> int:
 def message_next_at(
     connection: Connection, *, queues: Sequence[str] | None, exclude_queues: Sequence[str] = (), tasks: bool = False
 ) -> tuple[int | None, int]:
-    """The earliest ``dequeue_at`` that waits in the queues, and what time it is: both in epoch ms."""
+    """Returns the earliest ``dequeue_at`` of the messages that wait in the queues, and the time: both in epoch ms."""
     with connection.cursor() as cursor:
         cursor.execute(
             "select pgqueue_message_next_at(%s::text[], %s::text[], %s), pgqueue_now()",

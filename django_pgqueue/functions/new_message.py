@@ -1,4 +1,4 @@
-"""What an enqueue says: one value from every door (tasks, bulk, schedules, raw messages, exchanges)."""
+"""Arguments of an enqueue: one value for tasks, bulk, schedules, raw messages and exchanges alike."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """The key that a message holds, so that no other message with this key is enqueued."""
+    """Key that a message holds, so that no other message with this key is enqueued."""
 
     key: str
     on_conflict: str = "keep"
-    """What happens to the waiting message that holds the key: keep, replace or debounce."""
+    """What the enqueue does to the waiting message that holds the key: keep, replace or debounce."""
     until_started: bool = False
-    """Whether the message gives the key up when its first attempt begins."""
+    """Whether the message releases the key when its first attempt begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class After:
 
     ids: tuple[int, ...]
     policy: str = "finished"
-    """succeeded: the message is cancelled if one of them did not succeed."""
+    """finished, or succeeded: then the message is cancelled if one of them did not succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """A message before its enqueue.  Its values have been checked: ``functions.enqueue`` writes them as they are."""
+    """Message before its enqueue, with checked values: ``functions.enqueue`` writes them as they are."""
 
     content: str
     """JSON text."""

@@ -1,4 +1,4 @@
-"""Where the functions of the queue look for its tables: each is pinned to the schema in which it was made."""
+"""The ``search_path`` of the queue's functions: each function is pinned to the schema in which it was made."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ order by 1, 2, 3
 
 
 def strayed(connection: Connection) -> str | None:
-    """What to say where functions search another schema than their own, as after it was renamed.  None: none does."""
+    """Returns an error text if functions search another schema than their own, as after it was renamed.
+
+    None: no function does.
+    """
     with connection.cursor() as cursor:
         cursor.execute(STRAYED, ())
         rows = cursor.fetchall()

@@ -1,4 +1,4 @@
-"""Queues: which there are, and which are paused."""
+"""Queues: their names, pause and resume."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def message_queues(connection: Connection) -> list[str]:
-    """The queues that have waiting messages, by name."""
+    """Returns the names of the queues that have waiting messages."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_message_queues()")
         return [row[0] for row in cursor.fetchall()]

@@ -1,4 +1,4 @@
-"""The operation of a migration that changes one function of sql/."""
+"""Migration operation that changes one function of sql/."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD = re.compile(r"^create or replace function (.*?)\nlanguage ", re.MULTILINE 
 
 
 class ReplaceFunction(migrations.RunSQL):
-    """Changes a function from the text that the release ``since`` ships to the text of the release after it.
+    """Operation that replaces the function of the release ``since`` with that of the release after it.
 
     It makes a function that ``since`` does not have, and drops one that the release after it no longer has.
     """
@@ -35,10 +35,10 @@ class ReplaceFunction(migrations.RunSQL):
 
 
 def _change(name: str, before: str | None, after: str | None) -> list[Any]:
-    """The statements that lead from the text of one release to that of another.
+    """Returns the statements that lead from the text of one release to that of another.
 
-    A function with other parameters would stand beside the old one, and calls would be ambiguous.  PostgreSQL refuses
-    another result.  In both cases the old function is dropped first, as the uninstall.sql of its release says.
+    PostgreSQL keeps a function with other parameters beside the old one, and calls would be ambiguous.  It refuses to
+    change the result type.  In both cases the old function is dropped first, as in the uninstall.sql of its release.
     """
     old, new = (
         sql_files.load(name, release=release) if name in sql_files.install_order(release) else ""
@@ -48,7 +48,7 @@ def _change(name: str, before: str | None, after: str | None) -> list[Any]:
 
 
 def drops(name: str, release: str | None = None) -> list[str]:
-    """The statements that drop the functions of ``name``, today or in ``release``."""
+    """Returns the statements that drop the functions of ``name``, today or in ``release``."""
     uninstall = sql_files.load("uninstall", release=release)
     return re.findall(rf"^drop function if exists {name}\b.*;$", uninstall, re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""Schedules: when they are due, and what they enqueue."""
+"""Schedules: their rows, their slots and their messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ order by s.next_at, s.name
 
 
 def schedules(connection: Connection, names: Sequence[str] | None = None) -> tuple[list[KnownSchedule], int]:
-    """The schedules of these names, or those that are not paused, and what time it is (epoch ms)."""
+    """Returns the schedules with these names (None: all that are not paused), and the time (epoch ms)."""
     wanted = None if names is None else list(names)
     with connection.cursor() as cursor:
         cursor.execute(SCHEDULES, (wanted, wanted))
@@ -66,9 +66,9 @@ def schedule_declare(
     max_attempts: int | None,
     worker: str | None = None,
 ) -> bool:
-    """Makes a schedule that is declared on a task, or brings it up to date.
+    """Makes or updates a schedule that is declared on a task.
 
-    False: not yet. Another worker declares it otherwise, or it is due by the rule that it had.
+    False: not yet, because another worker declares it differently, or because it is due by its old rule.
     """
     what = (task.queue_name, int(task.priority), max_attempts)
     when = (next_at, cron, interval_ms, timezone, catch_up)
@@ -78,7 +78,7 @@ def schedule_declare(
 
 
 def schedule_undeclare(connection: Connection, worker: str) -> None:
-    """Withdraws what a worker has declared: it will fire no more."""
+    """Deletes the declarations of a worker, which will fire no more schedules."""
     with connection.cursor() as cursor:
         cursor.execute("delete from pgqueue_schedule_declaration d where d.worker = %s", (worker,))
 
@@ -93,7 +93,7 @@ def schedule_fire(
     unique: UniqueKey | None = None,
     channel: str | None = None,
 ) -> list[int]:
-    """Enqueues a message for each slot that was not used, and returns the ids of those that are new."""
+    """Enqueues a message for each unused slot, and returns the ids of the new messages."""
     key = (None, "keep", False) if unique is None else (unique.key, unique.on_conflict, unique.until_started)
     fired = answered_ids(
         connection,
@@ -104,7 +104,7 @@ def schedule_fire(
 
 
 def schedule_pause(connection: Connection, name: str) -> bool:
-    """False: it was paused already, or never was."""
+    """Pauses a schedule.  False: it was paused already or does not exist."""
     with connection.cursor() as cursor:
         cursor.execute(
             "update pgqueue_schedule set paused_at = pgqueue_clock() where name = %s and paused_at is null", (name,)
@@ -119,7 +119,7 @@ where name = %s and paused_at is not null
 
 
 def schedule_resume(connection: Connection, name: str, *, next_at: int) -> bool:
-    """Goes on with the first slot from ``next_at`` on.  False: it was not paused."""
+    """Resumes a schedule with the first slot from ``next_at`` on.  False: it was not paused."""
     with connection.cursor() as cursor:
         cursor.execute(RESUME, (next_at, name))
         return bool(cursor.rowcount)
@@ -131,7 +131,7 @@ select s.content::text, s.queue, s.task, s.priority, s.max_attempts from pgqueue
 
 
 def schedule_message(connection: Connection, name: str) -> NewMessage | None:
-    """The message of a schedule, without the channel and the key that its task may give it.  None: no such schedule."""
+    """Returns the message of a schedule, without the channel and the key of its task.  None: no such schedule."""
     with connection.cursor() as cursor:
         cursor.execute(MESSAGE, (name,))
         row = cursor.fetchone()
@@ -149,7 +149,7 @@ def schedule_message(connection: Connection, name: str) -> NewMessage | None:
 
 
 def schedule_prune(connection: Connection) -> int:
-    """Forgets the used slots of schedules that were deleted, and returns how many."""
+    """Deletes the used slots of deleted schedules, and returns their number."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_schedule_prune()")
         return int(cursor.fetchone()[0])

@@ -1,8 +1,8 @@
-"""Finds the SQL of the queue: beside the package in a checkout, inside it in a wheel.
+"""The SQL files of the queue: beside the package in a checkout, inside it in a wheel.
 
-``sql/<folder>/<name>.sql`` is the text that is in force today.  ``sql/released/<version>.txt`` lists the texts that a
-release has shipped.  When one of them changes later, ``sql/released/<version>/<name>.sql`` keeps the shipped text, so
-that migrations keep running the texts that they were written for.
+``sql/<folder>/<name>.sql`` is the current text.  ``sql/released/<version>.txt`` lists the texts that a release has
+shipped.  When one of them changes later, ``sql/released/<version>/<name>.sql`` keeps the shipped text, so that
+migrations keep running the texts that they were written for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def folder() -> Path:
 
 
 def path(name: str) -> Path:
-    """The file of ``name``, in whichever folder it stands.
+    """Returns the file of ``name``, in whichever folder it is.
 
     >>> path("pgqueue_message_fail").relative_to(folder()).as_posix()
     'message/pgqueue_message_fail.sql'
@@ -38,12 +38,12 @@ def path(name: str) -> Path:
 
 
 def current(name: str) -> str:
-    """The text of ``name`` that is in force today."""
+    """Returns the current text of ``name``."""
     return path(name).read_text(encoding="utf-8")
 
 
 def load(name: str, *, release: str | None = None) -> str:
-    """The text of ``name`` as ``release`` ships it: the one in force, unless it has changed since.
+    """Returns the text of ``name`` as ``release`` ships it: the current text, unless it has changed since.
 
     >>> "create table pgqueue_message" in load("pgqueue_message", release="0.1.0")
     True
@@ -56,29 +56,29 @@ def load(name: str, *, release: str | None = None) -> str:
 
 
 def install_order(release: str | None = None) -> list[str]:
-    """The names of all texts that make a queue, in the order of install.sql, today or in ``release``."""
+    """Returns the names of all texts that make a queue, in the order of install.sql, today or in ``release``."""
     if release in releases():
         return [name for name in shipped(release) if name != "uninstall"]
     return re.findall(r"^\\ir (?:\w+/)?(\w+)\.sql$", current("install"), re.MULTILINE)
 
 
 def releases() -> list[str]:
-    """The versions that have been released, the oldest first."""
+    """Returns the released versions, the oldest first."""
     return sorted((file.stem for file in (folder() / "released").glob("*.txt")), key=_number)
 
 
 def release_after(version: str) -> str | None:
-    """The release that follows ``version``; None: it is being made."""
+    """Returns the release that follows ``version``.  None: there is none yet."""
     return next((later for later in releases() if _number(later) > _number(version)), None)
 
 
 def shipped(release: str) -> dict[str, str]:
-    """The digests of the texts that ``release`` has shipped, by name: the order of install.sql, and ``uninstall``."""
+    """Returns the digests of the texts of ``release`` by name, in the order of install.sql, and of ``uninstall``."""
     return {name: digest for name, digest in _rows(release) if name != "migration"}
 
 
 def last_migration(release: str) -> str:
-    """The name of the last migration that ``release`` has shipped."""
+    """Returns the name of the last migration that ``release`` has shipped."""
     return dict(_rows(release))["migration"]
 
 
@@ -88,5 +88,5 @@ def _rows(release: str) -> list[tuple[str, str]]:
 
 
 def _number(version: str) -> list[int]:
-    """What versions are compared by: 0.10.0 comes after 0.9.0."""
+    """Returns the sort key of a version: 0.10.0 comes after 0.9.0."""
     return [int(part) for part in re.findall(r"\d+", version)]

@@ -1,4 +1,4 @@
-"""Workers: that they are there, and whether they sleep."""
+"""Workers: their presence, and waking those that are idle."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 class Company(NamedTuple):
-    """Whom a worker is among, itself included."""
+    """Numbers of workers, with the calling worker included."""
 
     workers: int
     with_room: int
-    """Those that are awake, serve the same queues and say that they have room."""
+    """Number of workers that are awake, serve the same queues and have free slots."""
     quarantine_waits: bool = False
-    """Whether quarantined messages of these queues are due: somebody shall take them alone."""
+    """Whether quarantined messages of these queues are due: a worker shall claim each of them alone."""
 
 
-# Whether anything is quarantined.  The order leads along pgqueue_message_alone_ix; without it a table that was never
-# analysed is read from end to end.
+# Whether any message is quarantined.  The order by makes PostgreSQL use pgqueue_message_alone_ix; without it, it reads
+# a table that was never analysed from end to end.
 IS_QUARANTINED = (
     "(select true from pgqueue_message m where m.alone_at is not null order by m.lost, m.alone_at, m.id limit 1)"
 )
 
-# The function is called only where something is: a call costs more than all the rest.
+# pgqueue_quarantine_waits is called only if a message is quarantined: the call costs more than all the rest.
 SEEN = f"""
 with setting as materialized (select set_config('synchronous_commit', 'off', true))
 select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s, %s), o.workers, o.with_room,
@@ -58,7 +58,10 @@ def worker_seen(
     has_room: bool = False,
     problem: str | None = None,
 ) -> Company:
-    """Says that a worker is alive and, with ``asleep_ms``, that it waits to be woken.  Not worth waiting for a disk."""
+    """Records that a worker is alive and, with ``asleep_ms``, that it waits to be woken.
+
+    The commit does not wait for the disk: the record is not worth that.
+    """
     served = (None if queues is None else list(queues), list(exclude_queues))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -85,15 +88,16 @@ def worker_seen(
 
 
 def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:
-    """Wakes one sleeper of ``queue``, if there is one: a worker, or who listens for raw messages."""
+    """Wakes one idle worker of ``queue``, if there is one; with ``tasks=False`` one consumer of raw messages."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_worker_wake(%s, %s)", (queue, tasks))
 
 
 def worker_wake_next(connection: Connection, queues: Sequence[str] | None) -> None:
-    """Wakes one sleeper for each of the queues, or of the first hundred that have messages.
+    """Wakes one idle worker for each of the queues (None: of the first hundred that have messages).
 
-    For a worker that said that it had room and has none any more: who enqueued meanwhile has woken nobody.
+    A worker calls this after it had announced free slots and has none any more: an enqueue in between has woken no
+    worker.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -105,7 +109,7 @@ def worker_wake_next(connection: Connection, queues: Sequence[str] | None) -> No
 
 
 def worker_gone(connection: Connection, worker: str) -> None:
-    """Signs a worker off."""
+    """Removes a worker that stops."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_worker_gone(%s)", (worker,))
 
@@ -113,9 +117,9 @@ def worker_gone(connection: Connection, worker: str) -> None:
 def worker_died(
     connection: Connection, worker: str, *, ids: Sequence[int], attempts: Sequence[int], running: Sequence[bool]
 ) -> int:
-    """Ends what a dead worker held, and returns how many attempts were lost.
+    """Ends the attempts of a dead worker, and returns how many of them were lost.
 
-    ``ids`` and ``attempts`` are what it had begun; ``running`` says of each whether it ran when the worker died.
+    ``ids`` and ``attempts``: the attempts that it had begun.  ``running``: whether each still ran when the worker died.
     """
     with connection.cursor() as cursor:
         cursor.execute(
