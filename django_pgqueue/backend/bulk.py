@@ -1,4 +1,4 @@
-"""Many jobs at once: one transaction, one statement for thousands of messages, and never all of them in memory."""
+"""Bulk enqueue: one transaction, one statement for thousands of messages, and never all of them in memory."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 MESSAGES_A_STATEMENT = 5000
 CHARACTERS_A_STATEMENT = 4_000_000
-"""A few large messages fill a statement as well: memory is bounded, and so is what jsonb can hold."""
+"""Few but large messages fill a statement as well: memory is limited, and so is the size of a jsonb value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a task for ``enqueue_many``, with what differs from the task's own values."""
+    """Call of a task for ``enqueue_many``, with the values that differ from the task's own."""
 
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -38,16 +38,16 @@ class Call:
     queue_name: str | None = None
     channel: str | None = None
     where: str | None = field(default=None, compare=False)
-    """What errors call it, such as "line 7"; without it they say which of the calls it is."""
+    """Name of the call in errors, such as "line 7"; default: its position."""
 
 
 def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[int], None] | None = None) -> int:
     """Enqueues one message for each item of ``calls`` and returns how many items there were.
 
     An item is a ``Call``, a tuple (positional arguments), a dictionary (keyword arguments), or the only argument
-    itself.  All are enqueued, or none: in the caller's transaction, or in one of its own.  ``calls`` may be a generator
-    of any length.  ``on_progress`` is called with the number so far.  Unlike ``enqueue`` this makes no results and
-    sends no signals.
+    itself.  Either all messages are enqueued or none: in the caller's transaction, or in a new one.  ``calls`` may be a
+    generator of any length.  ``on_progress`` is called with the number of items so far.  Unlike ``enqueue``, this
+    function makes no results and sends no signals.
 
     >>> enqueue_many(send_receipt, Order.objects.values_list("pk", flat=True).iterator())  # doctest: +SKIP
     250000
@@ -65,7 +65,7 @@ def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[
 
 
 class Encoded(NamedTuple):
-    """A content that waits for its statement.  Without a message of its own it is like all others."""
+    """Content that waits for its statement.  ``message`` is None if all other fields are those of all messages."""
 
     text: str
     message: NewMessage | None
@@ -73,7 +73,7 @@ class Encoded(NamedTuple):
 
 
 class Bulk:
-    """Makes statements of calls; what most messages share is said once."""
+    """Turns calls into statements, and makes the fields that most messages share only once."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Bulk:
             if self.alike and isinstance(item, Call):
                 if batch:
                     send()
-                self.alike = False  # from here on each message has columns of its own
+                self.alike = False  # from here on each message has fields of its own
             encoded = self._encoded(item, position)
             batch.append(encoded)
             size += len(encoded.text)
@@ -131,7 +131,7 @@ class Bulk:
 
     def _send(self, batch: list[Encoded], *, last: bool) -> None:
         if self.keyed and not self.locked:
-            # A statement puts its keys in order; of several statements the order is that of the calls.
+            # One statement takes its keys in order.  Several statements take them in the order of the calls.
             functions.message_lock_keys(self.connection, self.task.module_path, alone=not last)
             self.locked = True
         if self.raises:
@@ -150,7 +150,10 @@ class Bulk:
             raise functions.refusal(self.connection, (refused.message or self.like).channel, refused.what)
 
     def _send_each(self, batch: list[Encoded]) -> None:
-        """Only who enqueues one by one is told of each whether it is new.  In the order of the keys, as others do."""
+        """Enqueues one by one: only so the SQL returns whether a message is new.
+
+        It does so in the order of the keys, as all enqueues do.
+        """
         keyed = [
             (encoded.message.unique.key, encoded.message, encoded.what)
             for encoded in batch
@@ -172,13 +175,13 @@ class Bulk:
             arguments, text = task_call.write(args, kwargs, max_bytes=self.limit, what=what)
             return Encoded(text, None if self.alike else self._message(item, arguments, text), what)
         except InvalidContent:
-            raise  # says where
+            raise  # its text names the place
         except (PgQueueError, InvalidTask, TypeError, ValueError, OverflowError) as error:
             message = f"{what}: {error}"
             raise InvalidMessage(message) from error
 
     def _message(self, item: Any, arguments: dict[str, Any], text: str) -> NewMessage:
-        """The message of an item that is not like all others."""
+        """Returns the message of an item that has fields of its own."""
         shared, own_channel = self.shared, None
         if isinstance(item, Call):
             if item.channel is not None:
@@ -188,7 +191,7 @@ class Bulk:
         return NewMessage(content=text, channel=channel, unique=key, **shared)
 
     def _shared_of(self, call: Call) -> dict[str, Any]:
-        # Most calls differ in few ways, and to make and validate a task takes longer than all the rest.
+        # Most calls differ in few ways, and making and validating a task takes longer than everything else.
         differs = (call.priority, call.queue_name, call.run_after)
         shared = self.known.get(differs)
         if shared is None:
@@ -201,7 +204,7 @@ class Bulk:
         return task_call.shared(task, self.backend.settings, add_headers=self.sending.added_to, now=self.now)
 
     def _task_of(self, call: Call) -> AnyTask:
-        """The task with the values of a call, validated as ``using`` and ``enqueue`` do."""
+        """Returns the task with the values of a call, validated as ``using`` and ``enqueue`` do."""
         own: dict[str, Any] = {"priority": call.priority, "queue_name": call.queue_name, "run_after": call.run_after}
         changes = {name: value for name, value in own.items() if value is not None}
         if isinstance(call.run_after, dt.timedelta):

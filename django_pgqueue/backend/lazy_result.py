@@ -1,6 +1,7 @@
-"""Fields of a frozen dataclass with slots that are looked up when somebody looks at them, and not before.
+"""Lazy fields of a frozen dataclass with slots: they are looked up when the first of them is read.
 
-Until then the object is of a subclass that stands before those slots; then it is an ordinary one, equal to any other.
+Until then the object is an instance of a subclass with descriptors for these slots.  Then it becomes an instance of the
+plain class, equal to any other.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def later(instance: Any, *names: str, look_up: LookUp) -> None:
-    """The fields ``names`` get their values from ``look_up()``, once, when one of them is read."""
+    """Makes the fields ``names`` lazy: reading one of them calls ``look_up()`` once and sets them all."""
     kind = type(instance)
-    # The values that it will have are not there yet, so there is room for the way to them.
+    # The first slot has no value yet, so it can hold the function.
     getattr(kind, names[0]).__set__(instance, Unknown(look_up))
     object.__setattr__(instance, "__class__", waiting(kind, names))  # type: ignore[arg-type]  # a type has a hash
 
@@ -27,30 +28,30 @@ def is_known(instance: Any) -> bool:
 
 
 def know(instance: Any) -> None:
-    """Looks its fields up, if nobody has yet."""
+    """Looks up the lazy fields, unless it is done already."""
     kind = type(instance)
     names: tuple[str, ...] = vars(kind).get("waits_for", ())
     if not names:
         return
     plain = kind.__mro__[1]
     unknown = getattr(plain, names[0]).__get__(instance, plain)
-    if not isinstance(unknown, Unknown):  # another thread has looked at the same time
+    if not isinstance(unknown, Unknown):  # another thread has looked them up meanwhile
         return
     values = unknown.look_up()
-    for name in reversed(names):  # who looks at the same time finds the way until everything is there
+    for name in reversed(names):  # the first slot last: until then another thread finds the function in it
         getattr(plain, name).__set__(instance, values[name])
     object.__setattr__(instance, "__class__", plain)
 
 
 class Unknown:
-    """Stands in the slot of a value that is not known."""
+    """Function that looks up the values, kept in the slot of the first one."""
 
     def __init__(self, look_up: LookUp) -> None:
         self.look_up = look_up
 
 
 class LazySlot:
-    """Stands before a slot: who reads it has all that is unknown looked up."""
+    """Descriptor of a lazy slot: reading or setting it looks up all lazy fields first."""
 
     def __init__(self, slot: Any) -> None:
         self.slot = slot
@@ -68,7 +69,7 @@ class LazySlot:
 
 @cache
 def waiting(kind: type, names: tuple[str, ...]) -> type:
-    """The subclass, without slots of its own: only so may an object change from one to the other."""
+    """Returns the lazy subclass.  It has no slots of its own: otherwise Python refuses to change an object's class."""
 
     def known(method: str) -> Any:
         def call(self: Any, *arguments: Any) -> Any:

@@ -15,7 +15,10 @@ from django_pgqueue.exceptions import PgQueueError
 
 
 def pgqueue_backends() -> dict[str, PgQueueBackend]:
-    """The backends of this package by alias: found by class, so that subclasses count and others are not made."""
+    """Returns the backends of this package by alias.
+
+    It looks at their classes, so that subclasses count and backends of other packages are not made.
+    """
     return {
         alias: cast("PgQueueBackend", task_backends[alias])
         for alias, params in task_backends.settings.items()
@@ -24,7 +27,7 @@ def pgqueue_backends() -> dict[str, PgQueueBackend]:
 
 
 def is_pgqueue_backend(path: Any) -> bool:
-    """Whether a dotted path is that of PgQueueBackend or of a subclass."""
+    """Whether a dotted path names PgQueueBackend or a subclass."""
     try:
         backend = import_string(path or "")
     except ImportError:  # django.tasks reports it
@@ -33,7 +36,7 @@ def is_pgqueue_backend(path: Any) -> bool:
 
 
 def databases() -> dict[str, list[str]]:
-    """The databases that hold a queue, each with the aliases in TASKS that say so."""
+    """Returns the databases that hold a queue, each with the aliases in TASKS that name it."""
     found: dict[str, list[str]] = {}
     for alias, backend in pgqueue_backends().items():
         found.setdefault(backend.settings.database, []).append(alias)
@@ -41,16 +44,16 @@ def databases() -> dict[str, list[str]]:
 
 
 def default_database() -> str:
-    """Of the default backend if it is one of this package, else of the first one that is."""
+    """Returns the database of the default backend if it is one of this package, else of the first that is."""
     backends = pgqueue_backends()
     backend = backends.get(DEFAULT_TASK_BACKEND_ALIAS) or next(iter(backends.values()), None)
     return backend.settings.database if backend else DEFAULT_DB_ALIAS
 
 
 def database_of(given: str | None) -> str:
-    """The database that a call means.  Where it does not say: the default backend's, or the only one.
+    """Returns the database of a call: the given one, else that of the default backend, else the only one.
 
-    Without backends of this package it is where the project's routers have the models.
+    Without backends of this package, it is the database to which the project's routers send the models.
     """
     from django_pgqueue.models.tables import Message  # noqa: PLC0415 -- routers are made before the apps are ready
 
@@ -71,7 +74,7 @@ def database_of(given: str | None) -> str:
 
 @cache
 def traces_enabled(database: str) -> bool:
-    """Whether a backend with its queue in this database asks for traces: raw messages belong to no backend."""
+    """Whether any backend with its queue in this database has TRACES on: raw messages belong to no backend."""
     backends = pgqueue_backends().values()
     return any(backend.settings.traces for backend in backends if backend.settings.database == database)
 

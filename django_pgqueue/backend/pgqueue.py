@@ -1,4 +1,4 @@
-"""The ``django.tasks`` backend: enqueue is one row, written inside the caller's own transaction."""
+"""The ``django.tasks`` backend: an enqueue writes one row inside the caller's own transaction."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 class PgQueueBackend(BaseTaskBackend):
-    """Keeps jobs in PostgreSQL::
+    """Backend that keeps jobs in PostgreSQL::
 
         TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": ["default", "mail"]}}
 
-    Django makes one for each thread, often before the apps are ready: it holds settings, and what it has seen to be
-    valid.
+    Django makes one for each thread, often before the apps are ready.  So it holds only settings and the tasks that it
+    has validated.
     """
 
     task_class = PgQueueTask
@@ -68,7 +68,7 @@ class PgQueueBackend(BaseTaskBackend):
         return result
 
     def _validate(self, task: AnyTask) -> None:
-        """What a module declares is looked at once; what ``using()`` made, each time."""
+        """Validates a declared task once, and a copy that ``using()`` made each time."""
         path = task.module_path
         if self._valid.get(path) is task:
             return
@@ -105,7 +105,10 @@ class PgQueueBackend(BaseTaskBackend):
         return call.arguments, created
 
     def _holder(self, task: AnyTask, created: functions.Created, arguments: dict[str, Any]) -> AnyTaskResult:
-        """The result of the message that holds the unique key; who may not read it gets what is known: its id."""
+        """Returns the result of the message that holds the unique key.
+
+        A caller that may not read the table gets a result with what is known: the id.
+        """
         message_id = created.id
         if getattr(task, "on_conflict", "keep") == "raise":
             message = (
@@ -128,7 +131,7 @@ class PgQueueBackend(BaseTaskBackend):
         validation.validate(task)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:  # noqa: ARG002
-        """What Django asks of every backend.  With the app installed, checks.py looks at the rest."""
+        """Returns the errors of Django's own check of backends.  If the app is installed, checks.py checks the rest."""
         if apps.is_installed("django_pgqueue"):
             return []
         return [
@@ -144,8 +147,8 @@ class PgQueueBackend(BaseTaskBackend):
 
 
 def _validate_types(task: AnyTask) -> None:
-    """What Django compares without looking: a TypeError or ValueError there is an InvalidTask here."""
-    # The types of a Task are what the annotations say, not what a caller gives.
+    """Raises InvalidTask for values on which Django's own validation would raise TypeError or ValueError."""
+    # The annotations of a Task give its types, but a caller may pass other ones.
     priority, run_after, queue_name = cast("tuple[Any, Any, Any]", (task.priority, task.run_after, task.queue_name))
     if not isinstance(priority, (int, float)) or (isinstance(priority, float) and math.isnan(priority)):
         message = f"priority must be a whole number between -100 and 100, not {priority!r}."
@@ -157,8 +160,9 @@ def _validate_types(task: AnyTask) -> None:
 
 
 def validate_path(task: AnyTask) -> None:
-    """What was declared inside of a class, or is bound to another name than its function's, would be lost in the queue:
-    only now, because a decorator runs before the name is bound.
+    """Raises InvalidTask for a task that no worker could find: declared inside a class or bound to another name.
+
+    It runs at the enqueue and not in the decorator, because a decorator runs before the name is bound.
     """
     try:
         registry.declared(task.module_path)

@@ -1,4 +1,4 @@
-"""From the rows of a message to the ``TaskResult`` that django.tasks speaks of."""
+"""Results: the ``TaskResult`` of django.tasks, made from the rows of a message."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ MAX_ID = 2**63 - 1
 
 
 def message_id_of(result_id: str | int) -> int | None:
-    """The message of a result's id.  None: it can be none."""
+    """Returns the message id of a result's id.  None: it cannot be one."""
     text = str(result_id)
     return int(text) if ID.fullmatch(text) and int(text) <= MAX_ID else None
 
 
 def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
-    """The result with this id, from wherever its message is now."""
+    """Returns the result with this id, from the queue or from the history."""
     message_id, database = message_id_of(result_id), backend.settings.database
     if message_id is None:
         message_text = f"{result_id!r} is not the id of a task result: ids are whole numbers, written as text."
         raise TaskResultDoesNotExist(message_text)
-    # The message first: what has left it by then is in the history, in the same commit.
+    # The queue first: a message leaves it in the same commit that writes its history, so it cannot be missed.
     message = Message.objects.using(database).filter(pk=message_id, task__isnull=False).first()
     attempts = list(Attempt.objects.using(database).filter(message_id=message_id).order_by("id"))
     last = attempts[-1] if attempts else None
@@ -56,7 +56,7 @@ def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
 
 
 def called(message: Received) -> tuple[list[Any], dict[str, Any]]:
-    """What the task of a message is called with."""
+    """Returns the arguments with which the task of a message is called."""
     content = json.loads(message.content)
     args, kwargs = content["args"], content["kwargs"]
     if type(args) is not list or type(kwargs) is not dict:
@@ -74,10 +74,10 @@ def running(
     earlier: Callable[[], Sequence[Attempt]],
     errors: Sequence[TaskError],
 ) -> AnyTaskResult:
-    """The result of a message that is about to run, as its task, its context and the signals see it.
+    """Returns the result of a message that is about to run, for its task, its context and the signals.
 
-    What ``earlier`` attempts did is looked up when somebody wants to know: a task that has been deferred a thousand
-    times has a thousand of them.  ``errors`` are those that the attempt itself has had by then.
+    The ``earlier`` attempts are looked up only when one of their fields is read: a task that was deferred a thousand
+    times has a thousand of them.  ``errors``: the errors that the current attempt has had by then.
     """
     args, kwargs = call
     headers = None if message.headers is None else json.loads(message.headers)
@@ -112,7 +112,7 @@ def running(
             "started_at": _first_start(attempts) or started,
         }
 
-    # Each defer has raised the number, so it may not be the one that it was enqueued with.
+    # Each defer raises max_attempts, so the message may have been enqueued with another number.
     if message.max_attempts is not None and hasattr(task, "max_attempts"):
         object.__setattr__(result, "task", _replaced(result.task, {}))
         later(result.task, "max_attempts", look_up=of_the_task)
@@ -121,13 +121,13 @@ def running(
 
 
 def earlier_attempts(message: Received, *, database: str) -> list[Attempt]:
-    """Those before the one that the caller holds, without what may be large and is not asked for."""
+    """Returns the attempts before the one that the caller holds, without large fields that no caller needs."""
     attempts = Attempt.objects.using(database).filter(message_id=message.id, attempt__lt=message.attempt)
     return list(attempts.defer("content", "headers", "result").order_by("id"))
 
 
 def has_succeeded(message: Received, *, database: str) -> bool:
-    """Whether the attempt that the caller held is recorded as done."""
+    """Whether the attempt that the caller held is recorded as succeeded."""
     succeeded = Attempt.objects.using(database).filter(message_id=message.id, status=Attempt.Status.SUCCEEDED)
     return succeeded.filter(attempt=message.attempt, worker=message.worker).exists()
 
@@ -175,7 +175,7 @@ def _finished(last: Attempt, attempts: Sequence[Attempt], backend: PgQueueBacken
 
 
 def _call(content: Any) -> dict[str, Any]:
-    """The arguments, or none where the row was written by hand and says something else."""
+    """Returns the arguments of a content, or no arguments if the row was written by hand in another form."""
     match content:
         case {"args": list(args), "kwargs": dict(kwargs)}:
             return {"args": args, "kwargs": kwargs}
@@ -190,8 +190,9 @@ def _as_enqueued(
     headers: dict[str, Any] | None,
     backend: PgQueueBackend,
 ) -> Any:
-    """The registered task with the values that it was enqueued with.  ``max_attempts`` is that of the first row: a
-    message that was deferred has one more.
+    """Returns the registered task with the values with which it was enqueued.
+
+    ``max_attempts`` is that of the first row: each defer raises it by one.
     """
     changes: dict[str, Any] = {"priority": row.priority, "queue_name": row.queue, "backend": backend.alias}
     if headers and "run_after" in headers:
@@ -205,14 +206,14 @@ def _as_enqueued(
 
 
 def _own_attempts(task: Any, max_attempts: int | None, backend: PgQueueBackend) -> int | None:
-    """What the task says for itself, where the message has no other number than it would have without."""
+    """Returns the task's own ``max_attempts`` if the message's number follows from it, else the message's number."""
     own: int | None = task.max_attempts
     return own if max_attempts == backend.max_attempts(task) else max_attempts
 
 
 def _replaced(task: Any, changes: dict[str, Any]) -> Any:
-    """``dataclasses.replace`` without its validation: what was valid when it was enqueued is run and shown, whatever
-    QUEUES says by now.
+    """``dataclasses.replace`` without validation: a task that was valid at its enqueue is run and shown, even if QUEUES
+    has changed since.
     """
     replaced = object.__new__(type(task))
     for item in fields(task):

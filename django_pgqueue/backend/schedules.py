@@ -1,4 +1,4 @@
-"""The schedules that the project's code declares, on its tasks."""
+"""Schedules that the project's code declares on its tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ScheduleDeclaration:
 
 
 def declarations(database: str) -> dict[str, ScheduleDeclaration]:
-    """Those of the tasks whose queue is in ``database``, by name, from the modules that have been imported."""
+    """Returns the schedules of the tasks whose queue is in ``database``, by name.  It knows imported modules only."""
     found: dict[str, ScheduleDeclaration] = {}
     for one in _declared(database):
         if one.name in found:
@@ -46,7 +46,7 @@ def declarations(database: str) -> dict[str, ScheduleDeclaration]:
 
 
 def clashes(database: str) -> dict[str, list[str]]:
-    """The names that are declared more than once, with the paths of the tasks that do."""
+    """Returns the names that are declared more than once, with the paths of the tasks that declare them."""
     found: dict[str, list[str]] = {}
     for one in _declared(database):
         found.setdefault(one.name, []).append(one.task.module_path)
@@ -54,14 +54,14 @@ def clashes(database: str) -> dict[str, list[str]]:
 
 
 def check_public(path: str) -> None:
-    """Raises InvalidSchedule for a task that is this package's own."""
+    """Raises InvalidSchedule for an internal task of this package."""
     if registry.is_internal(path):
         message = f"{path} is internal work of django_pgqueue, which no schedule can enqueue. Name a task of yours."
         raise InvalidSchedule(message)
 
 
 def message_of(connection: functions.Connection, schedule: functions.KnownSchedule) -> NewMessage | None:
-    """The message that the schedule enqueues.  None: the schedule is gone."""
+    """Returns the message that the schedule enqueues.  None: the schedule is deleted."""
     channel, key = channel_and_key(connection, schedule)
     message = functions.schedule_message(connection, schedule.name)
     return None if message is None else replace(message, channel=channel, unique=key)
@@ -70,15 +70,15 @@ def message_of(connection: functions.Connection, schedule: functions.KnownSchedu
 def channel_and_key(
     connection: functions.Connection, schedule: functions.KnownSchedule
 ) -> tuple[str | None, UniqueKey | None]:
-    """The channel and the unique key that the task gives to a message of its schedule.
+    """Returns the channel and the unique key that the task gives to a message of its schedule.
 
-    They are made when they are needed: who made the schedule by hand, or with other code, knew others.
+    They are computed at each enqueue: a schedule that was made by hand or by other code may have others.
     """
     check_public(schedule.task)
     try:
         task = registry.find(schedule.task)
     except UnknownTask:
-        return None, None  # its message will say so
+        return None, None  # the attempt at its message will report it
     if getattr(task, "unique_key", None) is None and getattr(task, "channel", None) is None:
         return None, None
     plain = functions.schedule_message(connection, schedule.name)
@@ -90,7 +90,7 @@ def channel_and_key(
             return task_call.channel_and_key(task, arguments)
     except InvalidTask as error:
         raise InvalidSchedule(str(error)) from error
-    except Exception as error:  # whatever a project's own function does
+    except Exception as error:  # a project's own function may raise anything
         words = type(error).__name__ if hidden else f"{type(error).__name__}: {error}"
         message = f"The unique_key or the channel of {schedule.task} cannot be made: {words}."
         raise InvalidSchedule(message) from error
@@ -112,7 +112,7 @@ def _declared(database: str) -> Iterator[ScheduleDeclaration]:
 
 
 def _named(task: AnyTask) -> Iterator[tuple[str, Recurrence]]:
-    """The schedules of a task, under their names: the task's path, numbered where there are several."""
+    """Yields the schedules of a task by name.  Default name: the task's path, numbered if there are several."""
     declared = getattr(task, "schedule", None) or ()
     several = declared if isinstance(declared, tuple) else (declared,)
     for number, one in enumerate(several, start=1):

@@ -1,4 +1,4 @@
-"""The signals of django.tasks, sent so that every receiver can hear them and none can do harm."""
+"""Signals of django.tasks: every receiver is called, and no receiver can harm the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DJANGO_S_OWN = {id(receiver) for receiver in LOG_RECEIVERS}
 
 
 def has_receivers(signal: Signal) -> bool:
-    """Whether anybody listens besides Django, whose own receivers only log: they may run anywhere, and cost nothing."""
+    """Whether a signal has receivers besides Django's own, which only log: these may run anywhere and cost nothing."""
     for receiver in signal.receivers:  # noqa: SIM110 -- any() takes three times as long, twice for each job
         if receiver[0][0] not in DJANGO_S_OWN:
             return True
@@ -33,7 +33,7 @@ def has_receivers(signal: Signal) -> bool:
 
 
 class _Cache(WeakKeyDictionary[Any, Any]):
-    """Who hears whom.  A sender that cannot be referred to weakly, like None, is looked up each time."""
+    """Cache of the receivers of each sender.  It skips senders without weak references, like None."""
 
     def get(self, sender: Any, default: Any = None) -> Any:
         try:
@@ -47,8 +47,10 @@ class _Cache(WeakKeyDictionary[Any, Any]):
 
 
 def cache_receivers() -> None:
-    """Lets the slots of a worker send without a lock.  A signal that was not made with ``use_caching`` has one that
-    each ``send`` takes, and slots with short jobs would do nothing but hand it, and the interpreter, to one another.
+    """Lets the slots of a worker send signals without a lock.
+
+    Without ``use_caching``, each ``send`` of a signal takes its lock.  Slots with short jobs would spend their time on
+    handing the lock, and the interpreter, to one another.
     """
     for signal in NAMES:
         if not signal.use_caching:
@@ -57,9 +59,7 @@ def cache_receivers() -> None:
 
 
 def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
-    """Whether it makes a difference to send it: where Django's receivers are alone they only log, if ``level`` is
-    wanted.
-    """
+    """Whether sending the signal has an effect: Django's own receivers only log, and only if ``level`` is enabled."""
     return has_receivers(signal) or is_logged(level)
 
 
@@ -68,25 +68,28 @@ def is_logged(level: int) -> bool:
 
 
 def send(signal: Signal, result: AnyTaskResult, *, backend: PgQueueBackend) -> None:
-    """Tells every receiver.  Errors are logged, where those who look after a worker see them."""
+    """Calls every receiver and logs their errors in the worker's log."""
     try:
         for receiver, answer in signal.send_robust(type(backend), task_result=result):
             if issubclass(type(answer), Exception):
                 _log(signal, result, receiver, answer)
-    except BaseException as error:  # SystemExit in a receiver is no end of a job, and not of its worker
+    except BaseException as error:  # a SystemExit in a receiver must end neither the job nor its worker
         if is_ctrl_c(error):
             raise
         _log(signal, result, None, error)
 
 
 def is_ctrl_c(exception: BaseException) -> bool:
-    """Python interrupts the main thread only.  In a slot of a worker it is a task that raises, and fails."""
+    """Whether Ctrl-C raised the exception: Python interrupts the main thread only.
+
+    In a slot of a worker, a KeyboardInterrupt comes from the task, which fails.
+    """
     return issubclass(type(exception), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _log(signal: Signal, result: AnyTaskResult, receiver: Any, error: BaseException) -> None:
-    # The error may be one that cannot be printed, and a handler of the project's LOGGING may raise: so may the receiver
-    # that has the job's log.  None of it is the job's affair.
+    # Printing the error may raise, and so may a handler of the project's LOGGING, or the receiver that has the job's
+    # log.  None of that may fail the job.
     with suppress(BaseException):
         logger.error(
             "receiver failed signal=%s receiver=%s id=%s task=%s error=%s: the job goes on without it",
