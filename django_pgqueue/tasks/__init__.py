@@ -1,4 +1,4 @@
-"""What a task may say of itself."""
+"""Declaration of tasks: ``@task`` and its options."""
 
 from django_pgqueue.tasks.after import batch
 from django_pgqueue.tasks.retry import Exponential

@@ -1,4 +1,4 @@
-"""Jobs that come after others: chains, fan-out and fan-in, and no more language than that."""
+"""Dependencies: jobs that run after others, for chains, fan-out and fan-in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_IDS = 100_000
 
 
 def ids(results: Iterable[AnyTaskResult | int | str]) -> tuple[int, ...]:
-    """The message ids of results.
+    """Returns the message ids of results.
 
     >>> ids([3, "1", 3])
     (1, 3)
@@ -52,7 +52,7 @@ def validate(task: AnyTask) -> None:
 
 @dataclass(slots=True)
 class Batch:
-    """What ``batch`` hands out: enqueues jobs, and knows them."""
+    """Object of a ``batch``: it enqueues jobs and keeps their results."""
 
     results: list[AnyTaskResult] = field(default_factory=list)
     callback: AnyTaskResult | None = None
@@ -65,9 +65,10 @@ class Batch:
 
 @contextmanager
 def batch(then: Any, *args: Any, when: str = "finished", **kwargs: Any) -> Iterator[Batch]:
-    """Enqueues jobs, and ``then`` with its arguments, which runs once when all of them have ended.
+    """Enqueues jobs, and the job ``then``, which runs once when all of them have ended.
 
-    ``when="succeeded"``: it is cancelled instead if one of them failed or was cancelled.  All are enqueued, or none.
+    ``when="succeeded"``: ``then`` is cancelled if one of them failed or was cancelled.  Either all jobs are enqueued or
+    none.
 
     >>> with batch(send_report, month, when="succeeded") as jobs:
     ...     for order in orders:

@@ -1,4 +1,4 @@
-"""From the call of a task to its message."""
+"""Calls of tasks, and the messages that are made of them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call that has been checked."""
+    """Checked call of a task, with its message."""
 
     arguments: dict[str, Any]
-    """``{"args": [...], "kwargs": {...}}``, in the types that JSON has."""
+    """``{"args": [...], "kwargs": {...}}``, with JSON types only."""
     message: NewMessage
 
 
@@ -38,7 +38,7 @@ def prepare(
     *,
     add_headers: Callable[[Headers], Headers],
 ) -> PreparedCall:
-    """The message of one call, with its unique key and its channel.  ``options``: those of the task's backend."""
+    """Returns the message of one call, with its unique key and channel.  ``options``: those of the task's backend."""
     arguments, text = write(list(args), dict(kwargs), max_bytes=options.max_content_bytes, what="the task's call")
     channel, key = channel_and_key(task, arguments)
     after: tuple[int, ...] = getattr(task, "after", ())
@@ -53,7 +53,7 @@ def prepare(
 
 
 def write(args: Sequence[Any], kwargs: Mapping[str, Any], *, max_bytes: int, what: str) -> tuple[dict[str, Any], str]:
-    """The arguments in the types that JSON has, and as JSON text.  Errors call them ``what``."""
+    """Returns the arguments with JSON types only, and as JSON text.  ``what``: their name in errors."""
     arguments = {
         "args": content.normalize(args, f"{what}['args']"),
         "kwargs": content.normalize(kwargs, f"{what}['kwargs']") if kwargs else {},
@@ -64,9 +64,9 @@ def write(args: Sequence[Any], kwargs: Mapping[str, Any], *, max_bytes: int, wha
 def channel_and_key(
     task: AnyTask, arguments: dict[str, Any], *, channel: str | None = None
 ) -> tuple[str | None, UniqueKey | None]:
-    """The channel and the unique key of a call's message.  The task may make them from the arguments.
+    """Returns the channel and the unique key of a call's message, which the task may compute from the arguments.
 
-    ``channel``: what the caller chose instead of the task's.
+    ``channel``: the caller's choice instead of the task's.
     """
     if channel is None:
         channel = channels.channel_of(task, arguments)
@@ -76,10 +76,10 @@ def channel_and_key(
 def shared(
     task: AnyTask, options: Options, *, add_headers: Callable[[Headers], Headers], now: dt.datetime | None = None
 ) -> dict[str, Any]:
-    """The fields of ``NewMessage`` that do not depend on the arguments of a call.
+    """Returns the fields of ``NewMessage`` that do not depend on the arguments of a call.
 
-    ``add_headers`` adds the caller's place in a trace to what the task says.  With ``now`` a delay is counted from
-    there: all messages of a bulk have the same time.
+    ``add_headers`` adds the caller's place in a trace to the task's headers.  ``now``: start of the delay, so that all
+    messages of a bulk have the same time.
     """
     when, asked = _when(task, now)
     headers = add_headers(asked)
@@ -99,9 +99,9 @@ def max_attempts(task: AnyTask, options: Options) -> int | None:
 
 
 def _when(task: AnyTask, now: dt.datetime | None) -> tuple[times.When | None, Headers]:
-    """When the task may run, and what the headers keep of it.
+    """Returns when the task may run, and the headers that keep it.
 
-    The headers keep what the caller asked for: ``dequeue_at`` is rounded to milliseconds and moves with each retry.
+    The headers keep the exact value of the caller: ``dequeue_at`` is rounded to milliseconds and moves with each retry.
     """
     delay: dt.timedelta | None = getattr(task, "delay", None)
     if delay is not None and now is None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def channel_of(task: AnyTask, call: dict[str, Any]) -> str | None:
-    """The channel of a call's message.  None: none."""
+    """Returns the channel of a call's message.  None: it has none."""
     declared = getattr(task, "channel", None)
     channel: str | None = declared(*call["args"], **call["kwargs"]) if callable(declared) else declared
     if callable(declared) and channel is not None and not names.is_name(channel):

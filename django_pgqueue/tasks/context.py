@@ -1,4 +1,4 @@
-"""What a task that takes its context can see and say while it runs."""
+"""The context of a running task, for tasks that take it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Reports(Protocol):
-    """Where a running task's words go, and where the answer to "shall I stop?" comes from."""
+    """Interface that takes the progress of a running task and says whether its cancellation was requested."""
 
     def progress(self, message: Received, progress: str) -> None: ...
     def is_cancelled(self, message: Received) -> bool: ...
 
 
 class Deferral(BaseException):
-    """Ends an attempt that was deferred.  No Exception, so that no ``except Exception`` of a task takes it for one."""
+    """Ends an attempt that was deferred.  It is no Exception, so that no ``except Exception`` in a task catches it."""
 
     def __init__(self, wait_seconds: float, state: Any) -> None:
         super().__init__(wait_seconds, state)
@@ -34,7 +34,7 @@ class Deferral(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
-    """The context of django.tasks, and what the queue adds to it.
+    """The context of django.tasks, with the additions of this package.
 
     >>> @task(takes_context=True)
     ... def poll(context, job_id):
@@ -49,26 +49,26 @@ class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
 
     @property
     def attempt(self) -> int:
-        """1 in the first attempt.  Known without looking at the earlier ones."""
+        """Number of this attempt, from 1 on.  It needs no query for the earlier ones."""
         return self.message.attempt
 
     @property
     def state(self) -> Any:
-        """What the attempt that deferred or retried this message left for this one; None: nothing."""
+        """State that the last attempt passed on when it deferred or retried the message.  None: there is none."""
         return None if self.message.state is None else json.loads(self.message.state)
 
     @property
     def cancelled(self) -> bool:
-        """True once somebody asked this task to stop: within about a second."""
+        """Whether this task was asked to stop.  It turns True within about a second of the request."""
         return self.reports.is_cancelled(self.message)
 
     def raise_if_cancelled(self) -> None:
-        """Ends the task as cancelled when somebody asked it to stop.  For a good place in a loop."""
+        """Ends the task as cancelled if it was asked to stop.  Call it at a safe point in a loop."""
         if self.cancelled:
             raise TaskCancelled
 
     def progress(self, fraction: float, text: str = "") -> None:
-        """Says how far the task is, from 0 to 1, for those who watch.  Cheap: it is written about twice a second."""
+        """Reports the progress of the task, from 0 to 1.  Calls are cheap: the worker writes about twice a second."""
         if not 0 <= fraction <= 1:
             message = f"fraction={fraction!r} is not between 0 and 1."
             raise ValueError(message)
@@ -76,9 +76,9 @@ class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
         self.reports.progress(self.message, content.encode(said, max_bytes=self.max_bytes, what="progress"))
 
     def defer(self, after: float | dt.timedelta = 0, *, state: Any = None) -> NoReturn:
-        """Ends this attempt without an error: the task runs again ``after`` that many seconds, with ``state``.
+        """Ends this attempt without an error.  The task runs again ``after`` that many seconds, with ``state``.
 
-        Attempts that were deferred do not count towards ``max_attempts``.  In an ``atomic`` task what was written in
-        this attempt is rolled back, as for every attempt that does not succeed.
+        Deferred attempts do not count towards ``max_attempts``.  An ``atomic`` task loses what it has written in this
+        attempt: it is rolled back, as in every attempt that does not succeed.
         """
         raise Deferral(seconds(after), content.normalize(state, "state"))

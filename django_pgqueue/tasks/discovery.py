@@ -1,4 +1,4 @@
-"""Imports the modules that declare tasks, and says which of them takes long."""
+"""Discovery: imports the modules that declare tasks, and logs which of them is slow."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 SLOW_SECONDS = 5.0
-"""Then the log names the module that is being imported; and again after twice as long, and so on."""
+"""Seconds after which the log names the module that is being imported.  Each further wait is twice as long."""
 
 
 own_modules: Callable[[], Iterable[str]] = tuple
-"""Modules of this package that declare tasks.  Set by the app when it is ready."""
+"""Modules of this package that declare tasks.  The app sets it when it is ready."""
 
 
 def import_tasks() -> None:
-    """The module ``tasks`` of every installed app, or all modules of a package of that name."""
+    """Imports the module ``tasks`` of every installed app, or all modules of a package of that name."""
     for config in apps.get_app_configs():
         if config.module is not None and module_has_submodule(config.module, "tasks"):
             _import_with_submodules(f"{config.name}.tasks")
@@ -55,13 +55,14 @@ def _import(name: str) -> ModuleType:
 
 
 def is_unfinished(module: ModuleType) -> bool:
-    """Whether a thread is just importing it: its names are not all there."""
-    # As Python's own import asks, which waits then.  Past the module's class, which may be a project's lazy one.
+    """Whether a thread is still importing the module, so that some of its names may be missing."""
+    # Python's own import reads the same attribute before it waits.  A project's module may have a lazy class, which
+    # names_of() bypasses.
     return bool(getattr(names_of(module).get("__spec__"), "_initializing", False))
 
 
 def names_of(module: ModuleType) -> dict[str, object]:
-    """What a module has, without its class being asked: of a lazy one that would be an import."""
+    """Returns the names of a module without calling its class: a lazy module would import itself then."""
     try:
         names = object.__getattribute__(module, "__dict__")
     except AttributeError:
@@ -71,7 +72,7 @@ def names_of(module: ModuleType) -> dict[str, object]:
 
 @contextmanager
 def announced(name: str) -> Iterator[None]:
-    """While a module is imported."""
+    """Watches the import of a module from another thread."""
     is_done = threading.Event()
     thread = threading.Thread(target=_watch, args=[name, threading.get_ident(), is_done], daemon=True)
     thread.start()

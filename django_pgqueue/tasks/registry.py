@@ -1,4 +1,4 @@
-"""From the name in a message to the task that it means: only registered tasks are ever run."""
+"""Registry of tasks by the name in a message: the worker runs registered tasks only."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 MAX_IMPORT_SECONDS = 10.0
-"""An attempt whose task is in a module that another thread imports for longer is tried again later."""
+"""How long an attempt waits for a thread that imports the module of its task.  Then it is tried again later."""
 LOOK_EVERY_SECONDS = 0.01
 
 
 _discovered: set[tuple[str, ...]] = set()
-"""The names of the installed apps whose tasks were imported: tests may install others."""
+"""The sets of installed apps whose tasks were imported: tests may install others."""
 
 
 def autodiscover() -> None:
@@ -40,7 +40,7 @@ def autodiscover() -> None:
 
 
 def forget() -> None:
-    """What was found and imported so far: for tests that make and unmake tasks."""
+    """Forgets the tasks and apps that were found so far, for tests that make and delete tasks."""
     _discovered.clear()
     for cached in (find, timeout_seconds, is_async):
         cached.cache_clear()
@@ -48,10 +48,10 @@ def forget() -> None:
 
 @cache
 def find(path: str) -> Any:
-    """The task at a dotted path such as ``"shop.tasks.send_receipt"``.
+    """Returns the task at a dotted path such as ``"shop.tasks.send_receipt"``.
 
-    A message is data: whatever it says, no module is imported because of it.  What ``autodiscover`` imports, and what
-    else the program has imported by itself, is registered.  Returns at once, whatever other threads are importing.
+    A message is data: no module is imported because a message names it.  Registered are the tasks in modules that
+    ``autodiscover`` or the program itself has imported.  It returns at once, even if other threads are importing.
     """
     module_path, _, name = path.rpartition(".")
     module = _module(module_path, path)
@@ -62,7 +62,7 @@ def find(path: str) -> Any:
 
 
 def find_patiently(path: str) -> Any:
-    """The same, and waits for a thread that is just importing the module: where there is time to wait."""
+    """Returns the task as ``find`` does, but waits for a thread that is importing the module."""
     deadline = time.monotonic() + MAX_IMPORT_SECONDS
     while True:
         try:
@@ -74,7 +74,7 @@ def find_patiently(path: str) -> Any:
 
 
 def declared(path: str) -> Any:
-    """The same for who enqueues: a module may do that while it is imported, after it has declared the task."""
+    """Returns the task for an enqueue.  A module may enqueue a task while it is imported, once it has declared it."""
     try:
         return find(path)
     except TaskBeingImported:
@@ -84,7 +84,7 @@ def declared(path: str) -> Any:
 
 def _task_of(module: ModuleType, module_path: str, name: str, path: str) -> Any:
     found = discovery.names_of(module).get(name)
-    if not issubclass(type(found), Task):  # isinstance() would wake lazy objects, which may not be ready
+    if not issubclass(type(found), Task):  # isinstance() would evaluate lazy objects, which may not be ready
         message = f"{path!r} is not a task: {module_path} has " + (
             f"a {type(found).__name__} of that name. Declare it with @task." if found is not None else f"no {name!r}."
         )
@@ -93,13 +93,13 @@ def _task_of(module: ModuleType, module_path: str, name: str, path: str) -> Any:
 
 
 def scheduled() -> list[AnyTask]:
-    """The tasks that declare a schedule, from the modules that have been imported, by path."""
+    """Returns the tasks of imported modules that declare a schedule, in the order of their paths."""
     found = {}
     for module_path, module in list(sys.modules.items()):
-        # A module may be anything that somebody has put there.
+        # Any code may put any object into sys.modules.
         for name, value in list(getattr(module, "__dict__", {}).items()):
-            # Under other names there are other modules' imports, and copies that using() has made.
-            # type(), because isinstance() would wake lazy objects, which may not be ready.
+            # A task under another path is an import of another module's task, or a copy that using() has made.
+            # type(), because isinstance() would evaluate lazy objects, which may not be ready.
             if issubclass(type(value), Task) and getattr(value, "schedule", None):
                 path = f"{module_path}.{name}"
                 if path == value.module_path:
@@ -108,13 +108,13 @@ def scheduled() -> list[AnyTask]:
 
 
 def is_internal(path: str) -> bool:
-    """Whether a task is this package's own: its pages enqueue it, and nothing else has a reason to."""
+    """Whether a task is internal to this package.  Its admin enqueues it, and nothing else has a reason to."""
     return path.startswith("django_pgqueue.")
 
 
 @cache
 def timeout_seconds(path: str) -> float | None:
-    """How long an attempt of the task at a dotted path may take."""
+    """Returns how long an attempt of the task at a dotted path may take.  None: without limit."""
     timeout = getattr(find(path), "timeout", None)
     return timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
 
@@ -126,7 +126,7 @@ def is_async(path: str) -> bool:
 
 
 def _module(module_path: str, path: str) -> ModuleType:
-    # __main__ is another module in each process, and the one of a package does what a command does.
+    # __main__ is a different module in each process, and importing the __main__ of a package runs its command.
     if module_path != "__main__":
         if module_path in sys.modules:
             return sys.modules[module_path]
@@ -146,7 +146,7 @@ def _module(module_path: str, path: str) -> ModuleType:
 
 
 def _look_for_its_package(module_path: str, path: str) -> None:
-    """A package that is just being imported may import the module before it is done."""
+    """Raises TaskBeingImported if a package above the module is being imported: it may still import the module."""
     words = module_path.split(".")
     for length in range(1, len(words)):
         package = sys.modules.get(".".join(words[:length]))
@@ -156,12 +156,12 @@ def _look_for_its_package(module_path: str, path: str) -> None:
 
 
 def _discover_for(path: str) -> None:
-    """In a worker that was done when it started.  A site imports what declares tasks when it looks for the first."""
+    """Runs ``autodiscover`` once, when a site looks for its first task.  A worker has done it at its start."""
     if not apps.ready or _installed() in _discovered:
         return
     try:
         autodiscover()
-    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+    except (Exception, SystemExit) as error:  # a module may raise anything when it is imported
         message = f"The task {path!r} is not there, and not all tasks can be imported: {type(error).__name__}: {error}."
         raise UnknownTask(message) from error
 

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: arithmetic only."""
+"""Backoff: the wait before the next attempt.  Arithmetic only."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Backoff = Callable[[BaseException, Any], float | None]
 class Exponential:
     """Waits ``base`` seconds after the first attempt and ``factor`` times as long after each further one.
 
-    No wait is longer than ``longest``.  ``jitter`` spreads the waits by that share in both directions: jobs that
-    failed together do not come back together.
+    No wait is longer than ``longest``.  ``jitter`` spreads the waits by that share in both directions, so that jobs
+    that failed together do not run again at the same time.
 
     >>> Exponential(base=1, jitter=0).seconds(attempt=4)
     8.0
@@ -35,7 +35,7 @@ class Exponential:
         return self.seconds(attempt=task_result.attempts)
 
     def seconds(self, *, attempt: int) -> float:
-        # At the longest wait there must be room to spread, too: its middle is that much shorter.
+        # The middle of the longest wait is shorter than ``longest``, so that jitter has room in both directions.
         middle = min(self.longest / (1 + self.jitter), self._unlimited(attempt))
         spread = 1 + random.uniform(-self.jitter, self.jitter)  # noqa: S311 -- spreads load, keeps no secret
         return min(self.longest, middle * spread)
@@ -50,4 +50,4 @@ class Exponential:
 DEFAULT = Exponential()
 
 ASKED_ATTEMPTS = 5
-"""Attempts of a task that raises Retry and says nothing of max_attempts."""
+"""Attempts of a task that raises Retry and has no max_attempts."""

@@ -1,4 +1,4 @@
-"""What comes again and again: rules, and the slots that follow from them.  Arithmetic only."""
+"""Schedules: rules, and the slots that follow from them.  Arithmetic only."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 CATCH_UP = ("skip", "one", "all")
 ON_TIME = dt.timedelta(seconds=60)
-"""A slot that is younger has not been missed: workers need a moment."""
+"""A slot counts as missed only after this time, because workers need a moment."""
 MAX_SLOTS = 1000
-"""How many missed slots are enqueued at a time; what is left over is dealt with a moment later."""
+"""How many missed slots are enqueued at a time; the others follow a moment later."""
 MILLISECOND, MICROSECOND = dt.timedelta(milliseconds=1), dt.timedelta(microseconds=1)
 LOOK_BACK = [dt.timedelta(hours=1), dt.timedelta(days=1), dt.timedelta(days=31), dt.timedelta(days=366)]
 UNITS = (("week", 604_800_000), ("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
@@ -29,7 +29,7 @@ UNITS = (("week", 604_800_000), ("day", 86_400_000), ("hour", 3_600_000), ("minu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When something is due: by a cron expression in a time zone, or every so many milliseconds since 1970."""
+    """Rule of a schedule: a cron expression in a time zone, or an interval in milliseconds, counted from 1970."""
 
     cron: str | None = None
     interval_ms: int | None = None
@@ -48,14 +48,14 @@ class Rule:
         self.first_after(EPOCH)
 
     def after(self, moment: dt.datetime) -> Iterator[dt.datetime]:
-        """The slots after ``moment``, in order, in UTC.
+        """Yields the slots after ``moment``, in order, in UTC.
 
         >>> [slot.hour for slot, _ in zip(Rule(cron="0 */6 * * *").after(EPOCH), range(3))]
         [6, 12, 18]
         """
         with suppress(OverflowError):  # at the end of the calendar
             for slot in self._by_interval(moment) if self.cron is None else self._by_cron(self.cron, moment):
-                # In an hour that comes twice, cronsim may begin with a slot of the first one while it is the second.
+                # When clocks go back and an hour repeats, cronsim may begin in the second one with a slot of the first.
                 if slot > moment:
                     yield slot
 
@@ -66,9 +66,9 @@ class Rule:
         raise InvalidSchedule(message)
 
     def last_until(self, moment: dt.datetime, *, first: dt.datetime) -> dt.datetime:
-        """The last slot that is not after ``moment``, given that ``first`` is one.
+        """Returns the last slot that is not after ``moment``, given that ``first`` is a slot.
 
-        Whoever has been away for a year has missed half a million minutes: they are not looked at one by one.
+        It does not go through all slots: after a year without workers, a rule has missed half a million minutes.
         """
         if self.cron is None:
             return max(first, next(self._by_interval(moment)) - dt.timedelta(milliseconds=self.interval_ms or 0))
@@ -83,7 +83,7 @@ class Rule:
 
     @property
     def words(self) -> str:
-        """The rule as people say it.
+        """The rule as text for people.
 
         >>> Rule(interval_ms=7_200_000).words
         'every 2 hours'
@@ -95,13 +95,13 @@ class Rule:
         return f"every {unit}" if ms == size else f"every {ms // size:,} {unit}s"
 
     def _by_cron(self, expression: str, moment: dt.datetime) -> Iterator[dt.datetime]:
-        # cronsim knows what Debian's cron does when clocks change: a job of a skipped hour runs right after it, one of
-        # a repeated hour runs once, and what runs every few minutes goes on doing so.
+        # cronsim does what Debian's cron does when clocks change: a job of a skipped hour runs right after it, a job of
+        # a repeated hour runs once, and a job that runs every few minutes goes on as before.
         for slot in _cronsim(expression, moment.astimezone(zone(self.timezone))):
             yield slot.astimezone(dt.UTC)
 
     def _by_interval(self, moment: dt.datetime) -> Iterator[dt.datetime]:
-        # Counted from 1970, so that every worker comes to the same slots.
+        # Counted from 1970, so that every worker computes the same slots.
         interval = dt.timedelta(milliseconds=self.interval_ms or 0)
         slot = EPOCH + (moment - EPOCH) // interval * interval
         while True:
@@ -111,7 +111,7 @@ class Rule:
 
 def zone(name: str) -> dt.tzinfo:
     if name == "UTC":
-        return dt.UTC  # also where there is no list of time zones
+        return dt.UTC  # works also on a system without time zone data
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
@@ -137,7 +137,7 @@ def _cronsim(expression: str, moment: dt.datetime) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """A rule with what to call and what to do about missed slots: what ``@task(schedule=...)`` takes."""
+    """Schedule for ``@task(schedule=...)``: a rule, the arguments of the call, and the policy for missed slots."""
 
     rule: Rule
     args: tuple[Any, ...] = ()
@@ -164,10 +164,10 @@ def cron(
     catch_up: str = "one",
     name: str | None = None,
 ) -> Recurrence:
-    """A schedule by a cron expression, in the project's time zone unless another is named.
+    """Returns a schedule with a cron expression, in the project's time zone unless ``timezone`` names another.
 
-    ``catch_up`` says what happens to slots that passed while no worker ran: ``skip`` them, run ``one`` job for all of
-    them, or run ``all``.
+    ``catch_up``: the policy for slots that passed while no worker ran.  ``skip`` them, run ``one`` job for all of them,
+    or run ``all``.
 
     >>> @task(schedule=cron("30 2 * * mon-fri", timezone="Europe/Berlin"))
     ... def close_the_books(): ...  # doctest: +SKIP
@@ -186,7 +186,7 @@ def every(
     catch_up: str = "one",
     name: str | None = None,
 ) -> Recurrence:
-    """A schedule at each multiple of ``interval`` since 1970.
+    """Returns a schedule with a slot at each multiple of ``interval`` since 1970.
 
     >>> @task(schedule=every(timedelta(minutes=5)))
     ... def look_for_mail(): ...  # doctest: +SKIP
@@ -202,7 +202,7 @@ def every(
 def check_call(
     func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes_context: bool
 ) -> None:
-    """Raises InvalidSchedule where the function of a task does not take these arguments."""
+    """Raises InvalidSchedule if the function of a task does not take these arguments."""
     try:
         inspect.signature(func).bind(*([None] if takes_context else []), *args, **kwargs)
     except TypeError as error:
@@ -212,7 +212,7 @@ def check_call(
 
 
 def due(rule: Rule, catch_up: str, *, first: dt.datetime, now: dt.datetime) -> tuple[list[dt.datetime], dt.datetime]:
-    """The slots to enqueue at ``now``, and the first one that is left for later.  ``first`` has not been dealt with.
+    """Returns the slots to enqueue at ``now``, and the first slot left for later.  ``first``: the first unused slot.
 
     >>> hourly, nine = Rule(interval_ms=3_600_000), EPOCH.replace(hour=9)
     >>> slots, later = due(hourly, "one", first=EPOCH.replace(hour=5), now=nine)
@@ -223,7 +223,7 @@ def due(rule: Rule, catch_up: str, *, first: dt.datetime, now: dt.datetime) -> t
         return [], first
     if catch_up == "one":
         return [rule.last_until(now, first=first)], rule.first_after(now)
-    # Slots that are younger than this have not been missed.
+    # Younger slots do not count as missed, so "skip" runs them.
     oldest = first if catch_up == "all" else max(first, now - ON_TIME)
     slots = list(islice(_from(rule, first, oldest, now), MAX_SLOTS))
     return slots, rule.first_after(slots[-1] if len(slots) == MAX_SLOTS else now)

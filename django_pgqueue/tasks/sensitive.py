@@ -1,7 +1,7 @@
-"""What must not be shown: neither in the admin nor in logs.
+"""Sensitive values, which neither the admin nor the logs show.
 
-A task says it (``@task(sensitive=["card"])``, or ``sensitive=True`` for all that its messages say), or the option
-``SENSITIVE`` says it for all messages.  Nothing is encrypted: the database has it as it is.
+A task names them with ``@task(sensitive=["card"])``, or hides all content of its messages with ``sensitive=True``.  The
+option ``SENSITIVE`` does the same for all messages.  Nothing is encrypted: the database has the plain values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HIDDEN = "(hidden)"
 
 
 def is_possible(said: object) -> bool:
-    """Whether a task or a setting can say this: True, False, or the names of arguments and keys.
+    """Whether ``sensitive`` of a task or a setting may be this: True, False, or the names of arguments and keys.
 
     >>> is_possible(["card"]), is_possible("card")
     (True, False)
@@ -43,22 +43,22 @@ def validate(task: AnyTask) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What of a message is not shown."""
+    """Values of a message that are not shown."""
 
     everything: bool = False
     names: frozenset[str] = frozenset()
-    """Of arguments, and of keys at any depth."""
+    """Names of arguments, and of keys at any depth."""
     places: frozenset[int] = frozenset()
-    """Of positional arguments."""
+    """Positions of positional arguments."""
     unknown: bool = False
     """The task is not in the code (any more)."""
     why: str = "It is sensitive, and so it is not shown."
 
     @classmethod
     def of(cls, path: str | None, options: Options) -> Sensitivity:
-        """``path``: the task of a message, None for a raw one.
+        """Returns the sensitivity of a message.  ``path``: its task, None for a raw message.
 
-        What a task that is not in the code (any more) held sensitive nobody knows: nothing of it is shown.
+        If the task is not in the code (any more), its sensitive arguments are unknown: then everything is hidden.
         """
         if options.sensitive is True or not is_possible(options.sensitive):  # a mistake must not show anything
             return cls(everything=True)
@@ -80,7 +80,7 @@ class Sensitivity:
         return self.everything or bool(self.names)
 
     def redacted(self, text: str | None) -> str | None:
-        """JSON, to be read by people, without what is sensitive in it.  What cannot be read is not shown at all.
+        """Returns JSON for people, without its sensitive values.  JSON that cannot be parsed is hidden completely.
 
         >>> print(Sensitivity(names=frozenset(["card"])).redacted('{"args": [], "kwargs": {"card": "4711", "n": 1}}'))
         {
@@ -101,7 +101,7 @@ class Sensitivity:
             return HIDDEN
 
     def _called(self, said: Any) -> Any:
-        """A call without those of its positional arguments that are sensitive."""
+        """Returns a call without its sensitive positional arguments."""
         match said:
             case {"args": list(args), **others} if self.places:
                 shown = [HIDDEN if place in self.places else arg for place, arg in enumerate(args)]
@@ -116,7 +116,7 @@ class Sensitivity:
 
 
 def _places(task: AnyTask, names: frozenset[str]) -> frozenset[int]:
-    """Of the arguments of these names, where they are given by their place.  All from a sensitive ``*args`` on."""
+    """Returns the positions of the arguments with these names; for a sensitive ``*args`` all positions from it on."""
     parameters = list(signature(task.func).parameters.values())[1 if task.takes_context else 0 :]
     places: set[int] = set()
     for place, parameter in enumerate(parameters):
@@ -131,12 +131,12 @@ MAX_ARGUMENTS = 1_000
 
 
 def hides(task: AnyTask, options: Options) -> bool:
-    """Whether errors may not quote what a call of the task says."""
+    """Whether errors may not quote the arguments of a call of the task."""
     return bool(options.sensitive or getattr(task, "sensitive", False))
 
 
 def hides_message(path: str | None, options: Options) -> bool:
-    """The same of a message, whose task may not be there."""
+    """Whether errors may not quote the arguments of a message, whose task may not be in the code."""
     try:
         return bool(options.sensitive) or (path is not None and hides(registry.find(path), options))
     except UnknownTask:
@@ -144,15 +144,15 @@ def hides_message(path: str | None, options: Options) -> bool:
 
 
 def hides_error(path: str | None, options: Options) -> bool:
-    """Whether a log may not say what the error of an attempt says.
+    """Whether a log may not have the error text of an attempt.
 
-    A task that is not there did not run: its error says that, and of the message nothing but the task's name.
+    A task that is not in the code did not run.  Its error says so, and has nothing of the message but the task's name.
     """
     return not (path is not None and is_unknown(path)) and hides_message(path, options)
 
 
 def is_unknown(path: str) -> bool:
-    """Whether there is no task at a path in this code (any more)."""
+    """Whether this code has no task at a path (any more)."""
     try:
         registry.find(path)
     except UnknownTask:

@@ -1,4 +1,4 @@
-"""``@task``: Django's decorator, and what the queue can do beyond it."""
+"""``@task``: Django's decorator, with the options of this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PgQueueTask", "task"]
 
-# For type checkers: what enqueue takes, and what the function returns.
+# For type checkers: the parameters of enqueue, and the return type of the function.
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -29,58 +29,60 @@ DEFAULTS = {"priority": 0, "queue_name": "default", "run_after": None, "takes_co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgQueueTask(GenericTask[P, R]):
-    """A task with retries.  Without ``max_attempts`` it behaves as Django says: an exception fails it at once."""
+    """Task with the options of this package, such as retries.  Without options it behaves like Django's own."""
 
     max_attempts: int | None = None
     """Attempts that may end in an error.  None: an exception fails the task at once, as in plain django.tasks."""
     backoff: retry.Backoff | None = None
-    """``(exception, task_result) -> seconds`` until the next attempt, or None to give up.  Default: exponential."""
+    """Callable ``(exception, task_result) -> seconds`` until the next attempt; it returns None to give up.  Default:
+    exponential."""
     retry_on: tuple[type[BaseException], ...] | None = None
-    """Only these exceptions are tried again.  None: all."""
+    """Exceptions after which the task is tried again.  None: all."""
     no_retry_on: tuple[type[BaseException], ...] = ()
-    """These fail the task at once."""
+    """Exceptions that fail the task at once."""
     atomic: bool = False
-    """One transaction for the task, what it writes and enqueues in the queue's database, and its completion."""
+    """Whether the task, its writes and enqueues in the queue's database, and its completion are one transaction."""
     timeout: float | dt.timedelta | None = None
-    """Seconds that an attempt may take, or a timedelta.  An async task is cancelled then; a thread cannot be, so its
-    attempt is ended and its process is replaced."""
-    # What is not compared says how a message is enqueued and is not kept with it: a result that is read again has an
-    # equal task.
+    """Seconds that an attempt may take, or a timedelta.  Then the worker cancels an async task.  It cannot cancel a
+    thread, so it ends the attempt and replaces the process."""
+    # Fields with compare=False affect the enqueue only, and messages do not keep them.  So the task of a result that is
+    # read again equals the original.
     unique_key: str | bool | Callable[..., str] | None = field(default=None, compare=False)
-    """At most one message with this key waits or runs: a text, a callable of the arguments, or True for one message for
+    """Key of which at most one message waits or runs: a text, a callable of the arguments, or True for one message for
     each set of arguments."""
     on_conflict: str = field(default="keep", compare=False)
     """What an enqueue does to a waiting message with the same key: keep, replace, debounce or raise."""
     unique_until: str = field(default="finished", compare=False)
-    """Until when a message holds its key: finished, or started."""
+    """How long a message holds its key: until it is finished, or until it is started."""
     schedule: Recurrence | tuple[Recurrence, ...] | None = None
-    """When the task is enqueued by itself: ``cron(...)`` or ``every(...)``, or several of them."""
+    """Schedule by which workers enqueue the task: ``cron(...)`` or ``every(...)``, or several of them."""
     channel: str | Callable[..., str | None] | None = field(default=None, compare=False)
-    """The channel of its messages (its limits: ``control.set_channel``): a name, or a callable of the arguments."""
+    """Channel of its messages: a name, or a callable of the arguments.  ``control.set_channel`` sets its limits."""
     after: tuple[int, ...] = field(default=(), compare=False)
     """Ids of the messages that must have ended first; ``using(after=[result, ...])`` sets it."""
     after_policy: str = field(default="finished", compare=False)
-    """What they must have: finished, or succeeded."""
+    """Condition on these messages: they must have finished, or succeeded."""
     sensitive: bool | tuple[str, ...] | list[str] = False
-    """Names of arguments whose values are not shown in the admin or in logs, or True for all that messages say."""
+    """Names of arguments whose values the admin and the logs hide, or True for all content of its messages."""
     delay: dt.timedelta | None = None
     """Time from the enqueue until the task may run, by the database's clock; ``using(run_after=timedelta)`` sets it."""
 
     def __post_init__(self) -> None:
         # super() without arguments does not find its class in a slotted dataclass.
         Task.__post_init__(self)
-        validation.validate(self)  # backends other than ours know nothing of them
+        validation.validate(self)  # other backends do not check these options
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as a path and values, so that results can be cached.  What is callable, or a schedule, is found again
-        with the function: it was declared with it, and may be a lambda.
+        """Pickles the task as a path and values, so that results can be cached.
+
+        Callables, which may be lambdas, and schedules are left out.  ``_restore`` takes them from the declared task.
         """
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "schedule"}
         values = {name: value for name, value in values.items() if not callable(value)}
         return _restore, (self.module_path, values)
 
     def __copy__(self) -> PgQueueTask[P, R]:
-        return self  # nothing in it can change; and the copies of Django's DummyBackend must not go the way of pickles
+        return self  # a task is immutable, and copies that Django's DummyBackend makes must not be made as pickles are
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PgQueueTask[P, R]:
         return self
@@ -100,7 +102,7 @@ class PgQueueTask(GenericTask[P, R]):
         after: Iterable[AnyTaskResult | int | str] | None = None,
         after_policy: str | None = None,
     ) -> PgQueueTask[P, R]:
-        """A copy with other values.  ``run_after`` is a time, or a time from the enqueue on.
+        """Returns a copy with other values.  ``run_after``: a datetime, or a timedelta from the enqueue on.
 
         >>> send_receipt.using(run_after=timedelta(minutes=1), priority=10).enqueue(order.pk)  # doctest: +SKIP
         """
@@ -126,8 +128,9 @@ class PgQueueTask(GenericTask[P, R]):
 
 
 class TaskDeclaration(Protocol):
-    """What ``@task(...)`` returns: it makes a task of a function.  The first overload is for async functions, whose
-    result is what they return when they were awaited.
+    """Type of the decorator ``@task(...)``, which makes a task of a function.
+
+    The first overload is for async functions: the task's result is the awaited value.
     """
 
     @overload
@@ -137,7 +140,7 @@ class TaskDeclaration(Protocol):
 
 
 class DeclarationWithContext(Protocol):
-    """The same for functions whose first argument comes from the worker, not from ``enqueue``."""
+    """Type of the decorator for functions whose first argument comes from the worker, not from ``enqueue``."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> PgQueueTask[P, R]: ...
@@ -174,13 +177,13 @@ def task(
     function: Callable[P, R], *, takes_context: Literal[False] = ..., backend: str = ..., **options: Any
 ) -> PgQueueTask[P, R]: ...
 def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **options: Any) -> Any:
-    """Declares a task.  Django's own ``@task`` does the same from Django 6.1 on; earlier ones take no further options.
+    """Declares a task.  Django's own ``@task`` takes the same options from Django 6.1 on; before, only Django's.
 
     >>> @task(queue_name="mail", max_attempts=5)
     ... def send_receipt(order_id): ...  # doctest: +SKIP
 
-    ``max_attempts``: how often the task may be tried when it raises (default: once).
-    ``backoff``: a callable ``(exception, task_result) -> seconds``, or None to give up; by default exponential.
+    ``max_attempts``: how often the task may be tried if it raises (default: once).
+    ``backoff``: a callable ``(exception, task_result) -> seconds`` that returns None to give up.  Default: exponential.
     """
     if "run_after" in options:
         message = (
@@ -196,13 +199,13 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
 
 
 def _class_for(backend: str) -> Any:
-    """A backend that asks for no class of its own gets ours too: tests may run on Django's own backends."""
+    """Returns the task class of a backend, and PgQueueTask for Django's own backends, on which tests may run."""
     wanted = task_backends[backend].task_class
     return PgQueueTask if wanted is Task else wanted
 
 
 def _restore(path: str, values: dict[str, Any]) -> PgQueueTask[..., Any]:
-    """Unpickles."""
+    """Makes a task from its pickle (see ``__reduce__``)."""
     try:
         declared = import_string(path)
         func = declared.func

@@ -1,4 +1,4 @@
-"""The unique keys of tasks."""
+"""Unique keys of tasks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 ON_CONFLICT = ("keep", "replace", "debounce", "raise")
 UNTIL = ("finished", "started")
 MAX_BYTES = 2000
-"""A key stands in an index, whose entries have room for about 2 700 bytes: that of the task's path is in it too."""
+"""A key is in an index, whose entries have room for about 2 700 bytes, and the task's path is part of the entry."""
 
 
 def key_of(task: AnyTask, call: dict[str, Any]) -> UniqueKey | None:
-    """The key that a call's message holds, with the task's path before it: two tasks never share one.  None: no key."""
+    """Returns the key that a call's message holds.  None: it has none.
+
+    The key begins with the task's path, so that two tasks never share one.
+    """
     declared = getattr(task, "unique_key", None)
     if declared is None:
         return None
@@ -39,7 +42,7 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> UniqueKey | None:
 
 
 def _policy_of(task: AnyTask) -> str:
-    """Where a conflict raises, the SQL keeps the message that is there, and Python raises."""
+    """Returns the policy for the SQL: "keep" instead of "raise", where Python raises after the SQL kept the message."""
     on_conflict: str = getattr(task, "on_conflict", "keep")
     return "keep" if on_conflict == "raise" else on_conflict
 

@@ -1,4 +1,4 @@
-"""What a task may not say beyond Django's own options: each mistake is an InvalidTask where the task is declared."""
+"""Validation of the options that go beyond Django's: each mistake raises InvalidTask when the task is declared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def validate(task: AnyTask) -> None:
-    """Looks at what Django's ``validate_task`` does not know.  Plain tasks have none of it."""
+    """Validates the options that Django's ``validate_task`` does not know.  Plain tasks do not have them."""
     name_of("task", task.module_path, InvalidTask)
     _validate_retries(task)
     unique.validate(task)
@@ -62,7 +62,7 @@ def _validate_exceptions(task: AnyTask) -> None:
 
 
 def _attempts_of(task: AnyTask) -> int | None:
-    """What the task says, or the MAX_ATTEMPTS of its backend."""
+    """Returns the ``max_attempts`` of the task, or else the MAX_ATTEMPTS of its backend."""
     said: int | None = getattr(task, "max_attempts", None)
     return getattr(getattr(task.get_backend(), "settings", None), "max_attempts", None) if said is None else said
 
