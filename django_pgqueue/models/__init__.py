@@ -1,4 +1,4 @@
-"""Django's view of the tables."""
+"""Django models of the queue's tables."""
 
 from django_pgqueue.models.tables import (
     Arrival,

@@ -1,4 +1,4 @@
-"""A model field for the queue's times: epoch milliseconds in a BIGINT, an aware datetime in Python."""
+"""Model fields of the tables.  Times are epoch milliseconds in a BIGINT and an aware datetime in Python."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class EpochInput(forms.DateTimeInput):
 
 
 class EpochFormField(forms.DateTimeField):
-    """Shows a time with its milliseconds, and a time outside of the calendar as the number that it is.
+    """Form field that shows a time with its milliseconds, and a time outside of the calendar as its number.
 
-    So a form that is sent back unchanged changes nothing.
+    So a form that is submitted unchanged changes nothing.
     """
 
     widget = EpochInput
@@ -48,10 +48,10 @@ class EpochFormField(forms.DateTimeField):
 
 
 class EpochField(models.Field):  # type: ignore[type-arg]
-    """Milliseconds since 1970 in a BIGINT, an aware datetime in Python, in forms and in filters.
+    """Field with milliseconds since 1970 in a BIGINT, and an aware datetime in Python, in forms and in filters.
 
-    Filters and ordering compare the numbers in the database, so indexes on the column serve them.  Values may be
-    given as datetimes, as ISO 8601 text or as a number of milliseconds (a text of digits is such a number).
+    Filters and ordering compare the numbers in the database, so they can use indexes on the column.  It takes
+    datetimes, ISO 8601 text and numbers of milliseconds (also as text of digits).
     """
 
     description = "Date and time, as milliseconds since 1970"
@@ -101,7 +101,7 @@ class EpochField(models.Field):  # type: ignore[type-arg]
 
 
 def first_not_before(limit: Any, prepared: Any) -> Any:
-    """Between two milliseconds, the numbers that are not before a time begin with the next one."""
+    """Returns the first millisecond that is not before a time: for a time between two of them, the later one."""
     moment = EpochField().to_python(limit) if isinstance(limit, str) else limit
     return to_epoch_ms(moment, up=True) if isinstance(moment, dt.datetime) else prepared
 
@@ -132,7 +132,7 @@ class EpochRange(lookups.Range):
 
 
 class NamesField(models.Field):  # type: ignore[type-arg]
-    """A text[] that psycopg reads as a list.  Django's own ArrayField would ask for django.contrib.postgres."""
+    """Field for a text[], which psycopg reads as a list.  Django's own ArrayField needs django.contrib.postgres."""
 
     description = "List of names"
 
@@ -141,7 +141,7 @@ class NamesField(models.Field):  # type: ignore[type-arg]
 
 
 class IdsField(models.Field):  # type: ignore[type-arg]
-    """A bigint[] that psycopg reads as a list."""
+    """Field for a bigint[], which psycopg reads as a list."""
 
     description = "List of ids"
 

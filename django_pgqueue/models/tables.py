@@ -1,4 +1,4 @@
-"""Django's view of the queue's tables.  The tables themselves are made by sql/, through the migrations."""
+"""Django models of the queue's tables.  The migrations make the tables themselves, with the SQL in sql/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django_pgqueue.models.fields import EpochField, IdsField, NamesField
 
 
 class Message(models.Model):
-    """Work that waits or runs.  Change it through the SQL functions (``functions``), which know the locks."""
+    """Message that waits or runs.  Change it through the SQL functions (``functions``), which take the locks."""
 
     id = models.BigAutoField(primary_key=True)
     dequeue_at = EpochField()
@@ -28,7 +28,7 @@ class Message(models.Model):
     in_line = models.BooleanField(db_default=True)
     unique_until_started = models.BooleanField(db_default=False)
     queue = models.TextField(db_default="default")
-    channel = models.TextField(null=True, blank=True)  # noqa: DJ001 -- null is what the indexes speak of
+    channel = models.TextField(null=True, blank=True)  # noqa: DJ001 -- the conditions of the indexes test for null
     task = models.TextField(null=True, blank=True)  # noqa: DJ001
     unique_key = models.TextField(null=True, blank=True)  # noqa: DJ001
     worker = models.TextField(null=True, blank=True)  # noqa: DJ001
@@ -53,7 +53,7 @@ class Message(models.Model):
 
 
 class Attempt(models.Model):
-    """A finished attempt: a row of the append-only history."""
+    """Finished attempt: a row of the append-only history."""
 
     class Status(models.TextChoices):
         SUCCEEDED = "succeeded"
@@ -96,7 +96,7 @@ class Attempt(models.Model):
 
 
 class Worker(models.Model):
-    """A worker process that has said that it is alive."""
+    """Worker process that has recorded that it is alive."""
 
     id = models.TextField(primary_key=True)
     asleep_until = EpochField(null=True, blank=True)
@@ -119,7 +119,7 @@ class Worker(models.Model):
 
 
 class QueueState(models.Model):
-    """What somebody has decided about a queue: whether it is paused."""
+    """State of a queue that a person has set: whether it is paused."""
 
     name = models.TextField(primary_key=True)
     paused_at = models.DateTimeField(null=True, blank=True)
@@ -134,7 +134,7 @@ class QueueState(models.Model):
 
 
 class Overview(QueueState):
-    """The overview in the admin: a page with a permission of its own, and no table."""
+    """Overview in the admin: a page with a permission of its own and without a table."""
 
     class Meta:
         proxy = True
@@ -144,7 +144,7 @@ class Overview(QueueState):
 
 
 class Channel(models.Model):
-    """A named share of the work (a tenant, an API) with limits of its own."""
+    """Channel: a named share of the work (a tenant, an API) with limits of its own."""
 
     name = models.TextField(primary_key=True)
     release_at = EpochField(null=True, blank=True)
@@ -163,7 +163,7 @@ class Channel(models.Model):
 
 
 class Lane(models.Model):
-    """A channel's messages of one kind in one queue."""
+    """Lane: the messages of a channel in one queue, either raw messages or tasks."""
 
     pk = models.CompositePrimaryKey("channel", "queue", "raw")
     channel = models.TextField()
@@ -181,7 +181,7 @@ class Lane(models.Model):
 
 
 class Arrival(models.Model):
-    """What happened to a lane and has not been worked into it."""
+    """Change of a lane that is not yet applied to the row of the lane."""
 
     pk = models.CompositePrimaryKey("channel", "queue", "raw", "id")
     id = models.BigIntegerField()
@@ -199,7 +199,7 @@ class Arrival(models.Model):
 
 
 class Ended(models.Model):
-    """A message that has ended, and others waited for it that have not all been looked at since."""
+    """Ended message for which others waited, until all of these have been checked."""
 
     pk = models.CompositePrimaryKey("look_at", "id")
     id = models.BigIntegerField()
@@ -214,7 +214,7 @@ class Ended(models.Model):
 
 
 class Schedule(models.Model):
-    """What is enqueued again and again."""
+    """Schedule: enqueues a task again and again."""
 
     class CatchUp(models.TextChoices):
         SKIP = "skip", "skip what was missed"
@@ -243,7 +243,7 @@ class Schedule(models.Model):
 
 
 class Exchange(models.Model):
-    """What messages are published to."""
+    """Exchange: receives published messages."""
 
     name = models.TextField(primary_key=True)
     declared = models.BooleanField(db_default=False)
@@ -256,7 +256,7 @@ class Exchange(models.Model):
 
 
 class Binding(models.Model):
-    """A queue that gets what is published with a routing key that matches its pattern."""
+    """Binding: a queue gets the published messages whose routing key matches the pattern."""
 
     class Kind(models.TextChoices):
         TOPIC = "topic", "topic"
@@ -266,7 +266,7 @@ class Binding(models.Model):
     max_attempts = models.IntegerField(null=True, blank=True)
     priority = models.SmallIntegerField(db_default=0)
     declared = models.BooleanField(db_default=False)
-    exchange = models.TextField()  # in the table it refers to one, and goes with it
+    exchange = models.TextField()  # in the table it is a foreign key that cascades deletes
     kind = models.TextField(choices=Kind.choices, db_default="topic")
     pattern = models.TextField(blank=True)
     queue = models.TextField()
@@ -282,7 +282,7 @@ class Binding(models.Model):
 
 
 class ReportHour(models.Model):
-    """What the report says of an hour of a queue, a task and a channel.  Written by the pipeline (``spark/``)."""
+    """Report on one hour of a queue, a task and a channel.  The pipeline (``spark/``) writes it."""
 
     id = models.BigAutoField(primary_key=True)
     hour = models.DateTimeField()
@@ -313,7 +313,7 @@ class ReportHour(models.Model):
 
 
 class ReportQueue(models.Model):
-    """What the report says of an hour of a queue: how many waited, and how many ran."""
+    """Report on one hour of a queue: how many messages waited, and how many ran."""
 
     id = models.BigAutoField(primary_key=True)
     hour = models.DateTimeField()
@@ -332,7 +332,7 @@ class ReportQueue(models.Model):
 
 
 class ReportError(models.Model):
-    """What the report says of the errors of an hour."""
+    """Report on the errors of one hour."""
 
     id = models.BigAutoField(primary_key=True)
     hour = models.DateTimeField()

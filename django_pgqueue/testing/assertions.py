@@ -1,4 +1,4 @@
-"""Assertions about what waits in the queue."""
+"""Assertions about the messages in the queue."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def assert_enqueued(
     run_after: dt.datetime | dt.timedelta | None = None,
     priority: int | None = None,
 ) -> list[AnyTaskResult]:
-    """Fails unless ``task`` waits in the queue, with what else is given here; returns the results that match.
+    """Fails unless ``task`` is in the queue with the given values, and returns the results that match.
 
-    ``args`` and ``kwargs`` are compared as wholes, as they were written in the call.  ``run_after`` is a time, or
-    a time from the enqueue on.  ``count``: exactly so many; without it at least one.  What has run is not enqueued any
-    more.
+    ``args`` and ``kwargs`` must equal those of the call as a whole.  ``run_after``: a datetime, or a timedelta from the
+    enqueue on.  ``count``: the exact number of matches; default: at least one.  A job that has ended is not in the
+    queue any more.
 
     >>> [result] = assert_enqueued(send_receipt, args=[order.pk], queue="mail", count=1)  # doctest: +SKIP
     """
@@ -65,7 +65,7 @@ def assert_not_enqueued(
     run_after: dt.datetime | dt.timedelta | None = None,
     priority: int | None = None,
 ) -> None:
-    """Fails if ``task`` waits in the queue, with what else is given here.  Without a task: if any does.
+    """Fails if ``task`` (None: any task) is in the queue with the given values.
 
     >>> assert_not_enqueued(send_receipt, args=[order.pk])  # doctest: +SKIP
     """
@@ -91,7 +91,7 @@ async def aassert_not_enqueued(task: AnyTask | None = None, **wanted: Any) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedMessage:
-    """What a message must be like; None: like anything."""
+    """Values that a message must have; None: any value."""
 
     backend: PgQueueBackend
     task: str | None
@@ -126,7 +126,7 @@ class WantedMessage:
         yield from messages if self.task is None else messages.filter(task=self.task)
 
     def differences(self, message: Message) -> list[str]:
-        """In what the message is not as it should be."""
+        """Returns the names of the values that differ from the wanted ones."""
         args, kwargs = _call(message)
         return [
             name
@@ -142,7 +142,7 @@ class WantedMessage:
         ]
 
     def overview(self) -> str:
-        """What waits in the queue, and what does not any more."""
+        """Returns a text with the messages in the queue, and the number of those that have ended."""
         everything = Message.objects.using(self.backend.settings.database).filter(task__isnull=False).order_by("pk")
         shown = list(everything[: MAX_SHOWN + 1])
         lines = [self._line(message) for message in shown[:MAX_SHOWN]]
@@ -177,7 +177,7 @@ def _is_due(message: Message, run_after: dt.datetime | dt.timedelta) -> bool:
 
 
 def _due_ms(message: Message) -> int:
-    """When it was to run at first: each retry has moved ``dequeue_at``."""
+    """Returns when the message was to run at first: each retry has moved ``dequeue_at``."""
     headers = message.headers if message.attempt and isinstance(message.headers, dict) else {}
     if "run_after" in headers:
         return times.not_before(dt.datetime.fromisoformat(headers["run_after"]))
@@ -188,7 +188,7 @@ def _due_ms(message: Message) -> int:
 
 
 def _check(**given: Any) -> None:
-    """Names the argument that could never match anything."""
+    """Raises PgQueueError for an argument that can never match a message."""
     allowed: dict[str, tuple[Any, str]] = {
         "args": ((list, tuple), "a list, such as [7]"),
         "kwargs": (dict, 'a dictionary, such as {"order_id": 7}'),

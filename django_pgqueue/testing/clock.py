@@ -1,4 +1,4 @@
-"""The queue's clock of a test."""
+"""The queue's clock in a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """The queue's clock of this database session, to be moved by tests instead of waiting."""
+    """The queue's clock of this database session, which tests move instead of waiting."""
 
     at: dt.datetime
 
@@ -36,7 +36,7 @@ class Clock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A broken transaction takes no statement, and its end takes the setting back.
+        # A broken transaction refuses the statement, and its rollback resets the setting.
         if not is_broken(connections[self.database]):
             _set(self.database, "")
 
@@ -63,9 +63,9 @@ class Clock:
 
 
 def clock(at: dt.datetime | None = None, *, database: str | None = None) -> Clock:
-    """Stops the queue's clock of this database session at ``at`` (default: now), to be moved from there.
+    """Stops the queue's clock of this database session at ``at`` (default: now).  The test moves it from there.
 
-    ``database``: its alias (default: that of the default backend, or the only one).
+    ``database``: the alias of the database (default: that of the default backend, or the only one).
 
     >>> with clock() as now:
     ...     remind.using(run_after=timedelta(hours=1)).enqueue()
@@ -83,7 +83,7 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = 'pgq
 
 
 def make_movable(database: str) -> None:
-    """Installs sql/movable_clock.sql, once in a test database: nobody can move the clock of a queue that is in use."""
+    """Installs sql/movable_clock.sql once in a test database: the clock of a queue that is in use cannot be moved."""
     connection = connections[database]
     with connection.cursor() as cursor:
         cursor.execute(IS_MOVABLE, ())
@@ -112,7 +112,7 @@ def make_movable(database: str) -> None:
 
 
 def _is_of_tests(connection: BaseDatabaseWrapper) -> bool:
-    """Test databases of Django have the name that the settings give, with a number behind it where several run."""
+    """Whether it is a test database: Django adds a number to the name in the settings if several tests run at once."""
     settings = connection.settings_dict
     return str(settings["NAME"]).startswith((TEST_DATABASE_PREFIX, settings["TEST"]["NAME"] or TEST_DATABASE_PREFIX))
 

@@ -1,4 +1,4 @@
-"""Runs jobs inside of a test."""
+"""Drain: runs jobs inside of a test."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ WORKER = "testing.drain"
 def drain(
     queues: Sequence[str] | None = None, *, limit: int | None = None, backend: str = DEFAULT_TASK_BACKEND_ALIAS
 ) -> list[AnyTaskResult]:
-    """Runs what is ready in ``queues`` (None: in all of them), here and now, and returns the results in that order.
+    """Runs the ready jobs of ``queues`` (None: of all queues) at once, and returns their results in the same order.
 
     The jobs run one after the other in this thread, on Django's connection and so inside of the test's transaction.
-    What they enqueue, and retries that have become due, run as well, up to ``limit`` attempts.  What is scheduled for
-    later stays: move the ``clock``.
+    Jobs that they enqueue and retries that have become due run as well, up to ``limit`` attempts.  Jobs that are
+    scheduled for later stay in the queue: move the ``clock``.
 
     >>> order = place_order()
     ... drain(["mail"])
@@ -69,7 +69,7 @@ def drain(
 
 
 def backend_of(alias: str) -> PgQueueBackend:
-    """The backend with this alias, if it is one of ours."""
+    """Returns the backend with this alias.  Raises PgQueueError if it is not one of this package."""
     found = task_backends[alias]
     if not isinstance(found, PgQueueBackend):
         message = f"TASKS[{alias!r}] is a {type(found).__qualname__}: it keeps no jobs in PostgreSQL to be drained."
@@ -85,9 +85,9 @@ async def adrain(
 
 
 class InsideTheTest(Execution):
-    """A worker's job has its own transactions; here it is inside of the test's, which must outlive the job's errors.
+    """Execution inside of the test's transaction, which must outlive the job's errors.  A worker's job has its own.
 
-    After an error that breaks a transaction everything that the job wrote in it is rolled back, and the test goes on.
+    After an error that breaks a transaction, everything that the job wrote in it is rolled back, and the test goes on.
     """
 
     __slots__ = ()
@@ -100,7 +100,7 @@ class InsideTheTest(Execution):
         ]
         try:
             if registry.is_async(self.message.task or ""):
-                know(self.result)  # in this session: an event loop would have to open another one
+                know(self.result)  # in this session, because code in an event loop would have to open another one
                 return async_to_sync(self.acall)()  # with its timeout
             return super().call()
         finally:
@@ -108,13 +108,13 @@ class InsideTheTest(Execution):
                 _end(connection, savepoint, atomic=getattr(self.task, "atomic", False))
 
     def clean_up_after_receivers(self, signal: Signal) -> None:
-        """The transaction that is open is the test's."""
+        """Leaves the open transaction alone: it is the test's."""
 
 
 def _end(connection: Any, savepoint: str, *, atomic: bool) -> None:
     if not is_broken(connection):
         connection.savepoint_commit(savepoint)
-    elif not atomic:  # whose own transaction is broken, here as in a worker
+    elif not atomic:  # an atomic task breaks its own transaction, here as in a worker
         connection.set_rollback(False)
         connection.savepoint_rollback(savepoint)
 

@@ -1,4 +1,4 @@
-"""Jobs that run where they are enqueued."""
+"""Inline: runs jobs inside of their ``enqueue``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _asked: ContextVar[set[str] | None] = ContextVar("pgqueue_inline", default=None)
 
 
 class Inline:
-    """While it is entered, what is enqueued runs at once."""
+    """Context manager in which enqueued jobs run at once."""
 
     def __init__(self, backend: str) -> None:
         self.backend = backend
@@ -50,18 +50,18 @@ class Inline:
             run(task_result.backend)
             task_result.refresh()
         except Exception as error:
-            # Who sends the signal goes on whatever its receivers do; the test shall hear of it.
+            # The sender of the signal ignores errors of receivers, but the test must fail: __exit__ raises this one.
             self._error = self._error or error
             raise
 
 
 def inline(*, backend: str = DEFAULT_TASK_BACKEND_ALIAS) -> Inline:
-    """Runs jobs where they are enqueued, for tests in which the queue is in the way.
+    """Runs jobs inside of their ``enqueue``, for tests in which the queue is in the way.
 
-    ``enqueue`` writes the message as ever, and then runs what is ready, as ``drain`` does: here and now, inside of the
-    caller's transaction.  The result that it returns has the outcome: an exception of the task is in its ``errors`` and
-    does not reach the caller.  What a job enqueues runs after it.  What is scheduled for later stays, also a retry; so
-    does, until the next ``enqueue`` or the end of the block, what ``enqueue_many`` or SQL put into the queue.
+    ``enqueue`` writes the message as ever, and then runs all ready jobs, as ``drain`` does, inside of the caller's
+    transaction.  It returns a result with the outcome: an exception of the task is in its ``errors`` and does not reach
+    the caller.  Jobs that a job enqueues run after it.  Jobs and retries that are scheduled for later stay.  Jobs of
+    ``enqueue_many`` or SQL stay until the next ``enqueue`` or the end of the block.
 
     >>> with inline():
     ...     assert send_receipt.enqueue(order.pk).status == "SUCCESSFUL"  # doctest: +SKIP
@@ -70,7 +70,7 @@ def inline(*, backend: str = DEFAULT_TASK_BACKEND_ALIAS) -> Inline:
 
 
 def run(backend: str) -> None:
-    """Runs what is ready; called by a job that runs like this, its words are only taken note of."""
+    """Runs the ready jobs of a backend.  A call inside of such a job only notes the backend for the outer call."""
     asked = _asked.get()
     if asked is not None:
         asked.add(backend)

@@ -1,8 +1,7 @@
-"""Traces by OpenTelemetry, for those whose settings ask for them (``TRACES``).
+"""Traces with OpenTelemetry, for projects whose settings have ``TRACES`` on.
 
-This module imports nothing of it, and neither does any other that does not have to: who does not ask pays nothing.
-Spans have the names and attributes of OpenTelemetry's conventions for messaging.  What a message says is in none of
-them.
+Only modules that need OpenTelemetry import it, and this one does not: projects without traces pay nothing.  Spans have
+the names and attributes of OpenTelemetry's conventions for messaging.  No span has the content of a message.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
 
     class Processed(Protocol):
-        """A raw message in the hands of its consumer."""
+        """Raw message that a consumer processes."""
 
         @property
         def received(self) -> Received: ...
@@ -39,7 +38,7 @@ def is_installed() -> bool:
 
 
 class Sending:
-    """What an enqueue says to its trace.  This one says it to nobody."""
+    """Span of an enqueue without traces: all methods do nothing.  ``TracedSending`` makes a real span."""
 
     def __enter__(self) -> Self:
         return self
@@ -47,21 +46,21 @@ class Sending:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """There is no span to be ended."""
+        """Ends the span, of which there is none here."""
 
     def added_to(self, headers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Headers with the place of this span in its trace, for whoever runs the message."""
+        """Returns the headers with the place of this span in its trace, for the consumer of the message."""
         return headers
 
     def sent(self, *ids: int, count: int | None = None) -> None:
-        """What was enqueued: one message, or ``count`` of them."""
+        """Records what was enqueued: one message, or ``count`` of them."""
 
 
 UNTRACED = Sending()
 
 
 def sending(*, traced: bool, queue: str | None, task: str | None = None) -> Sending:
-    """The span of an enqueue, current while it is entered."""
+    """Returns the span of an enqueue, which is current while it is entered."""
     if not traced or not is_installed():
         return UNTRACED
     from django_pgqueue.traces.producer import TracedSending  # noqa: PLC0415 -- OpenTelemetry, when it is asked for
@@ -70,7 +69,7 @@ def sending(*, traced: bool, queue: str | None, task: str | None = None) -> Send
 
 
 def received(messages: Sequence[Received], *, traced: bool, queue: str, began_ns: int) -> None:
-    """The span of a ``receive`` that has found something."""
+    """Makes the span of a ``receive`` that has returned messages."""
     if traced and messages and is_installed():
         from django_pgqueue.traces import consumer  # noqa: PLC0415
 
@@ -78,9 +77,9 @@ def received(messages: Sequence[Received], *, traced: bool, queue: str, began_ns
 
 
 def processing(message: Processed) -> AbstractContextManager[Any]:
-    """For consumers of raw messages: the span of the work, in the trace of whoever sent the message.
+    """Makes the span of the work of a consumer of raw messages, in the trace of the enqueue.
 
-    It needs the extra ``otel``, and no setting.  An exception that leaves it is recorded, and goes on.
+    It needs the extra ``otel`` and no setting.  It records an exception and raises it again.
 
     >>> with processing(message):
     ...     pack(message.content)
@@ -92,7 +91,7 @@ def processing(message: Processed) -> AbstractContextManager[Any]:
 
 
 def flush() -> None:
-    """Before a process leaves: spans that wait for their batch would be lost with it."""
+    """Sends the spans that wait for their batch; call it before the process ends, which would lose them."""
     if is_installed():
         from django_pgqueue.traces import consumer  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The spans of those who receive and process messages."""
+"""Spans of consumers, which receive and process messages."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from django_pgqueue.traces import Processed
 
 FLUSH_MS = 2_000
-"""A process that leaves does not wait longer for who collects its spans: its supervisor would kill it."""
+"""Longest wait of an ending process for the collector of its spans: its supervisor would kill it later."""
 
 
 def started(message: Received) -> Span:
-    """The span of an attempt, a child of the enqueue's and linked to it: one trace from the request to the job."""
+    """Starts the span of an attempt, a child of the enqueue's span and linked to it: request and job are one trace."""
     created = creation_context(message.headers)
     return tracer().start_span(
         name("process", queue=message.queue, task=message.task),
@@ -50,7 +50,7 @@ def started(message: Received) -> Span:
 
 
 def record_error(span: Span, error: Error, *, hidden: bool) -> None:
-    """``hidden``: an error may quote what is sensitive, so its class is all that is told."""
+    """Records an error.  ``hidden``: only its class is recorded, because its text may quote sensitive values."""
     kind = error.error_class or "unknown"
     span.set_attribute("error.type", kind)
     span.set_status(StatusCode.ERROR, kind if hidden else f"{kind}: {error.message}")

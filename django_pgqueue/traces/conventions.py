@@ -1,7 +1,7 @@
-"""What spans are called and say, after OpenTelemetry's conventions for messaging.
+"""Names and attributes of spans, after OpenTelemetry's conventions for messaging.
 
-The attributes are written out: those for messaging are not stable yet, and the package that has their names changes
-with each release.
+The names of the attributes are written out: those for messaging are not stable yet, and the package with their
+constants changes in each release.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 SYSTEM = "pgqueue"
-# The W3C's headers, whatever propagator the project has set: what they need is fixed, and says nothing of anybody.
+# The W3C's headers, whatever propagator the project has set: their format is fixed, and they have no personal data.
 PROPAGATOR = TraceContextTextMapPropagator()
 HEADERS = ("traceparent", "tracestate")
 
 
 def tracer() -> Tracer:
-    """Asked each time, because the project may set its provider after this module was imported."""
+    """Returns the tracer.  It is not kept, because the project may set its provider after this module was imported."""
     return trace.get_tracer("django_pgqueue")
 
 
 def name(operation: str, *, queue: str | None, task: str | None) -> str:
-    """The conventions name the destination.  A queue has many tasks, and what people look for is the task."""
+    """Returns the name of a span.  The conventions use the destination, but people look for the task, of which a queue
+    has many.
+    """
     return " ".join(word for word in (operation, task or queue) if word)
 
 
@@ -47,7 +49,7 @@ def attributes(operation: str, kind: str, *, queue: str | None, task: str | None
 
 
 def creation_context(headers: str | dict[str, Any] | None) -> Context | None:
-    """Where the message was made, as its headers tell.  None: they do not."""
+    """Returns the trace context in the headers of a message, that of its enqueue.  None: they have none."""
     said = _read(headers)
     if not said:
         return None
@@ -68,6 +70,6 @@ def _read(headers: str | dict[str, Any] | None) -> dict[str, Any] | None:
     if isinstance(headers, str):
         try:
             headers = json.loads(headers)
-        except (ValueError, RecursionError):  # they are the sender's, and no matter of traces
+        except (ValueError, RecursionError):  # the sender's headers are wrong, which must not fail a trace
             return None
     return headers if isinstance(headers, dict) else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TracedSending(Sending):
-    """One span, also for many messages: what runs them continues its trace."""
+    """Span of an enqueue, one also for many messages: the attempts at them continue its trace."""
 
     def __init__(self, *, queue: str | None, task: str | None) -> None:
         self.span = tracer().start_span(
@@ -36,14 +36,14 @@ class TracedSending(Sending):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None:  # its text may quote what the message says
+        if kind is not None:  # only the class, because the text may quote the content of the message
             self.span.set_attribute("error.type", kind.__qualname__)
             self.span.set_status(StatusCode.ERROR, kind.__qualname__)
         self._current.__exit__(kind, error, traceback)
         self.span.end()
 
     def added_to(self, headers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Who has put a trace into the headers means that one."""
+        """Adds the trace of this span, unless the caller's headers already have one."""
         if headers is not None and "traceparent" in headers:
             return headers
         carrier: dict[str, str] = {}

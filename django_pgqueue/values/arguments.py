@@ -1,4 +1,4 @@
-"""What callers may say: priorities, attempts, times."""
+"""Checks of the arguments of callers: names, priorities, attempts, times."""
 
 from __future__ import annotations
 

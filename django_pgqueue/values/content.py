@@ -1,8 +1,8 @@
-"""What may be stored as JSON, checked in Python before any SQL.
+"""Content as JSON, checked in Python before any SQL.
 
 PostgreSQL refuses some of what ``json.dumps`` writes (NaN, NUL, lone surrogates), and a refused statement breaks the
-caller's transaction; other things change on the way (keys that are not text).  Both are errors here, which name the
-place and the value, and nothing is lost.
+caller's transaction.  Other values would change on the way (keys that are not text).  Both raise errors here, which
+name the place and the value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circ
 
 
 def encode(value: Any, *, max_bytes: int, what: str = "content") -> str:
-    """``value`` as JSON text that a jsonb column takes and gives back equal.
+    """Returns ``value`` as JSON text that a jsonb column takes and returns equal.
 
     >>> encode({"args": [1, "é"], "kwargs": {}}, max_bytes=100)
     '{"args":[1,"é"],"kwargs":{}}'
@@ -32,7 +32,7 @@ def encode(value: Any, *, max_bytes: int, what: str = "content") -> str:
 
 
 def dump(normal: Any, *, max_bytes: int, what: str = "content") -> str:
-    """JSON text of a value that ``normalize`` has been through."""
+    """Returns the JSON text of a value that ``normalize`` has returned."""
     try:
         text = ENCODER.encode(normal)
     except ValueError as error:  # an integer of more than 4 300 digits
@@ -49,7 +49,7 @@ def dump(normal: Any, *, max_bytes: int, what: str = "content") -> str:
 
 
 def normalize(value: Any, what: str = "content") -> Any:
-    """``value`` in the types that JSON has: tuples become lists, bytes become text, as in django.tasks.
+    """Returns ``value`` with JSON types only: tuples become lists, bytes become text, as in django.tasks.
 
     >>> normalize({"sizes": (1, 2)})
     {'sizes': [1, 2]}
@@ -69,11 +69,11 @@ def _looked_at(value: Any, what: str) -> Any:
 
 
 class Unusual(Exception):
-    """A value that deserves a second look."""
+    """Raised for a value that needs the slower ``_normalize``."""
 
 
 def _plain(value: Any) -> Any:
-    """Most values are what they seem to be, and need no words for where they are."""
+    """Normalises ordinary values, which most are, without keeping track of their places."""
     kind = type(value)
     if kind is str:
         return _plain_text(value)
@@ -135,7 +135,7 @@ def _number(value: float, where: str) -> float | int:
     if not math.isfinite(value):
         message = f"{where} is {value!r}, which JSON has no word for. Use None or a text instead."
         raise InvalidContent(message)
-    # jsonb writes 1e23 as 100000000000000000000000, which is not the nearest integer to that float; this one is.
+    # jsonb writes 1e23 as 100000000000000000000000, which is not the exact value of that float; int() returns that.
     return int(value) if abs(value) >= EXACT_FLOATS_END else value
 
 

@@ -1,4 +1,4 @@
-"""Why an attempt ended, in words that PostgreSQL can store."""
+"""Errors of attempts, as text that PostgreSQL can store."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_TEXT_CHARS = 100_000
-"""Of a message.  What is longer nobody reads, and its row and its line in the log would harm others."""
+"""Limit of a message.  No person reads a longer one, and its row and its log line would slow down others."""
 MAX_TRACEBACK_CHARS = 200_000
-"""Its end is the message again."""
+"""Limit of a traceback, which ends with the message."""
 MAX_PATH_CHARS = 1_000
 
 
 class Unprintable(Exception):
-    """Stands for an exception that cannot be printed, where others are shown it: receivers of signals, and logs."""
+    """Replacement of an exception that cannot be printed, for receivers of signals and for logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """Why an attempt ended: the dotted path of the exception's class, its message, its traceback."""
+    """Error that ended an attempt: the dotted path of the exception's class, its message, its traceback."""
 
     message: str
     error_class: str | None = None
     traceback: str | None = None
     printable: bool = True
-    """Whether Python can print the exception, and in a reasonable length."""
+    """Whether Python can print the exception, within the limits of length."""
 
     @classmethod
     def of(cls, error: BaseException | str) -> Error:
-        """Whatever the exception does when it is asked for its words: nothing is raised, and no text is endless."""
+        """Returns the error of an exception.  It never raises, whatever the methods of the exception do, and it limits
+        each text.
+        """
         if issubclass(type(error), str):  # isinstance() would also ask the exception
             return cls(message=bounded(cast("str", error), MAX_TEXT_CHARS))
         return cls._of_exception(cast("BaseException", error))
@@ -56,7 +58,7 @@ class Error:
 
 
 def to_log(error: BaseException) -> BaseException:
-    """For the ``exc_info`` of a line in a log: an exception that cannot be printed makes logging itself raise."""
+    """Returns the ``exc_info`` for a log line.  An exception that cannot be printed would make logging itself raise."""
     said = Error.of(error)
     return error if said.printable else stand_in(said)
 
@@ -66,14 +68,14 @@ def stand_in(error: Error) -> Unprintable:
 
 
 def storable(text: str | None) -> str | None:
-    """``text`` without what PostgreSQL cannot store (NUL, lone surrogates): for the words of foreign errors."""
+    """Returns ``text`` without characters that PostgreSQL cannot store (NUL, lone surrogates), as in foreign errors."""
     if text is None:
         return None
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def bounded(text: str, chars: int) -> str:
-    """``text``, or where it is too long its beginning and its end: a traceback begins and ends with what matters.
+    """Returns ``text``, or its beginning and its end if it is too long: these matter most in a traceback.
 
     >>> bounded("a" * 50 + "b" * 50, 20)
     'aaaaaaaaaa … (80 characters left out) … bbbbbbbbbb'
@@ -85,15 +87,15 @@ def bounded(text: str, chars: int) -> str:
 
 
 def _made(make: Callable[[], str], otherwise: Callable[[str], str]) -> str:
-    """What ``make`` returns, as a text of no other class; ``otherwise`` gets the name of what it raised."""
+    """Returns the text of ``make`` as a plain str.  If it raises, ``otherwise`` is called with the error's class name."""
     try:
-        return str.__str__(make())  # a copy, where the class of the text is the project's
+        return str.__str__(make())  # a plain copy if the text is of a subclass of the project
     except BaseException as trouble:  # noqa: BLE001 -- the error of an error must not hide the first one
         return otherwise(_name_of(type(trouble)))
 
 
 def _frames(error: BaseException, last_line: str) -> str:
-    """The traceback without the help of the exception: past what its class says ``__traceback__`` is."""
+    """Returns the traceback without methods of the exception's class, which may redefine ``__traceback__``."""
     frames = vars(BaseException)["__traceback__"].__get__(error)
     lines = _made(lambda: "".join(format_tb(frames)), lambda _: "")
     return f"Traceback (most recent call last):\n{lines}{last_line}\n"
@@ -111,5 +113,5 @@ def _name_of(kind: type) -> str:
 
 
 def _of_type(kind: type, name: str) -> Any:
-    """Past what a metaclass says: only Python's own word is sure to be what it should be."""
+    """Returns an attribute of a class by Python's own descriptor: a metaclass may redefine it as anything."""
     return vars(type)[name].__get__(kind)

@@ -1,8 +1,8 @@
-"""Durations as counts of buckets that grow by five per cent: percentiles that can be added up.
+"""Histograms of durations, with buckets that grow by five per cent, for percentiles that can be added up.
 
-A histogram is ``{bucket: count}``.  Two are merged by adding their counts, in Spark, in SQL or here, so a day is the
-sum of its hours, and the answer is the same in whichever order they are added.  A percentile is wrong by 2.5 % at most.
-(DDSketch, Masson, Rim and Lee 2019, has the idea and the proof.)
+A histogram is ``{bucket: count}``.  Two histograms are merged by adding their counts, in Spark, in SQL or here.  So a
+day is the sum of its hours, in whichever order they are added.  A percentile is wrong by 2.5 % at most.  (DDSketch,
+Masson, Rim and Lee 2019, has the idea and the proof.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GROWTH = 1.05
 MIN_MS = 0.001
-"""A microsecond, which is what PostgreSQL's times are made of.  What is shorter counts as one."""
+"""One microsecond, the unit of PostgreSQL's times.  A shorter duration counts as one."""
 
 
 def bucket(ms: float) -> int:
@@ -28,7 +28,7 @@ def bucket(ms: float) -> int:
 
 
 def middle_ms(number: int) -> float:
-    """The duration that stands for a bucket: as far from its longest as from its shortest, in per cent."""
+    """Returns the duration that represents a bucket: as far from its longest as from its shortest, in per cent."""
     return 2 * math.pow(GROWTH, number) / (GROWTH + 1)
 
 
@@ -44,7 +44,7 @@ def merged(histograms: Iterable[Mapping[int, int]]) -> dict[int, int]:
 
 
 def quantile_ms(histogram: Mapping[int, int], share: float) -> float | None:
-    """The duration that ``share`` of the counted ones do not exceed; None where nothing was counted.
+    """Returns the duration that ``share`` of the counted ones do not exceed.  None: the histogram is empty.
 
     >>> round(quantile_ms({bucket(ms): 1 for ms in (10, 20, 4000)}, 0.5))
     20

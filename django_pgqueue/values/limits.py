@@ -1,11 +1,11 @@
-"""What a message may have at most.  Spark's executors import these limits: no Django, and nothing of this package."""
+"""Limits of a message.  Spark's executors import this module, so it imports neither Django nor this package."""
 
 from __future__ import annotations
 
 MAX_NAME_BYTES = 255
-"""The tables have the same limit: names fit into an index, a notification and a line of a log."""
+"""Limit of names, also in the tables: with it, names fit into an index, a notification and a log line."""
 CONTROL_CHARACTER = r"[\x00-\x1f\x7f]"
-"""Names have none."""
+"""Pattern of the characters that names must not have."""
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 MAX_MAX_ATTEMPTS = 1_000_000
-"""No retries without end, and far from what the column can hold: it grows with each defer."""
+"""Limit that stops endless retries.  It is far below the maximum of the column, whose value each defer raises."""

@@ -15,8 +15,8 @@ NAMES_ARE = f"names are text of 1 to {MAX_NAME_BYTES} bytes in UTF-8, without co
 
 
 def is_name(value: object) -> bool:
-    """Whether a queue, a channel or anything else that has a name may be called so.  The tables have the same limits:
-    names fit into an index, a notification and a line of a log.
+    """Whether a value can be the name of a queue, a channel and so on.  The tables have the same limits: with them,
+    names fit into an index, a notification and a log line.
 
     >>> is_name("mail"), is_name("")
     (True, False)
@@ -37,7 +37,7 @@ def _fits(value: str) -> bool:
 
 
 def is_text(value: str) -> bool:
-    """Whether PostgreSQL has characters for it.
+    """Whether PostgreSQL can store the characters of a text.
 
     >>> is_text("é"), is_text("\\x00"), is_text("\\udcff")
     (True, False, False)
@@ -49,7 +49,7 @@ def is_text(value: str) -> bool:
 
 
 def name_of(what: str, name: Any, error: type[Exception] = InvalidMessage) -> str:
-    """``name``, if ``what`` may be called so.
+    """Returns ``name``, or raises ``error`` if it cannot be the name of a ``what``.
 
     >>> name_of("queue", "mail")
     'mail'

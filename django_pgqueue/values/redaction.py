@@ -1,4 +1,4 @@
-"""What errors may quote."""
+"""Redaction of sensitive values in errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _hides: ContextVar[bool] = ContextVar("pgqueue_hides", default=False)
 
 @contextmanager
 def redacted(hide: bool = True) -> Iterator[None]:
-    """Errors that are raised inside do not quote values: they are sensitive."""
+    """Keeps errors that are raised inside from quoting values, which are sensitive."""
     before = _hides.set(hide)
     try:
         yield
@@ -28,11 +28,11 @@ def is_redacting() -> bool:
 
 
 def quote(value: Any) -> str:
-    """A value, as an error quotes it."""
+    """Returns the text with which an error quotes a value."""
     if _hides.get():
         return f"a {type(value).__qualname__} that is not shown, because it is sensitive"
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 -- what cannot be shown is named
+    except Exception:  # noqa: BLE001 -- if repr() raises, the type is named instead
         text = f"a {type(value).__qualname__}"
     return text if len(text) <= 80 else text[:77] + "..."

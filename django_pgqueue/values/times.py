@@ -1,4 +1,4 @@
-"""From the times that callers speak of to the milliseconds that the queue keeps: arithmetic only."""
+"""Times: from the values of callers to the milliseconds in the queue.  Arithmetic only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django_pgqueue.exceptions import InvalidMessage
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MILLISECOND = dt.timedelta(milliseconds=1)
-# A day inside of what datetime can hold, so that a conversion to any time zone still fits.
+# One day inside the range of datetime, so that the time can be converted to any time zone.
 EARLIEST_MS = (dt.datetime(1, 1, 2, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
 LATEST_MS = (dt.datetime(9999, 12, 30, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
 MIN_MS, MAX_MS = -(2**63), 2**63 - 1
@@ -23,14 +23,14 @@ MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class DequeueAt:
-    """Not before this time, in epoch milliseconds."""
+    """Time in epoch milliseconds before which a message does not run."""
 
     ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Not before so many milliseconds have passed since the enqueue, by the database's clock."""
+    """Milliseconds from the enqueue, by the database's clock, before which a message does not run."""
 
     ms: int
 
@@ -40,7 +40,7 @@ When: TypeAlias = DequeueAt | Delay
 
 
 def not_before(moment: dt.datetime) -> int:
-    """The first whole epoch millisecond at or after ``moment``, so that nothing runs before its time.
+    """Returns the first whole epoch millisecond at or after ``moment``, so that no message runs before its time.
 
     >>> not_before(dt.datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=dt.UTC))
     1001
@@ -51,16 +51,16 @@ def not_before(moment: dt.datetime) -> int:
 
 
 def milliseconds(delay: dt.timedelta) -> int:
-    """``delay`` in whole milliseconds, rounded up.
+    """Returns ``delay`` in whole milliseconds, rounded up.
 
     >>> milliseconds(dt.timedelta(seconds=1.5))
     1500
     """
-    return -(delay // MICROSECOND // -1000)  # in integers: the longest timedelta has no negative
+    return -(delay // MICROSECOND // -1000)  # in integers, because the longest timedelta cannot be negated
 
 
 def when(*, run_after: object = None, dequeue_at: int | None = None) -> When | None:
-    """When a message may run.  None: at once.
+    """Returns when a message may run.  None: at once.
 
     >>> when(run_after=dt.timedelta(seconds=2))
     Delay(ms=2000)
@@ -96,17 +96,20 @@ def _checked(dequeue_at: int) -> int:
 
 
 def as_django(moment: dt.datetime) -> dt.datetime:
-    """Without USE_TZ Django's times are naive and in the project's time zone; a worker's are always aware."""
+    """Returns a time as Django expects it: without USE_TZ, naive and in the project's time zone.
+
+    The times of a worker are always aware.
+    """
     if settings.USE_TZ or timezone.is_naive(moment):
         return moment
     return timezone.make_naive(moment, timezone.get_default_timezone())
 
 
 class EpochDateTime(dt.datetime):
-    """The datetime of a number of milliseconds since 1970, which it keeps in ``epoch_ms``.
+    """Datetime of a number of milliseconds since 1970, which it keeps in ``epoch_ms``.
 
-    A BIGINT reaches beyond what a datetime can hold.  Such a time shows as the earliest or the latest day and still
-    goes back to the database as the number it was.
+    A BIGINT can hold times that a datetime cannot.  Such a time shows as the earliest or the latest day, and the
+    database still gets the original number back.
 
     >>> EpochDateTime.from_ms(0)
     EpochDateTime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
@@ -114,7 +117,7 @@ class EpochDateTime(dt.datetime):
     -9223372036854775808
     """
 
-    given_ms: int | None = None  # a time that is computed from this one has none
+    given_ms: int | None = None  # None in a time that is computed from this one
 
     @classmethod
     def from_ms(cls, ms: int) -> EpochDateTime:
@@ -129,20 +132,20 @@ class EpochDateTime(dt.datetime):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the datetime is the time, and not only the end of the calendar that is nearest to it."""
+        """Whether the datetime is the time itself, and not the first or the last day of the calendar."""
         return EARLIEST_MS <= self.epoch_ms <= LATEST_MS
 
     def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:
-        """The number, where ISO 8601 has no word for it: what is written as JSON must not come back as another time."""
+        """Returns the number if ISO 8601 cannot express the time: JSON must not give another time back."""
         return super().isoformat(sep, timespec) if self.is_exact else str(self.epoch_ms)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # Copies (of a model instance, through a cache) are made from this: a datetime would leave the number behind.
+        # Copies (of a model instance, or through a cache) use this method, and that of datetime would lose the number.
         return super().__reduce_ex__(protocol) if self.given_ms is None else (type(self).from_ms, (self.given_ms,))
 
 
 def to_epoch_ms(value: dt.datetime, *, up: bool = False) -> int:
-    """Milliseconds since 1970 of an aware datetime, rounded down or ``up``; naive ones are in the current time zone.
+    """Returns the milliseconds since 1970 of a datetime, rounded down or ``up``.  Naive ones: in the current time zone.
 
     >>> to_epoch_ms(dt.datetime(1970, 1, 1, 0, 0, 1, 999, tzinfo=dt.UTC))
     1000

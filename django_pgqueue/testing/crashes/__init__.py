@@ -1,1 +1,1 @@
-"""A task is killed at every statement of its, and has to keep its promises."""
+"""Crash tests: a task is killed at each of its statements, and must keep its promises."""

@@ -1,4 +1,4 @@
-"""Where a task can be killed: after each statement and each commit on Django's connections of this thread."""
+"""Breakpoints of a task, at which it can be killed: each statement and commit on this thread's Django connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_SQL = 200
 
 
 class ProcessKilled(BaseException):
-    """The process is gone.  Not an Exception, so that no handler takes it for an error that it could deal with."""
+    """Simulates the end of the process.  It is no Exception, so that no handler of the task catches it as an error."""
 
 
 class Breakpoints:
@@ -31,7 +31,7 @@ class Breakpoints:
         self.stop_after = stop_after
         self.is_stopped = False
         self.places: list[tuple[str, str]] = []
-        """Of each statement so far: the line of the handler, and the SQL."""
+        """Line of the handler and SQL of each statement so far."""
         self._file = inspect.unwrap(task.func).__code__.co_filename
         self._coroutine: Any = None
 
@@ -46,7 +46,7 @@ class Breakpoints:
 
     @contextmanager
     def _commits(self, connection: Any) -> Iterator[None]:
-        """A commit is no statement to Django, and the place between it and the next one would be left out."""
+        """Counts commits as well: for Django they are no statements, and a crash right after one would be left out."""
         commit = connection._commit  # noqa: SLF001
 
         def watched() -> Any:
@@ -68,7 +68,7 @@ class Breakpoints:
         return answer
 
     def _refuse_if_stopped(self) -> None:
-        """Nothing more happens, not even in a finally block."""
+        """Keeps all further statements from running, even those in a finally block."""
         if self.is_stopped:
             raise ProcessKilled
 
@@ -81,18 +81,18 @@ class Breakpoints:
             raise ProcessKilled
 
     def cut(self) -> None:
-        """As the end of the process would: what is not committed is rolled back by the server."""
+        """Closes the connections as the end of the process would: the server rolls back what is not committed."""
         for connection in connections.all(initialized_only=True):
             driver: Any = connection.connection
             if driver is not None and hasattr(driver, "pgconn"):
                 driver.close()
 
     def bury(self) -> None:
-        """What Django still believes of the connections that were cut, in which transactions may have been open."""
+        """Resets Django's state of the connections that were cut, in which transactions may have been open."""
         for connection in connections.all(initialized_only=True):
             driver: Any = connection.connection
             if connection.in_atomic_block or (driver is not None and getattr(driver, "closed", False)):
-                connection.connection = None  # the next statement opens another one, with everything as it is at first
+                connection.connection = None  # the next statement opens a new one, with the state of a new connection
                 connection.in_atomic_block = connection.needs_rollback = connection.closed_in_transaction = False
                 connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
 
@@ -111,7 +111,7 @@ class Breakpoints:
         return self._place_of_coroutine()
 
     def _place_of_coroutine(self) -> str:
-        """An async task sends its statements from another stack: it is where it waits for them."""
+        """Returns the line at which an async task awaits its statement, which runs on another stack."""
         place, coroutine = "", self._coroutine
         while coroutine is not None:
             frame = getattr(coroutine, "cr_frame", None)

@@ -1,4 +1,4 @@
-"""A task that is killed after each of its database statements, and run again."""
+"""Crash test of a task: it is killed after each of its database statements, and run again."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ RETURNED = "(the task has returned, and its end is not recorded yet)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """One crash: after which statement, and what came of it when the message was run again."""
+    """Crash after one statement, and the outcome when the message was run again."""
 
     number: int
     sql: str
-    """The statement, as it was sent, without its parameters."""
+    """Statement as it was sent, without its parameters."""
     place: str
-    """The line of the handler that sent it, as ``file:line``; empty where it was not the handler."""
+    """Line of the handler that sent it, as ``file:line``; empty if other code sent it."""
     status: str
-    """How the message ended after all."""
+    """Final status of the message."""
     difference: str = ""
-    """In what the effects are not those of a run without a crash; empty: they are the same."""
+    """Difference of the effects from those of a run without a crash; empty: there is none."""
 
     def __str__(self) -> str:
         what = f"after {self.place}: {self.sql}" if self.place else f"after {self.sql}"
@@ -59,7 +59,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashReport:
-    """What ``crash_at_every_statement`` has found; true if the effects happen exactly once wherever it crashes."""
+    """Result of ``crash_at_every_statement``; true if the effects happen exactly once wherever the task crashes."""
 
     task: str
     crashes: tuple[Crash, ...] = field(repr=False)
@@ -90,19 +90,19 @@ class CrashReport:
 def crash_at_every_statement(
     task: AnyTask, *args: Any, effects: Callable[[], Any] | None = None, **kwargs: Any
 ) -> CrashReport:
-    """Runs ``task`` again and again, killing it after each of its database statements, and looks at its effects.
+    """Runs ``task`` again and again, kills it after each of its database statements, and compares its effects.
 
-    Each time it is enqueued with these arguments, claimed and begun as by a worker.  Then its connection is cut, and
-    nothing more of it happens, as if its process had been killed.  Its lock runs out, and another worker runs the
+    For each run, the task is enqueued with these arguments, claimed and begun as by a worker.  Then its connection is
+    cut and its code runs no further, as if its process had been killed.  Its lock runs out, and another worker runs the
     message to its end.  Then the effects must be those of one run without a crash.  Commits count as statements, and so
     does the end of the task, before it is recorded.
 
-    ``effects``: returns what is to be compared.  Without it that is the content of all tables of models, apart from the
-    queue's own, and the jobs that were enqueued.  What differs from run to run anyway, such as times and generated
-    keys, is left out.
+    ``effects``: a callable that returns what is to be compared.  Default: the rows of all tables of models, apart from
+    the queue's own, and the jobs that were enqueued.  Values that differ from run to run anyway, such as times and
+    generated keys, are left out.
 
-    Rows are put back as they were after each run, so nothing else may use the database meanwhile.  It needs real
-    transactions: a ``TransactionTestCase``, or pytest-django's ``transactional_db``.
+    After each run the rows are restored, so nothing else may use the database meanwhile.  It needs real transactions: a
+    ``TransactionTestCase``, or pytest-django's ``transactional_db``.
 
     >>> report = crash_at_every_statement(charge, order.pk)  # doctest: +SKIP
     >>> assert report.exactly_once, report  # doctest: +SKIP
@@ -128,7 +128,7 @@ async def acrash_at_every_statement(
 
 
 class Laboratory:
-    """One task with its arguments, and a database that is put back after each trial."""
+    """Task with its arguments, and a database that is restored after each trial."""
 
     def __init__(
         self, task: AnyTask, args: Any, kwargs: Any, *, backend: PgQueueBackend, effects: Callable[[], Any] | None
@@ -173,7 +173,7 @@ class Laboratory:
                 raise PgQueueError(message)
 
     def _expected(self) -> tuple[str, Any]:
-        """Of two runs without a crash: what differs between them says nothing."""
+        """Returns status and effects of two runs without a crash.  Values that differ between them are left out."""
         statuses = []
         for _ in range(2):
             statuses.append(self._trial(Breakpoints(self.task, stop_after=None)))
@@ -193,7 +193,7 @@ class Laboratory:
     # One trial
 
     def _trial(self, points: Breakpoints) -> str:
-        """Enqueues the message, runs it up to the point, and then, by another worker, to its end."""
+        """Enqueues the message and runs it up to the breakpoint.  Then another worker runs it to its end."""
         self._reset()
         message_id = int(self.task.enqueue(*self.args, **self.kwargs).id)
         with self.control.cursor() as cursor:
@@ -212,7 +212,7 @@ class Laboratory:
         return self._status(message_id)
 
     def _claim(self, message_id: int) -> Received | None:
-        """As another worker, at a time when the lock of the first one has run out.  None: the message has ended."""
+        """Claims as another worker, after the lock of the first one has run out.  None: the message has ended."""
         deadline = time.monotonic() + MAX_WAIT_SECONDS
         while time.monotonic() < deadline:
             waiting = self.control.execute(
@@ -233,7 +233,7 @@ class Laboratory:
         raise PgQueueError(message)
 
     def _run(self, message: Received, points: Breakpoints) -> Any:
-        """How it ended; None: it was killed."""
+        """Returns the end of the attempt.  None: it was killed."""
         execution = UntilItIsKilled(
             message,
             backend=self.backend,
@@ -249,7 +249,7 @@ class Laboratory:
                 end = None
         if points.stop_after is None:
             return end
-        points.cut()  # if it has returned it dies before its end is recorded
+        points.cut()  # a task that has returned is killed before its end is recorded
         points.bury()
         return None
 
@@ -267,7 +267,7 @@ class Laboratory:
 
 
 class UntilItIsKilled(Execution):
-    """After the crash nothing is told to anybody."""
+    """Execution that sends no signals after the crash."""
 
     __slots__ = ("points",)
     points: Breakpoints
@@ -297,7 +297,7 @@ class _Reports:
 
 
 class _Asked(Effects):
-    """What the test's own callable says."""
+    """Effects that the test's own callable returns."""
 
     def __init__(self, ask: Callable[[], Any]) -> None:
         self.ask = ask

@@ -1,4 +1,4 @@
-"""What a task leaves in the database, and how to put it back."""
+"""Effects of a task in the database: they are compared, and undone after each run."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ JOBS = "enqueued jobs"
 class Effects(ABC):
     @abstractmethod
     def seen(self) -> Any:
-        """What is there now."""
+        """Returns the effects that are there now."""
 
     @abstractmethod
     def learn(self) -> None:
-        """This was a run without a crash."""
+        """Takes note of the effects of a run without a crash."""
 
     @abstractmethod
     def difference(self, expected: Any) -> str:
-        """In words; empty where there is none."""
+        """Returns the difference as text, empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class WatchedTable:
     name: str
     columns: tuple[str, ...]
     generated: frozenset[str]
-    """Columns whose values the database makes up: a run that is rolled back uses some up."""
+    """Columns whose values the database generates: a run that is rolled back uses some of them up."""
     references: dict[str, str]
-    """Columns that name a row of another table, by its key."""
+    """Foreign keys: columns with the key of a row, and its table."""
     key: str
 
 
 class RowEffects(Effects):
-    """The rows of all tables of models, apart from the queue's own, and the jobs that were enqueued."""
+    """Effects in the rows of all tables of models, apart from the queue's own, and in the enqueued jobs."""
 
     def __init__(self, control: psycopg.Connection[Any], database: str) -> None:
         self.control = control
@@ -71,7 +71,7 @@ class RowEffects(Effects):
         }
 
     def learn(self) -> None:
-        """What differs between runs without a crash differs anyway: times, random numbers."""
+        """Finds the columns that differ between runs without a crash, such as times and random numbers."""
         self.learnt.append(self._rows())
         first, last = self.learnt[0], self.learnt[-1]
         for table in self.tables:
@@ -87,7 +87,7 @@ class RowEffects(Effects):
     def _rows(self) -> dict[str, list[dict[str, Any]]]:
         rows = {table.name: self._rows_of(table) for table in self.tables}
         with self.control.cursor() as cursor:
-            # Whether they still wait or have ended; the first one is the task itself.
+            # Jobs that wait and jobs that have ended, without the task itself, whose queue is crash-*.
             cursor.execute(
                 """
                 select n.task, n.queue, n.priority, n.channel, n.unique_key, n.content::text
@@ -126,7 +126,7 @@ class RowEffects(Effects):
     # Putting back
 
     def put_back(self) -> None:
-        """The rows and the sequences as they were.  Foreign keys of Django are looked at when it commits."""
+        """Restores the rows and the sequences.  Django's foreign keys are checked at the commit."""
         with self.control.transaction():
             self.control.execute("set constraints all deferred")
             for table in self.tables:
