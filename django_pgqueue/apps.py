@@ -19,10 +19,7 @@ class PgQueueConfig(AppConfig):
 
 
 def own_modules() -> list[str]:
-    """Returns the modules of this package that declare tasks.
-
-    The pages of the admin enqueue one, if the admin is installed and a backend of this package is there for it.
-    """
+    """Returns this package's modules with tasks: only the admin enqueues one, and only on a backend of this package."""
     from django_pgqueue.backend import lookup  # noqa: PLC0415 -- not before the apps are ready
 
     admin = apps.is_installed("django.contrib.admin") and lookup.pgqueue_backends()

@@ -33,9 +33,9 @@ class Options:
     max_content_bytes: int = 1_048_576
     """Largest size of content, headers or result, as JSON in bytes."""
     lock_seconds: float = 60
-    """How long a worker holds a message without a heartbeat before another worker takes it over."""
+    """Seconds that a worker holds a message without a heartbeat before another worker takes it over."""
     grace_seconds: float = 25
-    """How long a stopping worker waits for its running jobs."""
+    """Seconds that a stopping worker waits for its running jobs."""
     history_days: int | None = 30
     """Whole days for which finished attempts are kept.  None: without end."""
     listen: bool = True
@@ -45,8 +45,7 @@ class Options:
     sensitive: bool | Sequence[str] = False
     """Names of arguments and keys whose values the admin and the logs hide in every message, or True for all values."""
     metrics_token: str | None = None
-    """Token that lets any client with it in the header Authorization read /metrics.  None: users who may see the
-    overview can."""
+    """Token (header Authorization) with which any client may read /metrics.  None: those who may see the overview."""
     traces: bool = False
     """Whether enqueues and jobs make OpenTelemetry spans."""
 

@@ -1,8 +1,7 @@
 """Control of jobs, queues, channels and schedules: cancel, pause, resume, set limits, run now.
 
-Each function works on Django's connection and so is part of the caller's transaction.  ``database`` is the alias of the
-database that has the queue.  Default: the database of a result's backend, else of the default backend, else the only
-one.
+Each function works on Django's connection and so is part of the caller's transaction.  ``database``: the alias of the
+queue's database (default: that of a result's backend, else of the default backend, else the only one).
 """
 
 from __future__ import annotations
@@ -71,10 +70,7 @@ def pause_schedule(name: str, *, database: str | None = None) -> bool:
 
 
 def resume_schedule(name: str, *, database: str | None = None) -> bool:
-    """Resumes a schedule with its next slot.  Slots that passed during the pause do not count as missed.
-
-    False: it was not paused.
-    """
+    """Resumes a schedule with its next slot; slots in the pause do not count as missed.  False: it was not paused."""
     known, connection = _known(name, database), _connection(database)
     rule = Rule(cron=known.cron, interval_ms=known.interval_ms, timezone=known.timezone)
     next_at = times.not_before(rule.first_after(functions.now(connection)))

@@ -1,7 +1,6 @@
 """Fixtures for projects that test with pytest and pytest-django.  An entry point registers them.
 
-pytest imports this module in every project of the environment.  So it imports nothing of Django before a test uses a
-fixture.
+pytest imports this module in every project of the environment, so it imports Django only when a test uses a fixture.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
     TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.ImmediateBackend"}}
 
-``DummyBackend`` and ``ImmediateBackend`` are Django's own, and also take the options of this package's ``@task``: with
-Django's, ``django.tasks.task(max_attempts=5)`` is a TypeError.  (Tasks that are declared with
-``django_pgqueue.tasks.task`` run on Django's own backends as well.)  They retry nothing: they validate ``max_attempts``
-and ``backoff`` and then ignore them.
+``DummyBackend`` and ``ImmediateBackend`` are Django's own with the options of this package's ``@task``: with Django's,
+``django.tasks.task(max_attempts=5)`` is a TypeError.  (Tasks that are declared with ``django_pgqueue.tasks.task`` run
+on Django's own as well.)  They retry nothing: they validate ``max_attempts`` and ``backoff``, and then ignore them.
 """
 
 from __future__ import annotations

@@ -150,10 +150,7 @@ class Bulk:
             raise functions.refusal(self.connection, (refused.message or self.like).channel, refused.what)
 
     def _send_each(self, batch: list[Encoded]) -> None:
-        """Enqueues one by one: only so the SQL returns whether a message is new.
-
-        It does so in the order of the keys, as all enqueues do.
-        """
+        """Enqueues one by one: only then the SQL returns whether each is new.  In the order of keys, as other bulks."""
         keyed = [
             (encoded.message.unique.key, encoded.message, encoded.what)
             for encoded in batch

@@ -1,7 +1,6 @@
 """Lazy fields of a frozen dataclass with slots: they are looked up when the first of them is read.
 
-Until then the object is an instance of a subclass with descriptors for these slots.  Then it becomes an instance of the
-plain class, equal to any other.
+Until then, the object's class is a subclass with descriptors for these slots.  Then it is the plain class again.
 """
 
 from __future__ import annotations

@@ -15,10 +15,7 @@ from django_pgqueue.exceptions import PgQueueError
 
 
 def pgqueue_backends() -> dict[str, PgQueueBackend]:
-    """Returns the backends of this package by alias.
-
-    It looks at their classes, so that subclasses count and backends of other packages are not made.
-    """
+    """Returns the backends of this package, subclasses included, by alias.  It does not make other backends."""
     return {
         alias: cast("PgQueueBackend", task_backends[alias])
         for alias, params in task_backends.settings.items()

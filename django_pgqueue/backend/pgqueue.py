@@ -105,10 +105,7 @@ class PgQueueBackend(BaseTaskBackend):
         return call.arguments, created
 
     def _holder(self, task: AnyTask, created: functions.Created, arguments: dict[str, Any]) -> AnyTaskResult:
-        """Returns the result of the message that holds the unique key.
-
-        A caller that may not read the table gets a result with what is known: the id.
-        """
+        """Returns the result of the message that holds the unique key: only its id if the caller may not read it."""
         message_id = created.id
         if getattr(task, "on_conflict", "keep") == "raise":
             message = (

@@ -80,10 +80,7 @@ def send(signal: Signal, result: AnyTaskResult, *, backend: PgQueueBackend) -> N
 
 
 def is_ctrl_c(exception: BaseException) -> bool:
-    """Whether Ctrl-C raised the exception: Python interrupts the main thread only.
-
-    In a slot of a worker, a KeyboardInterrupt comes from the task, which fails.
-    """
+    """Whether Ctrl-C raised it: Python interrupts the main thread only.  In a slot, the task raised it, and fails."""
     return issubclass(type(exception), KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 

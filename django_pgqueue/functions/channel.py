@@ -80,10 +80,7 @@ def channel_prune(connection: Connection) -> int:
 
 
 def refusal(connection: Connection, channel: str | None, what: str = "The message") -> ChannelFull | ChannelReleased:
-    """Returns the exception that says why a channel refused a message.
-
-    The refused enqueue has written nothing, and the caller's transaction goes on.
-    """
+    """Returns why a channel refused a message, as an exception.  Nothing was written, and no transaction is broken."""
     max_size, released = _limit(connection, channel)
     if released:
         message = (

@@ -19,10 +19,7 @@ def answered_ids(connection: Connection, sql: str, params: tuple[Any, ...]) -> s
 
 
 def may_read(connection: Connection, table: str) -> bool:
-    """Whether the login may read a table.
-
-    The role of producers (sql/roles.sql) may not.  The error of a refused query would break the caller's transaction.
-    """
+    """Whether the login may read a table: producers (sql/roles.sql) may not, and an error would break a transaction."""
     with connection.cursor() as cursor:
         cursor.execute("select has_table_privilege(%s, 'select')", (table,))
         return bool(cursor.fetchone()[0])

@@ -151,10 +151,7 @@ _shared = attrgetter(*SHARED)
 
 @lru_cache(maxsize=1000)
 def _shared_members(values: tuple[Any, ...]) -> str:
-    """Returns the JSON members that many messages of a bulk share.
-
-    They are cached: encoding them for each message would take longer than everything else.
-    """
+    """Returns the members that many messages of a bulk share, cached: encoding them each time would cost the most."""
     members = dict(zip(SHARED, values, strict=True))
     when = members.pop("when")
     if when is not None:

@@ -15,7 +15,7 @@ class UniqueKey:
 
     key: str
     on_conflict: str = "keep"
-    """What the enqueue does to the waiting message that holds the key: keep, replace or debounce."""
+    """Policy for the waiting message that holds the key: keep, replace or debounce."""
     until_started: bool = False
     """Whether the message releases the key when its first attempt begins."""
 

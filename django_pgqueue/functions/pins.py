@@ -37,10 +37,7 @@ order by 1, 2, 3
 
 
 def strayed(connection: Connection) -> str | None:
-    """Returns an error text if functions search another schema than their own, as after it was renamed.
-
-    None: no function does.
-    """
+    """Returns an error text if functions search another schema than their own, as after a rename.  None: none does."""
     with connection.cursor() as cursor:
         cursor.execute(STRAYED, ())
         rows = cursor.fetchall()

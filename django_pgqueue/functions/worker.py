@@ -58,10 +58,7 @@ def worker_seen(
     has_room: bool = False,
     problem: str | None = None,
 ) -> Company:
-    """Records that a worker is alive and, with ``asleep_ms``, that it waits to be woken.
-
-    The commit does not wait for the disk: the record is not worth that.
-    """
+    """Records that a worker is alive and, with ``asleep_ms``, waits to be woken.  It does not wait for the disk."""
     served = (None if queues is None else list(queues), list(exclude_queues))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -96,8 +93,7 @@ def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:
 def worker_wake_next(connection: Connection, queues: Sequence[str] | None) -> None:
     """Wakes one idle worker for each of the queues (None: of the first hundred that have messages).
 
-    A worker calls this after it had announced free slots and has none any more: an enqueue in between has woken no
-    worker.
+    A worker that had announced free slots and has none any more calls this: enqueues in between have woken no worker.
     """
     with connection.cursor() as cursor:
         cursor.execute(

@@ -67,8 +67,7 @@ class Batch:
 def batch(then: Any, *args: Any, when: str = "finished", **kwargs: Any) -> Iterator[Batch]:
     """Enqueues jobs, and the job ``then``, which runs once when all of them have ended.
 
-    ``when="succeeded"``: ``then`` is cancelled if one of them failed or was cancelled.  Either all jobs are enqueued or
-    none.
+    ``when="succeeded"``: ``then`` is cancelled if one of them fails or is cancelled.  All jobs are enqueued, or none.
 
     >>> with batch(send_report, month, when="succeeded") as jobs:
     ...     for order in orders:

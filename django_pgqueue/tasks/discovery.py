@@ -56,8 +56,7 @@ def _import(name: str) -> ModuleType:
 
 def is_unfinished(module: ModuleType) -> bool:
     """Whether a thread is still importing the module, so that some of its names may be missing."""
-    # Python's own import reads the same attribute before it waits.  A project's module may have a lazy class, which
-    # names_of() bypasses.
+    # Python's own import reads the same attribute.  names_of() bypasses the module's class, which may be a lazy one.
     return bool(getattr(names_of(module).get("__spec__"), "_initializing", False))
 
 

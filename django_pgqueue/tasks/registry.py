@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 MAX_IMPORT_SECONDS = 10.0
-"""How long an attempt waits for a thread that imports the module of its task.  Then it is tried again later."""
+"""Longest wait of an attempt for a thread that imports the module of its task.  Then it is tried again later."""
 LOOK_EVERY_SECONDS = 0.01
 
 

@@ -21,7 +21,7 @@ CATCH_UP = ("skip", "one", "all")
 ON_TIME = dt.timedelta(seconds=60)
 """A slot counts as missed only after this time, because workers need a moment."""
 MAX_SLOTS = 1000
-"""How many missed slots are enqueued at a time; the others follow a moment later."""
+"""Number of missed slots that are enqueued at a time; the others follow a moment later."""
 MILLISECOND, MICROSECOND = dt.timedelta(milliseconds=1), dt.timedelta(microseconds=1)
 LOOK_BACK = [dt.timedelta(hours=1), dt.timedelta(days=1), dt.timedelta(days=31), dt.timedelta(days=366)]
 UNITS = (("week", 604_800_000), ("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))

@@ -34,8 +34,7 @@ class PgQueueTask(GenericTask[P, R]):
     max_attempts: int | None = None
     """Attempts that may end in an error.  None: an exception fails the task at once, as in plain django.tasks."""
     backoff: retry.Backoff | None = None
-    """Callable ``(exception, task_result) -> seconds`` until the next attempt; it returns None to give up.  Default:
-    exponential."""
+    """Callable ``(exception, task_result) -> seconds`` to the next attempt; None gives up.  Default: exponential."""
     retry_on: tuple[type[BaseException], ...] | None = None
     """Exceptions after which the task is tried again.  None: all."""
     no_retry_on: tuple[type[BaseException], ...] = ()
@@ -51,9 +50,9 @@ class PgQueueTask(GenericTask[P, R]):
     """Key of which at most one message waits or runs: a text, a callable of the arguments, or True for one message for
     each set of arguments."""
     on_conflict: str = field(default="keep", compare=False)
-    """What an enqueue does to a waiting message with the same key: keep, replace, debounce or raise."""
+    """Policy of an enqueue for a waiting message with the same key: keep, replace, debounce or raise."""
     unique_until: str = field(default="finished", compare=False)
-    """How long a message holds its key: until it is finished, or until it is started."""
+    """Moment at which a message releases its key: finished, or started."""
     schedule: Recurrence | tuple[Recurrence, ...] | None = None
     """Schedule by which workers enqueue the task: ``cron(...)`` or ``every(...)``, or several of them."""
     channel: str | Callable[..., str | None] | None = field(default=None, compare=False)

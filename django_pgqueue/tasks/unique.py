@@ -20,10 +20,7 @@ MAX_BYTES = 2000
 
 
 def key_of(task: AnyTask, call: dict[str, Any]) -> UniqueKey | None:
-    """Returns the key that a call's message holds.  None: it has none.
-
-    The key begins with the task's path, so that two tasks never share one.
-    """
+    """Returns the key of a call's message, or None.  The task's path comes first, so that two tasks never share one."""
     declared = getattr(task, "unique_key", None)
     if declared is None:
         return None

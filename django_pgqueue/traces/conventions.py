@@ -30,9 +30,7 @@ def tracer() -> Tracer:
 
 
 def name(operation: str, *, queue: str | None, task: str | None) -> str:
-    """Returns the name of a span.  The conventions use the destination, but people look for the task, of which a queue
-    has many.
-    """
+    """Returns the name of a span.  The conventions use the queue, but people look for one of its many tasks."""
     return " ".join(word for word in (operation, task or queue) if word)
 
 

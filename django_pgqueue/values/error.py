@@ -33,9 +33,7 @@ class Error:
 
     @classmethod
     def of(cls, error: BaseException | str) -> Error:
-        """Returns the error of an exception.  It never raises, whatever the methods of the exception do, and it limits
-        each text.
-        """
+        """Returns the error of an exception, with limited texts.  It never raises, whatever methods of it do."""
         if issubclass(type(error), str):  # isinstance() would also ask the exception
             return cls(message=bounded(cast("str", error), MAX_TEXT_CHARS))
         return cls._of_exception(cast("BaseException", error))
@@ -87,7 +85,7 @@ def bounded(text: str, chars: int) -> str:
 
 
 def _made(make: Callable[[], str], otherwise: Callable[[str], str]) -> str:
-    """Returns the text of ``make`` as a plain str.  If it raises, ``otherwise`` is called with the error's class name."""
+    """Returns the text of ``make`` as a plain str; if it raises, that of ``otherwise`` for the error's class."""
     try:
         return str.__str__(make())  # a plain copy if the text is of a subclass of the project
     except BaseException as trouble:  # noqa: BLE001 -- the error of an error must not hide the first one

@@ -36,7 +36,7 @@ class Delay:
 
 
 When: TypeAlias = DequeueAt | Delay
-"""When a message may run."""
+"""Earliest time at which a message may run."""
 
 
 def not_before(moment: dt.datetime) -> int:
@@ -96,10 +96,7 @@ def _checked(dequeue_at: int) -> int:
 
 
 def as_django(moment: dt.datetime) -> dt.datetime:
-    """Returns a time as Django expects it: without USE_TZ, naive and in the project's time zone.
-
-    The times of a worker are always aware.
-    """
+    """Returns a worker's aware time as Django expects it: without USE_TZ, naive and in the project's time zone."""
     if settings.USE_TZ or timezone.is_naive(moment):
         return moment
     return timezone.make_naive(moment, timezone.get_default_timezone())
