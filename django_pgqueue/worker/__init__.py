@@ -1,1 +1,13 @@
-"""The worker: takes messages from the queue, runs their tasks, and records how they ended."""
+"""The worker: claims messages, runs their tasks and records how they ended.  The life of a message, with its files::
+
+    claim/availability.py  an enqueue wakes a worker that sleeps; others look by themselves (consumer/polling.py)
+    claim/claimer.py       the worker claims as many ready messages as it has room for (claim/prefetch.py)
+    claim/held.py          it holds each message, renews its lock, and asks whether the message is to be cancelled
+    run/threads.py         a slot takes the message: a thread, or a coroutine of an async task (run/event_loop.py)
+    run/execution.py       the task is found and called, between its signals; an atomic one by run/atomic.py
+    run/failure.py         an exception becomes an outcome (run/outcome.py): retried, deferred, failed, cancelled
+    record/log.py          the slot logs one line about the ended attempt
+    record/recorder.py     the worker writes the ends, many in one statement (record/record.py), and lets them go
+
+``process.py`` has the turn that calls them, and ``supervise/`` starts the processes.
+"""

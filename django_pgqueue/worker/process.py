@@ -47,14 +47,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 LOCK_MS = 50
-"""How long a statement of the process's thread waits for somebody else's lock: everything else waits for it."""
+"""A statement of the process's thread waits this long for a lock of another session: everything else in the process
+waits with it."""
 STATEMENT_MS = 60_000
 BACKGROUND_LOCK_MS = 200
 
 
 class WorkerProcess:
-    """Its life is ``run``, and one round of it is ``turn``.  Only its thread talks to the queue; the slots only run
-    tasks, and threads beside them do what may have to wait for others.
+    """One worker process.  ``run`` is its life, and ``turn`` is one round of it.
+
+    The process's thread claims and records.  The slots only run tasks.  Background threads do what may have to wait for
+    other sessions.
     """
 
     def __init__(
@@ -67,8 +70,9 @@ class WorkerProcess:
         marks: Marks | None = None,
         died: Sequence[Death] = (),
     ) -> None:
-        """``parent``: the process that started this one.  ``reporter`` is told what is done.  ``marks`` is read by the
-        supervisor when this process has died.  ``died``: other processes, whose deaths are to be recorded.
+        """``parent``: the pid of the process that started this one.  ``reporter`` publishes the numbers of this
+        process.  ``marks``: memory that the supervisor reads when this process has died.  ``died``: dead processes,
+        whose deaths this one records.
         """
         self.settings = settings
         self.parent = parent
@@ -126,7 +130,7 @@ class WorkerProcess:
         ]
         self.is_started = False
         self.retiring = False
-        """Another process has taken its place: it ends what it has begun, and leaves."""
+        """Another process has taken its place: this one ends what it has begun, and leaves."""
         self.stop_by: float | None = None
         self.stop_now = self.stopping = False
         self._former_ids: list[str] = []
@@ -138,7 +142,7 @@ class WorkerProcess:
     # The life of a process
 
     def run(self) -> int:
-        """Works until told to stop, or until nothing is ready in a burst.  Returns the exit code."""
+        """Works until it is asked to stop or, in a burst, until nothing is ready.  Returns the exit code."""
         self._start()
         while not self._is_finished():
             self.loop.turn(self.turn, self.due_at)
@@ -148,7 +152,7 @@ class WorkerProcess:
         return self._leave()
 
     def turn(self) -> None:
-        """One round of a job's life: it is claimed, a slot runs it, it ends, and its end is recorded."""
+        """Takes what the slots have ended, records it, does the upkeep that is due, and claims more."""
         self._report()
         self._stop_if_asked()
         self._claim_if_woken()
@@ -164,10 +168,10 @@ class WorkerProcess:
             self._claim_if_due()
 
     def due_at(self) -> float:
-        """When the next turn is due, by the monotonic clock."""
+        """Returns when the next turn is due, by the monotonic clock."""
         if self._is_finished():
             return 0.0
-        if self.session.is_closed:  # all else waits for this
+        if self.session.is_closed:  # everything else waits for the session
             reconnect_at = self.session.reconnect_at
             return min(self.slots.next_timeout(), reconnect_at, self.stop_by or reconnect_at)
         busy = self.unfinished() - len(self.slots.done) > 0
@@ -182,8 +186,8 @@ class WorkerProcess:
         return min(due)
 
     def stop(self, *, again: bool = True) -> None:
-        """Asks to stop: nothing new is begun, and what runs may end within grace.  Asked again: stops now, unless
-        ``again`` says that this is the same request.  May be called by a signal handler.
+        """Asks the process to stop: it begins nothing new, and running jobs may end within the grace.  A second call
+        stops it now, unless ``again=False`` marks it as the same request.  A signal handler may call it.
         """
         if self.stop_by is None:
             self.stop_by = time.monotonic() + self.settings.grace_seconds
@@ -193,11 +197,11 @@ class WorkerProcess:
 
     @property
     def is_leaving(self) -> bool:
-        """It claims nothing more."""
+        """Whether the process claims nothing more."""
         return self.retiring or self.stop_by is not None
 
     def unfinished(self) -> int:
-        """How many messages are held and have not ended."""
+        """Returns how many held messages have not ended."""
         return len(self.held) - len(self.recorder)
 
     def _is_finished(self) -> bool:
@@ -232,7 +236,7 @@ class WorkerProcess:
     # The steps of a turn
 
     def _claim_if_woken(self) -> None:
-        """Before anything else: somebody waits for it, and there is nothing else to do."""
+        """Claims before anything else in the turn: a message waits for this worker, which holds no other."""
         if self.polling.hurries and not self.held and not self.session.is_closed:
             self._claim_if_due()
 
@@ -259,7 +263,7 @@ class WorkerProcess:
             logger.error("slot died worker=%s: %s, and so the process is replaced", self.id, died)
 
     def _collect(self) -> None:
-        """Takes what has ended from the slots."""
+        """Takes the ended attempts from the slots."""
         if ends := self.slots.take_done():
             self.claimer.ended(ends)
             self.recycling.jobs += len(ends)
@@ -275,12 +279,12 @@ class WorkerProcess:
         reason = self.recycling.retire(unfinished=self.unfinished())
         if reason is not None:
             self.retiring = True
-            if self.recycling.is_stuck:  # who knows what else is: others begin at once what has not begun
+            if self.recycling.is_stuck:  # more may be stuck: other workers begin at once what this one has not begun
                 self.claimer.take_back()
             running = self.unfinished() - len(self.claimer.unstarted)
             logger.info("retiring worker=%s running=%s: %s", self.id, running, reason)
 
-    # Whoever looks on
+    # Monitoring
 
     def _report(self) -> None:
         self.reporter.turned(
@@ -292,7 +296,7 @@ class WorkerProcess:
         )
 
     def _problem(self) -> str | None:
-        """What the process cannot do at present, for qdoctor."""
+        """Returns what the process cannot do at present, for qdoctor."""
         problems = self.parts.problems
         for background in self.background:
             problems += [f"{name}: {why}" for name, why in list(background.problems.items())]
@@ -310,8 +314,9 @@ class WorkerProcess:
         self.reporter.reconnected()
 
     def _renamed(self) -> str:
-        """The server was started anew, or another one has taken over: what it had committed last may be gone, and its
-        ids may come again.  With a new name no end of what is held here can be taken for the end of another job.
+        """Renames the worker after the server was restarted, or another one has taken over.  Such a server may have
+        lost its last commits, and may give their ids to other messages.  With a new name, no end of a message held here
+        can be taken for the end of another one.
         """
         before = self.registration.rename()
         self._former_ids.append(before)

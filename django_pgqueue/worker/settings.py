@@ -1,15 +1,15 @@
-"""What a worker was asked to do."""
+"""The settings of a worker."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 MAX_RETIRING = 3
-"""Processes of one place that retire at a time.  Each keeps its memory until its longest job has ended: a worker needs
-at most four times the memory of its processes."""
+"""At most this many processes of one place retire at a time.  Each keeps its memory until its longest job has ended: a
+worker needs at most four times the memory of its processes."""
 
 RECYCLED_EXIT_CODE = 75
-"""By which the supervisor knows that a process left on purpose."""
+"""The exit code of a process that left on purpose, to be replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +29,18 @@ class WorkerSettings:
     history_days: int | None = 30
     listen: bool = True
     max_jobs: int | None = None
-    """A process that has done so many is replaced."""
+    """A process that has ended this many jobs is replaced."""
     max_memory_mb: int | None = None
     """A process that uses more is replaced."""
     metrics_port: int | None = None
-    """Where metrics and health are served.  0: at a port that is free."""
+    """The port of metrics and health.  0: any free port."""
     health_port: int | None = None
-    """Where health alone is served."""
+    """A port that serves health alone."""
     metrics_host: str = "127.0.0.1"
     idle_seconds: float = 5.0
-    """A slot that has had no job for so long closes the connections that Django would close after each request."""
+    """A slot without a job for this long closes the connections that Django would close after each request."""
     quarantine: bool = False
-    """Takes quarantined messages alone, one after the other, and leaves when none is due."""
+    """The process takes only quarantined messages, one after the other, and leaves when none is due."""
 
     @property
     def of_quarantine(self) -> WorkerSettings:
@@ -56,6 +56,6 @@ class WorkerSettings:
 
     @property
     def served(self) -> str:
-        """The queues in words."""
+        """The queues, as text for the log."""
         queues = "all queues" if self.queues is None else ", ".join(self.queues)
         return queues if not self.exclude_queues else f"{queues} except {', '.join(self.exclude_queues)}"

@@ -1,1 +1,1 @@
-"""What to take, and when."""
+"""What a worker claims, and when."""

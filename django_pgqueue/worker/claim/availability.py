@@ -1,6 +1,6 @@
-"""Who sleeps and who has room: what a worker tells the others, and what follows from what they tell.
+"""Which workers sleep and which have room: each worker writes it into its row, and acts on the rows of the others.
 
-Enqueues notify sleepers by it, and workers wake each other.  The protocol and its interleavings are modelled in
+By these rows enqueues notify sleepers, and workers wake each other.  The protocol and its interleavings are modelled in
 tests/models/protocols/sleepers.py and room.py.
 """
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 class Availability:
+    """Called by the process's thread alone: by the claimer after each look, and in each turn to refresh the row."""
+
     def __init__(
         self,
         settings: WorkerSettings,
@@ -36,7 +38,7 @@ class Availability:
         prefetch: Prefetch,
         attempt: Attempt,
     ) -> None:
-        """``attempt``: does what may fail without harm to the rest of the turn."""
+        """``attempt`` does a part of the turn that may fail without harm to the rest (``Parts.attempt``)."""
         self.settings = settings
         self.session = session
         self.registration = registration
@@ -45,7 +47,7 @@ class Availability:
         self.attempt = attempt
 
     def looked(self, *, found: bool, full: bool) -> None:
-        """After a look.  ``full``: it took all that there was room for, and so there may be more."""
+        """Called after a look.  ``full``: the claim took all that it had room for, and so there may be more."""
         if not self.polling.asleep:
             self._tell_of_room(has_room=not full)
             if self.polling.wants_to_sleep or self._is_not_needed():
@@ -56,14 +58,14 @@ class Availability:
             self._wake_up(has_room=not full or self.prefetch.may_be_short)
 
     def full(self) -> None:
-        """There is no room to look for more."""
+        """Called instead of a look, when there is no room for more."""
         if not self.polling.asleep:
             self._tell_of_room(has_room=False)
-        elif self.prefetch.is_full_for_long(time.monotonic()):  # and whoever notifies it would wait for it
+        elif self.prefetch.is_full_for_long(time.monotonic()):  # and the message of a notification would wait for it
             self._wake_up(has_room=False)
 
     def others_have_room(self) -> bool:
-        """Asks, as a sleeper."""
+        """Returns whether others have room.  Refreshes the row of this worker, which sleeps."""
         self._be_seen(asleep=True)
         return self.polling.company.with_room > 0
 
@@ -74,13 +76,13 @@ class Availability:
             self._be_seen(asleep=self.polling.asleep, has_room=self.registration.has_room)
 
     def be_seen_with_a_poll(self) -> None:
-        """A sleeper that looks anyhow says in the same transaction what would be due before the next look."""
+        """Refreshes the row of a sleeper in the transaction of its poll, if that would be due before the next poll."""
         if time.monotonic() >= self.registration.next_seen - MAX_POLL_SECONDS:
             self._be_seen(asleep=True)
 
     def _is_not_needed(self) -> bool:
-        """Where several are awake and have room, one of them is enough: what comes is shared among fewer, and taken in
-        larger batches.
+        """Whether this worker may sleep, by chance: where several awake workers have room, one of them is enough.
+        Fewer workers then share the messages, and take them in larger batches.
         """
         if not self.registration.has_room or not self.registration.has_news_of_others():
             return False
@@ -88,7 +90,7 @@ class Availability:
 
     def _fall_asleep(self) -> None:
         self._be_seen(asleep=True)
-        self.polling.fell_asleep()  # and looks once more: who enqueued before this was committed notified nobody
+        self.polling.fell_asleep()  # and looks once more: an enqueue before this was committed notified nobody
 
     def _wake_up(self, *, has_room: bool) -> None:
         self.polling.woke_up()
@@ -97,16 +99,16 @@ class Availability:
             self._wake_next()
 
     def _wake_next(self) -> None:
-        """There may be more than this process can do: the next sleeper is ours to wake.  For any queue, because who
-        enqueued while we had room woke nobody.
+        """Wakes the next sleeper, because there may be more than this process can do.  For any queue: while this worker
+        had room, enqueues woke nobody.
         """
         self.attempt(
             "wake the next worker", lambda: functions.worker_wake_next(self.session.statements, self.settings.queues)
         )
 
     def _tell_of_room(self, *, has_room: bool) -> None:
-        """While we have room and look all the time, who enqueues wakes nobody else.  Without notifications we do not
-        look all the time.
+        """Writes whether the worker has room, if that has changed.  Enqueues wake no other worker while this one has
+        room and looks all the time.  Without notifications it does not look all the time.
         """
         has_room, now = has_room and self.settings.listen, time.monotonic()
         if self.registration.news_of_room(has_room=has_room, now=now, at_once=self.prefetch.is_full_for_long(now)):

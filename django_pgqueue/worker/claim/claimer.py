@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 LET_BEGIN_SECONDS = 50e-6
-"""A slot that has just been given a job gets the interpreter at once: it would wait until this thread waits."""
+"""A pause of the process's thread after it has handed over jobs: without it, a slot would get the interpreter only when
+this thread waits."""
 STALLED_SECONDS = 0.5
-"""When nothing has ended for so long, what was claimed ahead is given back: others may start it sooner."""
+"""When nothing has ended for this long, the worker gives back what it claimed ahead: others may start it sooner."""
 
 
 class Claimer:
-    """Used by the process's thread alone."""
+    """Called by the process's thread alone: in each turn to give back and to claim, and after attempts have ended."""
 
     def __init__(
         self,
@@ -53,10 +54,9 @@ class Claimer:
         settle: Callable[[], object],
         on_claim: Callable[[int, float], None],
     ) -> None:
-        """``unfinished`` counts the messages that are held and have not ended.  ``may_take``: how many more the process
-        may take beside so many unfinished ones, before another one takes its place.  ``settle`` releases what waited
-        for messages that have ended.  ``on_claim`` is called with the number of messages of each claim, and the seconds
-        that it took.
+        """``unfinished`` returns how many held messages have not ended.  ``may_take`` returns how many more the process
+        may take beside so many unfinished ones, before another process replaces it.  ``settle`` releases messages that
+        waited for others that have ended.  ``on_claim`` gets the number of messages of each claim, and its seconds.
         """
         self.settings = settings
         self.session = session
@@ -76,9 +76,9 @@ class Claimer:
             settings, session, registration=registration, polling=polling, prefetch=self.prefetch, attempt=parts.attempt
         )
         self.unstarted: list[Received] = []
-        """To be given back."""
+        """Messages that no slot has begun, to be given back."""
         self.drained = False
-        """A burst has found nothing more."""
+        """The burst has found nothing more."""
         self._unreadable: list[tuple[functions.Token, Error]] = []
 
     # When
@@ -93,7 +93,7 @@ class Claimer:
             return
         if time.monotonic() < self.polling.next_look:
             return
-        # Who knows of others that have room asks whether they are still there, which costs less than to look.
+        # A sleeper that knows of others with room asks whether they are still there, which costs less than a look.
         if self.polling.is_poll and self.polling.company.with_room and self.availability.others_have_room():
             self.polling.sleeps_on(now=time.monotonic())
             return
@@ -103,18 +103,18 @@ class Claimer:
         self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
 
     def due_at(self) -> float:
-        """When the next claim is due, by the monotonic clock."""
+        """Returns when the next claim is due, by the monotonic clock."""
         if not self._room(self.unfinished() - len(self.slots.done)):
             return float("inf")
         return self.parts.due_at("claim", self.polling.next_look)
 
     def attention_is_due_at(self) -> float:
-        """When to give back what no slot begins, or to tell others that there is no room."""
+        """Returns when to give back what no slot begins, or to write that there is no room."""
         due_at = float("inf")
         if self.slots.waiting():
             due_at = self.parts.due_at("give back", self.prefetch.last_progress + STALLED_SECONDS)
         full_asleep = self.polling.asleep and not self.prefetch.room(self.unfinished())
-        if self.registration.says_room_by_mistake or full_asleep:  # after an error it leaves time
+        if self.registration.says_room_by_mistake or full_asleep:  # after an error, not before the reconnect
             told_at = max(self.prefetch.last_progress + SHORT_SECONDS, self.session.reconnect_at)
             due_at = min(due_at, self.parts.due_at("presence", told_at))
         return due_at
@@ -125,13 +125,15 @@ class Claimer:
     # A claim
 
     def _look(self, room: int) -> tuple[list[Received], bool]:
-        """What was claimed, and whether every place was looked at (a claim from floors on leaves some out)."""
-        # A sleeper asks what there is and when there will be more, and says that it lives, for the price of one
-        # transaction.  Who has been woken asks for work alone: somebody waits for it.
+        """Returns the claimed messages, and whether the claim looked at every place: one from floors on leaves some
+        out.
+        """
+        # A sleeper claims, asks when the next message is due and refreshes its row, all in one transaction.  A worker
+        # that was woken only claims: a message waits for it.
         self.polling.looks()
         polls = self.polling.polled
         with self.parts.together(wanted=polls):
-            # A burst that is over must not leave what only waited for its last jobs.
+            # A burst must not end before it has done what only waited for its last jobs.
             if polls or self.settings.burst:
                 self.parts.attempt("dependencies", self.settle)
             if polls:
@@ -157,7 +159,9 @@ class Claimer:
         return claimed, floors is None
 
     def _claim(self, room: int, floors: list[Floor] | None, *, alone: bool, now: float) -> tuple[list[Received], float]:
-        """What was claimed, and how many seconds it waited for its turn.  ``alone``: in a transaction of its own."""
+        """Returns the claimed messages, and the seconds that the claim waited for its turn.  ``alone``: the claim is a
+        transaction of its own.
+        """
         if self.settings.quarantine:
             return functions.quarantine_dequeue(
                 self.session.statements,
@@ -206,13 +210,13 @@ class Claimer:
     # What cannot be read
 
     def _cannot_be_read(self, message_id: int, attempt: int, error: Exception) -> None:
-        """A row that was claimed with others, and that Python cannot represent.  The others are run."""
+        """Called for a claimed row that Python cannot represent.  The slots run the other messages of the claim."""
         logger.error("unreadable id=%s attempt=%s: %s", message_id, attempt, first_line(error))
         reason = Error(message=f"The message cannot be read: {first_line(error)}")
         self._unreadable.append((functions.Token(message_id, attempt, self.registration.id), reason))
 
     def _fail_unreadable(self) -> None:
-        """Once: what cannot be ended either is held until its lock runs out."""
+        """Fails each of them once: a message that cannot be failed either stays locked until its lock runs out."""
         while self._unreadable:
             token, error = self._unreadable.pop()
             functions.message_fail(self.session.statements, token, error=error)
@@ -220,7 +224,7 @@ class Claimer:
     # Giving back
 
     def give_back_if_due(self, *, stopping: bool) -> None:
-        """What no slot has begun goes back when the process stops, or when nothing has ended for a while."""
+        """Gives back what no slot has begun, when the process stops or when nothing has ended for a while."""
         self.parts.attempt("give back", lambda: self._give_back(stopping=stopping))
 
     def _give_back(self, *, stopping: bool) -> None:
@@ -237,7 +241,9 @@ class Claimer:
             self.unstarted = [message for message in self.unstarted if message.worker != worker]
 
     def take_back(self) -> None:
-        """From the slots, to be given back.  Nothing of it begins from now on, even while the database is away."""
+        """Takes unstarted messages from the slots, to be given back.  None of them begins from now on, even while the
+        database is away.
+        """
         self.unstarted += self.slots.take_unstarted()
 
     # What has ended
@@ -248,12 +254,12 @@ class Claimer:
         self.prefetch.learn(ends)
 
     def recorded(self, ends: Sequence[EndedAttempt]) -> None:
-        """Lets go of messages whose ends are recorded."""
+        """Forgets the messages whose ends are recorded."""
         for end in ends:
             self.forget(end.message)
         if any(end.message.channel is not None for end in ends):  # a channel may have room again
             self.polling.notified()
-        if self.settings.burst:  # what has ended may have left something to do: leave only after another look
+        if self.settings.burst:  # an ended job may have left something to do: the burst looks again
             self.drained = False
             self.polling.notified()
 

@@ -26,7 +26,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 ATTEND_EVERY_SECONDS = 0.5
 AGAIN_SECONDS = 0.5
-"""How soon to renew the lock of a message whose row somebody else has locked, or that was not found."""
+"""How soon to try again for a message whose row another session has locked, or that the heartbeat did not find."""
 
 
 @dataclass(slots=True)
@@ -36,12 +36,14 @@ class HeldMessage:
     locked: float
     """When the lock was last renewed, by the monotonic clock."""
     missing: bool = False
-    """The last heartbeat has not found it: it has just ended, or it is lost."""
+    """The last heartbeat did not find it: it has just ended, or it is lost."""
     lost: bool = False
 
 
 class Held:
-    """The consumer's thread adds and forgets; the thread of the heartbeats reads."""
+    """The process's thread adds and forgets messages, and looks after them in each turn.  The thread of the heartbeats
+    reads.
+    """
 
     def __init__(self, settings: WorkerSettings, session: Session, parts: Parts) -> None:
         self.settings = settings
@@ -57,11 +59,11 @@ class Held:
         return iter(list(self._held.values()))
 
     def add(self, messages: Iterable[Received], *, now: float) -> list[Received]:
-        """Returns those that have to be begun.  A crash of the server may have undone a claim, and then the same
-        attempt at the same message is claimed here again: it has its lock back, and goes on where it is.
+        """Returns the messages that have to be begun.  If a crash of the server has undone a claim, this process may
+        claim the same attempt again: the message has its lock back, and goes on.
 
-        A message that only has the same id is another one: a server that took over, and had not received the latest
-        messages, gives their ids again.
+        A message with the same id may be another one: a server that took over without the latest messages gives their
+        ids again.
         """
         new = []
         for message in messages:
@@ -75,7 +77,9 @@ class Held:
         return new
 
     def forget(self, message: Received) -> bool:
-        """A lost attempt that ends late must not be taken for the next one, which may well be ours too: False."""
+        """Returns whether this attempt was held: a lost one that ends late must not be taken for the next attempt,
+        which this process may hold too.
+        """
         held = self._held.get(message.id)
         if held is None or held.message is not message:
             return False
@@ -83,7 +87,7 @@ class Held:
         return True
 
     def look_after(self, cancel: Callable[[set[int]], None]) -> None:
-        """Asks now and then whether what is held shall stop, and tells ``cancel`` the ids."""
+        """Asks now and then which held messages shall stop, and calls ``cancel`` with their ids."""
         self.parts.attempt("attend", lambda: self._look_after(cancel))
 
     def attention_is_due_at(self) -> float:
@@ -97,7 +101,9 @@ class Held:
                 cancel(asked)
 
     def _asked_to_stop(self, now: float) -> set[int]:
-        """The ids of those that somebody wants to be cancelled.  What has only just begun is not worth the question."""
+        """Returns the ids of messages with a request to cancel them.  A message that was only just claimed is not worth
+        the question.
+        """
         old = [held.message for held in self if now - held.claimed > ATTEND_EVERY_SECONDS]
         asked: set[int] = set()
         for worker, messages in groupby(old, key=lambda message: message.worker):
@@ -106,7 +112,7 @@ class Held:
         return asked
 
     def abandon(self) -> None:
-        """What did not end within grace: its lock ends now, so that others take it over at once."""
+        """Ends the locks of what did not end within grace, so that others take it over at once."""
         for held in self:
             message = held.message
             with suppress(*BUSY_ERRORS):  # its lock runs out by itself
@@ -118,7 +124,7 @@ class Held:
 
 
 class Heartbeats:
-    """Renews the locks of what is held, before a third of their time has passed."""
+    """Renews the locks of held messages when a third of their time has passed.  Runs in the thread of a ``Background``."""
 
     name = "the heartbeat"
 
@@ -148,7 +154,7 @@ class Heartbeats:
             self._renewed(old, ours, now)
 
     def _renew_apart(self, session: Session, old: list[HeldMessage], worker: str, now: float) -> None:
-        """Those whose rows somebody else has locked are waited for, one by one, after all others."""
+        """Renews the locks of rows that no other session has locked.  Waits for the others one by one, after that."""
         with session.transaction():
             locked = functions.message_locked(session.statements, [held.message.id for held in old])
             free = [held for held in old if held.message.id not in locked]
@@ -173,7 +179,7 @@ class Heartbeats:
         for held in old:
             if held.message.id in ours:
                 held.locked, held.missing = now, False
-            elif not held.missing:  # the consumer may just have recorded its end
+            elif not held.missing:  # the process's thread may just have recorded its end
                 held.missing = True
                 self.next_at = min(self.next_at, now + AGAIN_SECONDS)
             else:
@@ -185,7 +191,7 @@ class Heartbeats:
 
 
 class ProgressReports:
-    """Writes how far running tasks say that they are."""
+    """Writes the progress that running tasks report.  Runs in the thread of a ``Background``."""
 
     name = "progress"
 

@@ -1,4 +1,4 @@
-"""How many messages to hold: enough to keep the slots busy, not so many that others could have started them."""
+"""How many messages a worker holds: enough to keep its slots busy, not so many that others could have started them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ AHEAD_SECONDS = 0.05
 MAX_HELD = 3000
 MAX_CLAIMED = 1000
 SHORT_SECONDS = 0.005
-"""Slots that run jobs so short are free again before anybody else could be woken."""
+"""Slots that run jobs this short are free again before another worker could be woken."""
 
 
 class Prefetch:
-    """Learns how long jobs take."""
+    """Learns how long jobs take.  Called by the claimer, in the process's thread."""
 
     def __init__(self, slots: int, *, ahead: bool = True) -> None:
-        """Without ``ahead`` nothing is claimed that no slot is free for."""
+        """Without ``ahead`` the worker claims only what a slot is free for."""
         self.slots = slots
         self.ahead = ahead
         self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
@@ -30,8 +30,9 @@ class Prefetch:
         """When something was begun or has ended, by the monotonic clock."""
 
     def learn(self, ended: Sequence[EndedAttempt]) -> None:
-        # Of all, not of a sample: one of some hundreds loses the interpreter while it runs, and seems to have taken a
-        # thousand times as long as the others.  All together cannot seem to have taken more than the slots had.
+        # The mean of all jobs, not of a sample: one in some hundreds loses the interpreter while it runs, and seems to
+        # have taken a thousand times as long as the others.  All together cannot seem to have taken more time than the
+        # slots had.
         seconds = sum((end.finished_at - end.started_at).total_seconds() for end in ended) / len(ended)
         slowly = self.is_known and seconds < self.job_seconds
         self.job_seconds += (seconds - self.job_seconds) * (0.5 if slowly else 0.9 if self.is_known else 0.95)
@@ -47,7 +48,7 @@ class Prefetch:
         return not self.is_known or self.job_seconds < SHORT_SECONDS
 
     def is_full_for_long(self, now: float) -> bool:
-        """Of slots that are full: whether they will stay so."""
+        """Whether slots that are full will stay so."""
         return not self.may_be_short or now >= self.last_progress + SHORT_SECONDS
 
     @property
@@ -58,9 +59,11 @@ class Prefetch:
 
     @property
     def refill_below(self) -> int:
-        """Claim again when fewer than this are unfinished, so that the next batch arrives while this one runs."""
+        """The worker claims again when fewer than this are unfinished, so that the next batch arrives while this one
+        runs.
+        """
         return self.most_held if self.most_held <= self.slots else max(self.slots, self.most_held // 2)
 
     def room(self, unfinished: int) -> int:
-        """How many to claim now."""
+        """Returns how many messages to claim now."""
         return min(MAX_CLAIMED, self.most_held - unfinished) if unfinished < self.refill_below else 0

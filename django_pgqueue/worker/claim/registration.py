@@ -1,4 +1,4 @@
-"""The worker's row in pgqueue_worker: that it is alive, and whether it sleeps."""
+"""The worker's row in pgqueue_worker, which shows that it is alive, and whether it sleeps."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 
 SEEN_EVERY_SECONDS = 4.0
 SEEN_WITH_ROOM_SECONDS = 0.5
-"""Who is awake and has room looks around so often for others that have, to share the looking with them."""
+"""An awake worker with free slots refreshes its row this often, so that workers with free slots share the polling."""
 ROOM_AFTER_SECONDS = 0.2
-"""Who has had room for so long says so: what changes more often is not worth a row."""
+"""A worker writes that it has room when it has had room for this long: what changes more often is not worth a write."""
 
 
 FULL_AFTER_SECONDS = 0.05
-"""Who runs short jobs says so only when it has been full for so long: until then a few of them wake nobody else."""
+"""A worker with short jobs writes that it is full when it has been full for this long: until then a few jobs wake no
+other worker."""
 
 
 class Registration:
+    """Called by the process's thread alone: in turns in which the row has to change or to be refreshed, and at the end."""
+
     def __init__(
         self,
         settings: WorkerSettings,
@@ -44,7 +47,7 @@ class Registration:
         self.problem = problem
         self.next_seen = 0.0
         self.has_room = False
-        """What the row says: who enqueues wakes nobody where somebody who is awake has room."""
+        """What the row says: enqueues wake nobody where an awake worker has room."""
         self._room_since: float | None = None
         self._full_since: float | None = None
         self._has_news_of_others = False
@@ -54,19 +57,19 @@ class Registration:
         return f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
 
     def rename(self) -> str:
-        """Another name, as if the worker had just been started.  Returns the one that it had."""
+        """Gives the worker another name, as if it had just been started.  Returns the name that it had."""
         before, self.id = self.id, self._new_id()
         self.next_seen = 0.0
         self.has_room = False
         return before
 
     def has_news_of_others(self) -> bool:
-        """Whether it has looked around since it was last asked."""
+        """Whether the worker has read about the others since the last call."""
         news, self._has_news_of_others = self._has_news_of_others, False
         return news
 
     def news_of_room(self, *, has_room: bool, now: float, at_once: bool = True) -> bool:
-        """Whether the row has to change.  ``at_once``: who is full will be so for some time."""
+        """Whether the row has to change.  ``at_once``: a full worker will stay full for some time."""
         if not has_room:
             self._room_since = None
             self._full_since = now if self._full_since is None else self._full_since

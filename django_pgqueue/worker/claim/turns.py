@@ -1,17 +1,20 @@
-"""Which claims are made one after the other with those of other workers (pgqueue_message_await_turn)."""
+"""Which claims wait for the claims of other workers, so that one comes after the other (pgqueue_message_await_turn)."""
 
 from __future__ import annotations
 
 MANY = 100
-"""Claims of fewer are over before they could be in anybody's way."""
+"""Claims of fewer messages are over before they could be in the way of others."""
 MAX_WAIT_MS = 1000
 WAITS_IN_A_LOCK = 6
-"""What is held is not looked after meanwhile: the wait is a small part of the time for which it is locked."""
+"""Nobody looks after held messages during a wait, so it is a small part of their lock time."""
 APART_SECONDS = 10.0
 
 
 class Turns:
-    """Only who found all that it asked for the last time waits: a message that comes alone is begun at once."""
+    """Only a worker whose last claim found all that it asked for waits: a message that comes alone is begun at once.
+
+    Called by the claimer, in the process's thread.
+    """
 
     def __init__(self, lock_ms: int) -> None:
         self.wait_ms = min(MAX_WAIT_MS, lock_ms // WAITS_IN_A_LOCK)
@@ -27,8 +30,8 @@ class Turns:
         self._more = more
 
     def waited(self, milliseconds: int | None, *, now: float) -> float:
-        """Takes note of a wait, and returns how many seconds it took.  None: the turn did not come.  If that is so
-        twice, somebody keeps it, and for a while we do without.
+        """Takes note of a wait, and returns its seconds.  None: the turn did not come.  After two of those in a row
+        another session keeps the turn, and the worker does without for a while.
         """
         if milliseconds is not None:
             self._in_vain = False

@@ -1,1 +1,1 @@
-"""The process that starts the others."""
+"""The process that starts the worker processes."""

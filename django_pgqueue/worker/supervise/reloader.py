@@ -4,9 +4,9 @@ Three kinds of processes, none of which has more than one thread::
 
     Reloader ──starts, and starts again──> ReloadedSupervisor ──forks──> workers, and a watcher
 
-The watcher has imported what the workers have, and ends with a code of its own when one of those files changes (what it
-looks at, and how, is Django's autoreloader).  The supervisor then stops its workers as it always does: nothing new is
-begun, and what runs has its grace.
+The watcher has imported the same modules as the workers.  It runs Django's autoreloader, and ends with an exit code of
+its own when one of the files changes.  The supervisor then stops its workers as always: they begin nothing new, and
+running jobs have their grace.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 CHANGED = 3
-"""The exit code with which Django's autoreloader, and so everybody here, says that code has changed."""
+"""The exit code of Django's autoreloader, and so of these processes, when code has changed."""
 STARTED_BY = "PGQUEUE_RELOADER"
-"""The environment variable that tells a process which one starts it again, and when that was."""
+"""The environment variable with the pid of the reloader that started a process, and with the time of that start."""
 PASSED_ON = signal.SIGUSR2
-"""What the reloader sends where it was asked to stop.  Ctrl-C and many programs ask the whole group, and one request
-must not be heard twice: the second one means "now"."""
+"""The signal that the reloader sends when it is asked to stop.  Ctrl-C and many programs signal the whole process
+group, and one request must not count twice: the second one means "now"."""
 
 
 def is_started_by_reloader() -> bool:
@@ -74,7 +74,7 @@ class Reloader:
             )
         code = self.child.wait()
         self.child = None
-        if self.stopped and code == -PASSED_ON:  # before it could listen: there is nothing to be ended
+        if self.stopped and code == -PASSED_ON:  # it had no handler yet: there is nothing to be ended
             return 0
         return code if code >= 0 else 128 - code
 
@@ -85,7 +85,7 @@ class Reloader:
 
 
 class ReloadedSupervisor(Supervisor):
-    """Listens to its reloader, and to its watcher."""
+    """Stops when its reloader asks for it or is gone, and when its watcher sees a change."""
 
     stop_signals = (PASSED_ON,)
 
@@ -139,19 +139,19 @@ class ReloadedSupervisor(Supervisor):
 
 
 def watch(shall_go_on: Callable[[], bool], *, since: float) -> int:
-    """Looks at the files of the imported modules, and at templates and translations, until one of them changes.
+    """Watches the files of the imported modules, templates and translations until one of them changes.
 
-    Django's autoreloader would miss what changes between the start of the process and its own first look.
+    Django's autoreloader would miss a change between the start of the process and its own first look.
     """
     reloader = autoreload.get_reloader()
-    # Django's receivers would look at each change of a template and say that nothing has to start anew, because they
-    # have emptied the cache of their own process.
+    # Django's receivers would handle each change of a template without a restart, because they have emptied the cache
+    # of their own process.
     reloader.notify_file_changed = autoreload.trigger_reload  # type: ignore[method-assign,assignment]
     autoreload.autoreload_started.send(sender=reloader)
     missed = True
     try:
         for _ in reloader.tick():
-            if missed:  # only now: what changes between this look and its own first one would be missed by both
+            if missed:  # only now: both would miss a change between this look and its own first one
                 _reload_if_changed(reloader, since)
                 missed = False
             if not shall_go_on():
@@ -164,7 +164,7 @@ def watch(shall_go_on: Callable[[], bool], *, since: float) -> int:
 def _reload_if_changed(reloader: autoreload.BaseReloader, since: float) -> None:
     for file in reloader.watched_files():
         with contextlib.suppress(OSError):
-            if since < Path(file).stat().st_mtime <= time.time():  # not what a clock elsewhere has dated ahead
+            if since < Path(file).stat().st_mtime <= time.time():  # not a file dated ahead by another machine
                 autoreload.trigger_reload(str(file))
 
 

@@ -1,4 +1,4 @@
-"""Keeps worker processes: starts them, starts them again when they crash, and stops them together."""
+"""Starts worker processes, starts them again when they crash, and stops them together."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 STABLE_SECONDS = 10.0
-"""A process that lived this long crashed for a reason of its own; one that did not waits longer each time."""
+"""A crash after a longer life has a reason of its own.  After shorter lives each restart waits longer."""
 MAX_RESTART_SECONDS = 30.0
 MAX_QUARANTINE = 4
-"""So many quarantined messages may run at a time, each in a process of its own."""
+"""At most this many quarantined messages run at a time, each in a process of its own."""
 KILL_SECONDS = 5.0
-"""A process that is still there so long after its grace hangs in a call that does not end: it is killed."""
+"""A process that is still there this long after its grace hangs in a call that does not end: it is killed."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_NOW = signal.SIGUSR1
-"""What the supervisor passes on when it is asked a second time."""
+"""The signal that the supervisor sends to its processes when it is asked to stop a second time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,13 +50,13 @@ class Process:
     pid: int
     started: float
     seat: int | None
-    """Its number on the board of those who watch.  The quarantine has none."""
+    """Its number on the board of the monitoring.  A process of the quarantine has none."""
     marks: Marks
 
 
 @dataclass(slots=True, eq=False)
 class ProcessPlace:
-    """One of the processes that should be there, and those before it that still have jobs to end."""
+    """The place of one process that should be there, with the processes before it that still have jobs to end."""
 
     retirement: Retirement
     process: Process | None = None
@@ -70,11 +70,11 @@ class ProcessPlace:
 
     @property
     def is_idle(self) -> bool:
-        """It has no process, and will get none."""
+        """Whether the place has no process, and will get none."""
         return not self.processes and self.start_at == float("inf")
 
     def retire(self) -> None:
-        """Its process ends what it has begun, and the next one may start."""
+        """Lets its process end what it has begun.  The next one may start."""
         if self.process is not None:
             self.retiring.append(self.process)
             self.process, self.start_at = None, 0.0
@@ -89,20 +89,20 @@ class ProcessPlace:
 
 
 class Supervisor:
-    """Forks before anything has connected or started a thread, and does nothing but wait for its children."""
+    """Forks before the program has connected or started a thread, and then only waits for its children."""
 
     stop_signals: tuple[signal.Signals, ...] = STOP_SIGNALS
 
     def __init__(self, settings: WorkerSettings, *, exposed: Exposed | None = None) -> None:
-        """``exposed`` makes what is served at /metrics."""
+        """``exposed`` returns what is served at /metrics."""
         self.settings = settings
         self.news = pipe()
-        """Here processes say that they retire."""
+        """The pipe on which processes report that they retire."""
         self.places = [ProcessPlace(Retirement(self.news[1])) for _ in range(settings.processes)]
         self.quarantine = [ProcessPlace(Retirement(self.news[1]), start_at=float("inf")) for _ in range(MAX_QUARANTINE)]
-        """Empty, as long as nothing is quarantined."""
+        """Without processes, as long as nothing is quarantined."""
         self.deaths: list[Death] = []
-        """Those that no process has recorded yet."""
+        """Deaths that no process has recorded yet."""
         self.died = 0
         self.stops_asked = 0
         self.kill_at = float("inf")
@@ -140,7 +140,8 @@ class Supervisor:
         return any(not place.is_idle for place in self.all_places)
 
     def _start_missing(self) -> None:
-        # A signal in between would find a child whose pid we do not know, or one that still has our handlers.
+        # A signal in between would find a child whose pid is not noted yet, or one that still has the supervisor's
+        # handlers.
         with blocked({*STOP_SIGNALS, *self.stop_signals}):
             now = time.monotonic()
             for place in self.all_places:
@@ -174,9 +175,9 @@ class Supervisor:
         return Process(pid, now, seat, marks)
 
     def _look_after_processes(self) -> None:
-        # A signal in between would stop what is there, and what is noted here would start something again.
+        # A signal in between would stop the processes that are there, and this code would then start another one.
         with blocked({*STOP_SIGNALS, *self.stop_signals}):
-            self._let_retire()  # before those who have left are taken away: they may have said it first
+            self._let_retire()  # before _reap(): a process may have reported it, and then left
             self._reap()
             self._open_quarantine_if_wanted()
 
@@ -202,7 +203,7 @@ class Supervisor:
         lived = time.monotonic() - process.started
         is_replaced = process is not place.process
         is_alone = place in self.quarantine
-        # A job may have said any exit code.
+        # A job may have chosen any exit code.
         has_left = process.marks.has_left
         place.left(process)
         ran = self._bury(process)
@@ -212,13 +213,13 @@ class Supervisor:
                 place.start_at = float("inf")
             return
         if code == RECYCLED and has_left:
-            if place.start_at == float("inf"):  # a burst that was over: what this one has left is to be done
+            if place.start_at == float("inf"):  # the burst was over, but what this process has left is to be done
                 place.start_at = 0.0
             return
         if is_replaced:
             logger.error("crashed pid=%s code=%s lived_seconds=%.1f: it was retiring", process.pid, code, lived)
             return
-        if is_alone and ran:  # the quarantine is there for that, and its messages have an end
+        if is_alone and ran:  # a death is what the quarantine is for, and its messages have an end
             place.crashes = 0
         place.crashes = 1 if lived > STABLE_SECONDS else place.crashes + 1
         wait = 0.0 if place.crashes == 1 else min(MAX_RESTART_SECONDS, 0.5 * 2**place.crashes)
@@ -229,7 +230,7 @@ class Supervisor:
     # Deaths, and the quarantine
 
     def _bury(self, process: Process) -> bool:
-        """Takes note of what a process has left behind.  True: something ran when it died."""
+        """Takes note of what a dead process has left.  Returns whether something ran when it died."""
         self._forget_recorded(process)
         death = process.marks.death(self.died + 1)
         if death is None:
@@ -247,7 +248,7 @@ class Supervisor:
             self._forget_recorded(process)
             wanted = process.marks.take_wish() or wanted
         idle = [place for place in self.quarantine if place.is_idle]
-        # One at a time: whoever sees that still more is due says so again.
+        # One at a time: a worker that sees that more is due asks again.
         if len(idle) == len(self.quarantine):
             wanted = wanted or any(any(death.running) for death in self.deaths)
         if idle and wanted and not self.stops_asked:
@@ -287,15 +288,16 @@ def work(
     marks: Marks,
     died: Sequence[Death],
 ) -> int:
-    """The child: a consumer, and never a way back into the parent's code."""
+    """Runs a worker process in the forked child, and never goes back into the parent's code."""
     try:
         connections.close_all()
         signal.set_wakeup_fd(-1)
         consumer = WorkerProcess(
             settings, parent=supervisor, reporter=reporter, retirement=retirement, marks=marks, died=died
         )
-        # Ctrl-C, and SIGTERM from some service managers, reach the whole group, and the supervisor passes them on:
-        # however often a child hears of the first request, only the supervisor knows whether there was a second.
+        # Ctrl-C, and SIGTERM from some service managers, reach the whole process group, and the supervisor passes them
+        # on.  A child may get the first request several times: only the supervisor knows whether there was a second
+        # one.
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop(again=False))
         signal.signal(STOP_NOW, lambda *_: consumer.stop())
         # Not SIG_IGN, which the programs that a task starts would inherit.
