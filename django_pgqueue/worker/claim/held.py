@@ -124,7 +124,7 @@ class Held:
 
 
 class Heartbeats:
-    """Renews the locks of held messages when a third of their time has passed.  Runs in the thread of a ``Background``."""
+    """Renews the locks of held messages when a third of their time has passed, in the thread of a ``Background``."""
 
     name = "the heartbeat"
 

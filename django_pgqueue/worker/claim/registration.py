@@ -30,7 +30,7 @@ other worker."""
 
 
 class Registration:
-    """Called by the process's thread alone: in turns in which the row has to change or to be refreshed, and at the end."""
+    """Called by the process's thread alone, in turns in which the row has to be written, and at the end."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""What programs see of a worker from outside: its numbers, and whether it is well.
+"""Metrics and health of a worker, for programs outside.
 
-Each process writes what it has done, and that it goes on, to its place on a board in shared memory.  Another process
-reads the board and serves HTTP: it can answer when others hang, and the supervisor forks with no threads beside it.
-There are no files that somebody would have to clean up, and what a process has counted outlives it.
+Each process writes its numbers, and that it goes on, to its place on a board in shared memory.  Another process reads
+the board and serves HTTP: it can answer when others hang, and the supervisor forks without threads.  There are no files
+to clean up, and the numbers of a process outlive it.
 """

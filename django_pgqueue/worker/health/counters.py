@@ -1,4 +1,4 @@
-"""What a worker has done, in numbers that only grow."""
+"""Counters of what a worker has done, which only grow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 MAX_SERIES = 500
-"""Pairs of a task and a queue that are told apart: a queue's name may be anything."""
+"""At most this many pairs of a task and a queue have numbers of their own: a queue's name may be anything."""
 OTHERS = "(others)"
 UNKNOWN = "(unknown)"
 
 
 class Histogram:
-    """Of numbers: how many were not above each bound, one by one, and their sum."""
+    """A histogram: how many values lie between each bound and the one before, and the sum of the values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -45,7 +45,7 @@ class Histogram:
 
 
 class MetricSeries:
-    """Of one task in one queue."""
+    """The numbers of one task in one queue."""
 
     __slots__ = ("run", "statuses", "wait")
 
@@ -67,7 +67,7 @@ class MetricSeries:
 
 
 class Counters:
-    """Goes on from what ``said`` says: the numbers of a process outlive it."""
+    """The numbers of one process.  They go on from ``said``, because they outlive the process that wrote it."""
 
     def __init__(self, said: Mapping[str, Any] | None = None) -> None:
         said = said or {}
@@ -97,9 +97,9 @@ class Counters:
             self.empty_claims += 1
 
     def record(self, ended: Sequence[EndedAttempt], otherwise: Mapping[tuple[int, int], str]) -> None:
-        """``otherwise``: what became of those that were recorded as something else than they said."""
+        """``otherwise``: the recorded status of attempts that did not end as their outcome says."""
         known = self.series
-        for end in ended:  # the one loop here that runs for every job: no calls that can be done without
+        for end in ended:  # the one loop that runs for every job: it makes no call that it can do without
             message, status, started_at = end.message, end.outcome.status, end.started_at
             series = known.get((message.task, message.queue)) or self._series(message.task, message.queue)
             if otherwise:
@@ -109,15 +109,15 @@ class Counters:
             run, wait = series.run, series.wait
             run.counts[bisect_left(SECONDS, ran)] += 1
             run.total += ran
-            # Historical times are an order among messages; nobody has waited since then.
+            # A historical time only orders messages: no message has waited since then.
             waited = started_at.timestamp() - max(message.dequeue_at / 1000, message.created_at.timestamp())
             wait.counts[bisect_left(SECONDS, waited)] += 1
             wait.total += waited if waited > 0 else 0.0
         self.recorded.add(len(ended))
 
     def _series(self, task: str | None, queue: str) -> MetricSeries:
-        """What names no task, and what is one too many, shares a series: a label must not be whatever somebody has
-        written into the queue.
+        """Messages without a known task share a series, and so do those above MAX_SERIES: a label must not be a text
+        that somebody has written into the queue.
         """
         key = (task if _is_known(task) else UNKNOWN, queue)
         if key not in self.series and len(self.series) >= MAX_SERIES:

@@ -1,4 +1,4 @@
-"""The supervisor's part: the board, the sockets, and the process that answers."""
+"""The supervisor's part of the monitoring: the board, the sockets, and the process that answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Monitor:
         self.crashed = self.recycled = 0
 
     def turned(self, *, stopping: bool) -> None:
-        """The supervisor's loop has come round."""
+        """Called in each round of the supervisor's loop."""
         self.board.supervise(
             turned=time.monotonic(), pid=os.getpid(), stopping=stopping, crashed=self.crashed, recycled=self.recycled
         )
@@ -72,7 +72,7 @@ class Monitor:
                 os._exit(70)
 
     def free_seat(self) -> int:
-        """The number of a place where nobody is: of a retiring process the numbers go on beside those of the next."""
+        """Returns the number of a free place.  A retiring process keeps its place, beside that of the next one."""
         return next(number for number, place in enumerate(self.board.places) if not place.said.pid)
 
     def retires(self, number: int) -> None:
@@ -89,7 +89,7 @@ class Monitor:
         self.recycled += code == RECYCLED
 
     def reporter(self, number: int) -> Reporter:
-        """For a process that was just forked: the sockets are not its own."""
+        """Called in a process that was just forked.  Closes the sockets, which are not its own."""
         for opened in self.sockets.values():
             opened.close()
         return Reporter(self.board.places[number])

@@ -1,4 +1,4 @@
-"""What a process tells its board, from its consumer's loop."""
+"""Writes the numbers of a process to its place on the board."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ WRITE_EVERY_SECONDS = 0.5
 
 
 class Reporter:
+    """Called by the process's thread alone: at the beginning of each turn, after each claim, and when ends are
+    recorded.
+    """
+
     def __init__(self, place: ProcessState) -> None:
         self.place = place
         self.tally = Counters(place.read())
@@ -29,7 +33,7 @@ class Reporter:
         self._has_complained = False
 
     def turned(self, *, running: int, connected: bool, stopping: bool, blocked_seconds: float, died: int) -> None:
-        """At the beginning of each turn: what it begins may take its time."""
+        """Called at the beginning of each turn: what the turn begins may take its time."""
         now = time.monotonic()
         self.place.say(
             turned=now, looked=self.looked, running=running, connected=connected, stopping=stopping,
@@ -62,7 +66,7 @@ class Reporter:
 
 
 class NoReporter(Reporter):
-    """Where nobody looks on."""
+    """The reporter of a process without monitoring."""
 
     def __init__(self) -> None:
         """Has no place in the shared state."""

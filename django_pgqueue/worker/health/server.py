@@ -1,4 +1,4 @@
-"""The process that answers: it reads the board, and has nothing to do with the queue."""
+"""The process that serves metrics and health: it reads the board, and has nothing to do with the queue."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 SLOW_SECONDS = 5.0
-"""Who does not say what it wants in that time is not listened to any longer."""
+"""A client that has not sent its request within this time is cut off."""
 LOOK_FOR_PARENT_SECONDS = 1.0
 NOT_FOUND = (HTTPStatus.NOT_FOUND, "text/plain", b"Here are /healthz, /readyz and, if it was asked for, /metrics.\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """What is served at which path."""
+    """The paths, and what each of them serves."""
 
     board: SharedState
     settings: WorkerSettings
@@ -88,13 +88,13 @@ def handler(sites: Sites, *, metrics: bool) -> type[BaseHTTPRequestHandler]:
         do_HEAD = do_GET  # noqa: N815 -- http.server's name
 
         def log_message(self, *_: Any) -> None:
-            """Somebody asks every few seconds."""
+            """Logs nothing: a probe comes every few seconds."""
 
     return Handler
 
 
 class Server(ThreadingHTTPServer):
-    """On a socket that was opened by the supervisor, and stays open when this process has to be replaced."""
+    """Serves on a socket of the supervisor, which stays open when this process has to be replaced."""
 
     daemon_threads = True
 
@@ -104,14 +104,14 @@ class Server(ThreadingHTTPServer):
         self.socket = opened
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """A client that went away is no news."""
+        """Logs little: a client that went away is no news."""
         logger.debug("answering %s failed", client_address, exc_info=True)  # noqa: LOG014 -- called in one
 
 
 def serve(sockets: dict[str, socket.socket], sites: Sites, *, supervisor: int) -> int:
     """Answers until the supervisor ends it, or is gone."""
     signal.set_wakeup_fd(-1)
-    # They are sent to the whole group; this one stays until the last worker has left.
+    # These signals reach the whole process group; this process stays until the last worker has left.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

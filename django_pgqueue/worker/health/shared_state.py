@@ -1,4 +1,4 @@
-"""Shared memory with a place for each process: what it says while it lives is still there when it is gone."""
+"""Shared memory with a place for each process, whose numbers are still there when it is gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from django_pgqueue.worker.settings import MAX_RETIRING
 
 PLACE_BYTES = 1 << 20
-"""Of each process.  Memory that nobody has written to takes none."""
+"""The size of a place.  Memory that no process has written to takes none."""
 BY_SUPERVISOR = struct.Struct("<qd?")  # pid, started, retiring
 BY_PROCESS = struct.Struct("<ddq??dq")  # turned, looked, running, connected, stopping, blocked_seconds, died
 PAGE = struct.Struct("<qq")  # number of the newest text, and its length
@@ -24,21 +24,21 @@ OF_ALL = struct.Struct("<dq?qq")  # the supervisor's turn, its pid, whether it s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReport:
-    """Of one process.  Times are those of the monotonic clock, which all processes share; 0: not yet."""
+    """The state of one process.  Times are those of the monotonic clock, which all processes share; 0: not yet."""
 
     pid: int
     started: float
     turned: float
-    """When its main loop came round last."""
+    """When its last turn began."""
     looked: float
     """When it last asked for messages."""
     running: int
     connected: bool
     stopping: bool
     blocked_seconds: float
-    """So long its event loop has not come round, while coroutines run."""
+    """For how long its event loop has made no turn while coroutines run."""
     died: int
-    """Threads and event loops of slots."""
+    """Threads and event loops of slots that have died."""
     retiring: bool
     """Another process has taken its place."""
 
@@ -59,11 +59,11 @@ class SaidBySupervisor:
 
 
 class SharedState:
-    """Made before the processes are, with room for those that retire."""
+    """The board.  It is made before the processes are, with room for those that retire."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
-        """How many there should be that do not retire."""
+        """How many processes there should be, without those that retire."""
         places = processes * (1 + MAX_RETIRING)
         self.places = [ProcessState(self, number) for number in range(places)]
         self.memory = mmap.mmap(-1, PLACE_BYTES * (places + 1))
@@ -79,14 +79,14 @@ class SharedState:
 
     @property
     def said(self) -> list[ProcessReport]:
-        """Of each process there is, and ``NOBODY`` for each that should be there."""
+        """The state of each process, and ``NOBODY`` for each one that is missing."""
         found = [said for place in self.places if (said := place.said).pid]
         there = sum(not said.retiring for said in found)
         return [*found, *[NOBODY] * (self.processes - there)]
 
 
 class ProcessState:
-    """Of one process, and of those that come after it."""
+    """A place on the board, for one process and for those that come after it."""
 
     def __init__(self, board: SharedState, number: int) -> None:
         self.board = board
@@ -102,7 +102,7 @@ class ProcessState:
         BY_SUPERVISOR.pack_into(self.board.memory, self.at, pid, started, True)
 
     def clear(self) -> None:
-        """Nobody is here.  What was counted stays."""
+        """Marks the place as free.  What was counted stays."""
         self.begin(pid=0, now=0.0)
         self.say(turned=0.0, looked=0.0, running=0, connected=False, stopping=False)
 
@@ -125,8 +125,8 @@ class ProcessState:
         )  # fmt: skip
 
     def write(self, numbers: dict[str, Any]) -> bool:
-        """Beside the text that is there: who reads just now, or comes when this process has died on the way, finds a
-        whole one.  False: there is no room for so much.
+        """Writes the numbers beside the text that is there: a reader finds a whole text, even if this process dies
+        meanwhile.  Returns False if there is no room for so much.
         """
         text = json.dumps(numbers, separators=(",", ":")).encode()
         if len(text) > TEXT_BYTES:
@@ -137,7 +137,7 @@ class ProcessState:
         PAGE.pack_into(self.board.memory, self.at + PAGES_AT, newest + 1, len(text))
         return True
 
-    # By whoever looks
+    # By the readers
 
     @property
     def said(self) -> ProcessReport:
@@ -151,8 +151,8 @@ class ProcessState:
         )  # fmt: skip
 
     def read(self) -> dict[str, Any]:
-        """The numbers that were written last."""
-        for _ in range(100):  # a text is written over when two others have come since: then there is a newer one
+        """Returns the numbers that were written last."""
+        for _ in range(100):  # two more writes have overwritten this text: then there is a newer one
             newest, length = before = PAGE.unpack_from(self.board.memory, self.at + PAGES_AT)
             at = self._text_at(newest)
             text = bytes(self.board.memory[at : at + length])

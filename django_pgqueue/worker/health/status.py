@@ -1,4 +1,4 @@
-"""Whether a worker is well, for those who restart it when it is not."""
+"""Whether a worker is well, for programs that restart it when it is not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.health.shared_state import ProcessReport, SharedState
 
 SUPERVISOR_SECONDS = 30.0
-"""A supervisor comes round every second."""
+"""A supervisor makes a turn every second."""
 MIN_PATIENCE_SECONDS = 2.0
 
 
@@ -57,10 +57,10 @@ def described(said: ProcessReport, *, lock_seconds: float, now: float) -> dict[s
 
 
 def state(said: ProcessReport, *, patience: float, now: float) -> str:
-    """In a word.
+    """Returns the state in a word.
 
-    Who does not come round in the time of a lock has lost what it holds: its heartbeats are made there.  Where the
-    database is away that is no fault of the process, and another one would fare no better.
+    A process that makes no turn within the time of a lock is stuck: it neither claims nor records.  While the database
+    is away that is not the fault of the process, and another one would fare no better.
     """
     if not said.pid:
         return "gone"
@@ -76,8 +76,9 @@ def state(said: ProcessReport, *, patience: float, now: float) -> str:
 
 
 def _state_of_slots(said: ProcessReport, *, patience: float) -> str:
-    """Where one has died the process is replaced, unless too many retire already: then a restart helps.  A task that
-    blocks the event loop is ended by its timeout alone: a restart would end it, with all others, and begin it again.
+    """Returns the state that the slots give.  A process whose slot has died is replaced, unless too many retire
+    already: then a restart helps.  Only its timeout ends a task that blocks the event loop: a restart would end it,
+    with all others, and begin it again.
     """
     if said.died:
         return "broken"

@@ -1,4 +1,4 @@
-"""How the ends of attempts get into the database."""
+"""Writes the ends of attempts into the database."""
 
 from django_pgqueue.worker.record.record import record
 from django_pgqueue.worker.record.recorder import Recorder

@@ -1,4 +1,4 @@
-"""The line that a worker logs of each attempt."""
+"""The line that a worker logs for each attempt."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 MAX_LINE_CHARS = 2_000
-"""Of the message of an error.  The whole of it stands in the history."""
+"""The length of an error's message in a log line.  The whole of it stands in the history."""
 
 
 class Facts:
-    """What a line about an attempt knows of it.  Other formatters find it in the record: all that it shows is safe."""
+    """The data of a log line about an attempt.  Other formatters find it in the record: all that it shows is safe."""
 
     __slots__ = ("end", "hidden")
 
@@ -66,7 +66,7 @@ class Facts:
 
 
 def log_end(end: EndedAttempt, settings: Options) -> None:
-    """What an error of a task with something sensitive says stands in the history, and in no log."""
+    """Logs an ended attempt.  The error text of a sensitive task stands in the history, and in no log."""
     is_well = isinstance(end.outcome, (Succeeded, Committed))
     if is_well and not logger.isEnabledFor(logging.INFO):
         return

@@ -1,4 +1,4 @@
-"""Records outcomes: the one place that matches them."""
+"""Records outcomes: the one place that matches on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 MAX_WAIT_SECONDS = 100 * 365 * 86_400.0
-"""Who waits for infinity, waits: it must not be an error in the worker's thread that records."""
+"""A task may ask for an infinite wait: that must not be an error in the thread that records."""
 
 
 def at_once(tell: Callable[[], None]) -> None:
@@ -41,9 +41,10 @@ def record(
 ) -> dict[tuple[int, int], str]:
     """Writes the ends of attempts, the successes in one statement.
 
-    An attempt that is not ours any more is logged and left alone: who took it over records it.  So is one that is
-    recorded twice because the answer to the first try never came.  ``announce`` gets what there is to tell of jobs that
-    were to go on, and are at their end.  Returns the status, by (id, attempt), of what did not end as it says.
+    An attempt that this worker has lost is logged and left alone: the worker that took it over records it.  So is one
+    that is written twice because the answer to the first try never came.  ``announce`` gets the signal of each job that
+    should have gone on, and has ended.  Returns, by (id, attempt), the recorded status of each attempt that did not end
+    as its outcome says.
     """
     otherwise = {}
     successes = []
@@ -71,7 +72,7 @@ def record(
 def _record_successes(
     connection: functions.Connection, successes: list[functions.Success], worker: str
 ) -> list[tuple[int, int]]:
-    """Those that were lost."""
+    """Returns the attempts that were lost."""
     ours = functions.message_complete(connection, successes, worker=worker)
     if len(ours) == len(successes):
         return []
@@ -82,7 +83,7 @@ def _record_successes(
 
 
 def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | None:
-    """What was recorded; None: the attempt was lost."""
+    """Returns the recorded status; None: the attempt was lost."""
     message = end.message
     times: dict[str, Any] = {"started_at": end.started_at, "finished_at": end.finished_at}
     match end.outcome:
@@ -95,7 +96,7 @@ def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | 
             delay_ms = _milliseconds(wait_seconds)
             return functions.message_defer(connection, message, delay_ms=delay_ms, state=state, **times)
         case Abandoned(error):
-            # At once, and with the error: "its lock ran out" would tell nobody why.
+            # At once, and with the error: "its lock ran out" would not show the reason.
             return functions.message_defer(connection, message, error=error, max_attempts=retry.ASKED_ATTEMPTS, **times)
         case Failed(error):
             return "failed" if functions.message_fail(connection, message, error=error, **times) else None

@@ -1,4 +1,4 @@
-"""Collects the ends of attempts and writes them, so that none of them stands in the way of another."""
+"""Collects the ends of attempts and writes them, so that none of them holds up another."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ logger = logging.getLogger("django_pgqueue.worker")
 RECORD_WITHIN_SECONDS = 0.02
 MAX_RECORDED = 1000
 BLOCKED_SECONDS = 0.25
-"""How long to wait before another try for the ends that could not be written."""
+"""The wait before another try for the ends that could not be written."""
 LEAVE_SECONDS = 2.0
-"""How long a worker that leaves tries to record the ends whose rows somebody else has locked."""
+"""A worker that leaves tries this long to record the ends whose rows another session has locked."""
 MAX_REFUSALS = 3
-"""An end that PostgreSQL refuses so often is stored as a failure with a short reason instead."""
+"""An end that PostgreSQL refuses this often is stored as a failure with a short reason instead."""
 
 TOLD_AFTER = 3
 
@@ -39,11 +39,11 @@ Key = tuple[int, int, str]
 
 
 class Recorder:
-    """Used by the consumer's thread alone.  ``on_recorded`` gets the ends that are dealt with, and by (id, attempt) the
-    status of those that did not end as they say.
+    """Called by the process's thread alone: ``add`` when attempts have ended, ``write_if_due`` in each turn.
 
-    An end whose row somebody else has locked waits in ``blocked``, and so does one that PostgreSQL refuses; the others
-    are written.  An error of the connection is raised, and what was not written is kept.
+    ``on_recorded`` gets the ends that are dealt with, and by (id, attempt) the status of those that did not end as
+    their outcome says.  An end whose row another session has locked waits in ``blocked``, and so does one that
+    PostgreSQL refuses; the others are written.  An error of the connection is raised, and what was not written is kept.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Recorder:
         self._blocked: dict[Key, int] = {}
 
     def __len__(self) -> int:
-        """How many ends are not written."""
+        """Returns how many ends are not written yet."""
         return len(self.ended) + len(self.blocked)
 
     def add(self, ends: Sequence[EndedAttempt], *, now: float) -> None:
@@ -72,12 +72,12 @@ class Recorder:
         self.ended += ends
 
     def pause(self, seconds: float, *, now: float) -> None:
-        """Leaves the database alone for so long."""
+        """Writes nothing for ``seconds``."""
         self._first_ended = max(self._first_ended, now + seconds)
         self._retry_at = max(self._retry_at, now + seconds)
 
     def due_at(self, *, busy: bool) -> float:
-        """When to write, by the monotonic clock.  ``busy``: more ends are to come, and can be written together."""
+        """Returns when to write, by the monotonic clock.  ``busy``: more ends are to come, and can be written together."""
         due = float("inf")
         if self.ended:
             wait = busy and len(self.ended) < MAX_RECORDED
@@ -103,7 +103,7 @@ class Recorder:
             raise
 
     def write_the_last(self, *, pause: Callable[[float], None], is_hurried: Callable[[], bool]) -> None:
-        """Before the process leaves.  The ends whose rows somebody else has locked get another moment."""
+        """Writes all ends before the process leaves.  Blocked ends get another moment."""
         self.write()
         leave_by = time.monotonic() + LEAVE_SECONDS
         while self.blocked and time.monotonic() < leave_by and not is_hurried():
@@ -111,7 +111,7 @@ class Recorder:
             pause(BLOCKED_SECONDS)
 
     def write_blocked(self, *, now: float) -> None:
-        """Another try for what was in somebody's way."""
+        """Tries once more to write the ends that were blocked."""
         self._retry_at = now + BLOCKED_SECONDS
         ends, self.blocked = self.blocked, []
         batches = deque(_batches(ends))
@@ -145,7 +145,7 @@ class Recorder:
             self._refused(batch[0], error)
 
     def _write_unlocked(self, batch: list[EndedAttempt]) -> None:
-        """Writes those whose rows nobody has locked, without a wait."""
+        """Writes the ends whose rows no session has locked, without a wait."""
         free = batch
         try:
             with self.session.transaction():
@@ -168,7 +168,7 @@ class Recorder:
             self._block([end for end in batch if end not in free], "somebody's open transaction has locked its row")
 
     def _block(self, ends: list[EndedAttempt], reason: Exception | str) -> None:
-        """What is only in the way for a moment is not worth a line."""
+        """Keeps ends for another try.  An end that is blocked only for a moment is not worth a line."""
         self.blocked += ends
         for end in ends:
             times = self._blocked[_key(end)] = self._blocked.get(_key(end), 0) + 1
@@ -227,7 +227,7 @@ def _key(end: EndedAttempt) -> Key:
 
 
 def _batches(ends: list[EndedAttempt]) -> Iterator[list[EndedAttempt]]:
-    """What one statement can write: the others one by one, then the successes of a worker's name."""
+    """Yields what one statement can write: the others one by one, then the successes of each worker's name."""
     successes = []
     for end in ends:
         if isinstance(end.outcome, (Succeeded, Committed)):

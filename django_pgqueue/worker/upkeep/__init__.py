@@ -1,1 +1,1 @@
-"""What any worker does beside its jobs, for all."""
+"""Work that any worker does for the whole queue, beside its jobs."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Connection
 
 LARGE_BYTES = 64 << 20
-"""What is smaller is read at a glance."""
+"""Smaller tables and indexes are read in a moment."""
 MAX_BYTES_A_ROW = 16_384
 """Long contents are stored aside, so the rows of a table that is in use are far smaller than two pages."""
 MAX_INDEX_BYTES_A_ROW = 2_048
@@ -23,10 +23,10 @@ OUR_TABLES = """
     c.relkind = 'r' and starts_with(c.relname, 'pgqueue_')
     and c.relnamespace = (select m.relnamespace from pg_class m where m.oid = to_regclass('pgqueue_message'))
 """
-"""Those that hold rows, beside the messages': of the history each day's."""
+"""The tables with rows in the schema of the messages' table.  In the history each day is a table."""
 
-# Counters and sizes, no rows: it costs the same whatever the tables hold. Of the history nothing is ever deleted but
-# whole days. Counters are lost when a server crashes, so what was known when the table was last analysed counts too.
+# Counters and sizes, no rows: it costs the same whatever the tables hold.  The history is left out, because only whole
+# days of it are deleted.  A crash of the server loses the counters, so those of the last analyze count too.
 TABLES = f"""
 select c.oid::regclass::text, pg_relation_size(c.oid),
        greatest(coalesce(s.n_live_tup, 0), c.reltuples::bigint), coalesce(s.n_dead_tup, 0),

@@ -1,4 +1,4 @@
-"""Processes that died: what they held is ended by the next one that starts."""
+"""Deaths of processes: the next process that starts ends what they held."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 
 def report(session: Session, deaths: Iterable[Death], marks: Marks) -> None:
-    """Where the database is away, the process ends, and the next one tries again."""
+    """Records the deaths.  If the database is away, this process ends, and the next one tries again."""
     for death in deaths:
         try:
             lost = functions.worker_died(
@@ -29,7 +29,7 @@ def report(session: Session, deaths: Iterable[Death], marks: Marks) -> None:
         except psycopg.Error as error:
             if is_of_the_connection(session.connection, error):
                 raise
-            # The locks run out all the same, and nothing is retried for ever.
+            # The locks run out all the same, and every message has a last attempt.
             logger.error("database error worker=%s: what it held cannot be ended: %s", death.worker, first_line(error))  # noqa: TRY400
         else:
             ran = [n for n, running in zip(death.ids, death.running, strict=True) if running]

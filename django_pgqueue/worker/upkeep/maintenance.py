@@ -1,4 +1,4 @@
-"""What any worker does for all, now and then: it waits for nobody, and what it could not do is done later."""
+"""Maintenance that any worker does now and then.  It waits for no other session, and does the rest later."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 EVERY_SECONDS = 3600.0
 AGAIN_SECONDS = 60.0
-"""When something was left over: a lock that was not to be had, or more than one call does."""
+"""The time until the next round when something is left over: a lock was not free, or one call did not do all."""
 
 
 MAX_RECOUNTED = 100
-"""Channels that a transaction counts anew: until its end nobody else takes anything from them."""
+"""A transaction recounts at most this many channels: until its end no other session claims from them."""
 LOCK_TIMEOUT = "50ms"
-"""Nobody waits for long for a worker that waits for a lock."""
+"""Other sessions wait behind a worker that waits for a lock, and so it waits only this long."""
 
 
 Step = Callable[[psycopg.Connection[Any]], dict[str, str] | None]
 
 
 class Maintenance:
-    """Its steps are bounded, and each of them is a transaction of its own."""
+    """Steps that are bounded, and each of them a transaction of its own.  Runs in the thread of a ``Background``."""
 
     name = "maintenance"
 
@@ -41,9 +41,9 @@ class Maintenance:
         self.history_days = history_days
         self.next_at = 0.0
         self.has_more = False
-        """Set by a step that has to be done once more."""
+        """Set by a step that has to be repeated."""
         self.problems: dict[str, str] = {}
-        """What was warned of and is still so: once is enough."""
+        """Problems that were logged and still exist: each is logged once."""
 
     def due_at(self) -> float:
         return self.next_at
@@ -94,7 +94,9 @@ class Maintenance:
         functions.channel_prune(connection)
 
     def _counts(self, connection: psycopg.Connection[Any]) -> None:
-        """After a restore, a truncate, or with a trigger off, a limit may hold its channel back for ever."""
+        """Recounts channels: after a restore, a truncate, or with a trigger off, a limit may hold its channel back
+        without end.
+        """
         miscounted = functions.channels_miscounted(connection, limit=MAX_RECOUNTED)
         recounted = [one for channel, _, _ in miscounted for one in functions.channel_repair(connection, channel)]
         for one in recounted:

@@ -1,4 +1,4 @@
-"""When a worker process has done enough and a fresh one should take its place."""
+"""When a worker process has done enough, and a fresh one takes its place."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ PAGE_BYTES = resource.getpagesize()
 
 
 class Recycling:
+    """Called by the process's thread alone: ``look_after`` and then ``retire`` in each turn, ``room`` for claims."""
+
     def __init__(self, settings: WorkerSettings, retirement: Retirement | None) -> None:
         self.max_jobs = settings.max_jobs
         self.max_memory_mb = settings.max_memory_mb
         self.slots = settings.threads
         self.retirement = retirement
-        """None: this process is alone, and nobody would replace it."""
+        """None: no supervisor would replace this process."""
         self.watchdog = Watchdog()
         self.jobs = 0
-        """How many have ended here."""
+        """How many jobs have ended in this process."""
         self._stuck: str | None = None
         self._large: str | None = None
         self._next_look = 0.0
@@ -41,26 +43,26 @@ class Recycling:
 
     @property
     def is_stuck(self) -> bool:
-        """Something goes on in this process after its time."""
+        """Whether a task goes on after its time in this process, or a slot of it has died."""
         return self._stuck is not None
 
     def look_after(self, slots: Slots, *, patience_seconds: float) -> str | None:
-        """Ends what cannot go on: attempts whose time is up, and those whose slot died.  Returns which slots did."""
+        """Ends the attempts whose time is up, and those whose slot has died.  Returns which slots have died."""
         now = time.monotonic()
         for message in slots.time_out(now):
             self.timed_out(message.id)
         if (reason := self.watchdog.look_if_due(slots, now=now)) is not None:
-            self._stuck = reason  # who knows what else of the process is broken
+            self._stuck = reason  # more of the process may be broken
         if self.is_stuck:
             slots.give_up(now, patience_seconds=patience_seconds)
         return reason
 
     def timed_out(self, message_id: int) -> None:
-        """Nobody can stop what goes on, so the process has to go."""
+        """Notes that the process has to be replaced, because a task that goes on cannot be stopped."""
         self._stuck = f"the task of message {message_id} went on after its timeout"
 
     def room(self, unfinished: int) -> int:
-        """How many more it may take that holds so many ``unfinished`` ones."""
+        """Returns how many more messages the process may take beside ``unfinished`` ones."""
         if self.retirement is None:
             return sys.maxsize
         if self._large is not None:
@@ -68,10 +70,11 @@ class Recycling:
         return sys.maxsize if self.max_jobs is None else max(0, self.max_jobs - self.jobs - unfinished)
 
     def retire(self, *, unfinished: int) -> str | None:
-        """Why this process retires from now on, if it does.  ``unfinished``: how many messages it still holds.
+        """Returns the reason if this process retires from now on.  ``unfinished``: how many messages it still holds.
 
-        While all of its slots are busy it could run nothing more anyhow, and a process beside it would run more at a
-        time than the slots that were asked for.  Only where something goes on that has ended nobody knows which are.
+        It waits until a slot is free: with all slots busy it could run nothing more anyhow, and a process beside it
+        would run more at a time than the slots that were asked for.  A stuck process does not wait, because it cannot
+        know which slots are busy.
         """
         reason = self._reason(self.jobs + unfinished)
         if self.retirement is None or reason is None or not (self.is_stuck or unfinished < self.slots):
@@ -98,7 +101,7 @@ class Recycling:
 
 
 def memory_bytes() -> int:
-    """What this process uses now, or where the system does not say, the most that it used."""
+    """Returns the memory that this process uses or, where the system does not show that, the most that it has used."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
     except OSError:

@@ -1,4 +1,4 @@
-"""Turns schedules into messages.  Every worker does it, and none leads: a slot is used once, by a unique insert."""
+"""Turns schedules into messages.  Every worker does it, without a leader: a unique insert uses each slot once."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 LOOK_EVERY_SECONDS = 10.0
-"""How soon a schedule that was made or changed by hand is seen."""
+"""How soon a worker sees a schedule that was made or changed by hand."""
 LOOK_AGAIN_SECONDS = 0.1
-"""Where there was something there may be more, and who could not fire it must not ask a thousand times a second."""
+"""The wait after a look that found something: there may be more, and a worker that could not fire it must not ask a
+thousand times a second."""
 BUSY_SECONDS = 5.0
 DECLARE_EVERY_SECONDS = 60.0
-"""What somebody has changed or deleted by hand is soon as the code declares it."""
-# What is wrong with the row itself and will be wrong again; anything else may be better the next time.
+"""How soon a schedule that was changed or deleted by hand is again as the code declares it."""
+# Errors of the row itself, which will come again; any other may be gone the next time.
 UNUSABLE = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
 
 
 class Scheduler:
+    """Called by ``Upkeep`` in each turn, in the process's thread."""
+
     def __init__(self, database: str, *, worker: str | None = None, off: bool = False) -> None:
         self.database = database
         self.worker = worker
@@ -45,11 +48,11 @@ class Scheduler:
         self.waiting: set[str] = set()
         """Schedules that are not yet as this code declares them."""
         self._busy: dict[str, float] = {}
-        """When to try those again that somebody else has locked."""
+        """When to try again, for schedules that another session has locked."""
         self._told: set[str] = set()
 
     def look_if_due(self, connection: functions.Connection) -> bool:
-        """Whether there are new messages."""
+        """Fires the schedules that are due.  Returns whether there are new messages."""
         if time.monotonic() < self.next_look:
             return False
         self.next_look = time.monotonic() + LOOK_AGAIN_SECONDS  # also after an error
@@ -62,12 +65,14 @@ class Scheduler:
         return fired
 
     def renamed(self, worker: str) -> None:
-        """The worker has another name from now on, under which it declares all once more."""
+        """Notes another name of the worker, under which it declares all once more."""
         if self.worker is not None:
             self.worker, self.next_declare = worker, 0.0
 
     def leave(self, connection: functions.Connection) -> None:
-        """The worker fires no more: what others declare need not wait until its last job has ended."""
+        """Withdraws what this worker declares, because it fires no more: the declarations of others need not wait until
+        its last job has ended.
+        """
         if self.worker is not None:
             functions.schedule_undeclare(connection, self.worker)
             self.worker = None
@@ -94,7 +99,7 @@ class Scheduler:
         }
 
     def _is_declared(self, connection: functions.Connection, declared: ScheduleDeclaration, now: dt.datetime) -> bool:
-        """Whether there is nothing more to do for now."""
+        """Declares a schedule.  Returns whether there is nothing more to do for now."""
         recurrence, rule = declared.recurrence, declared.recurrence.rule
         call = {"args": list(recurrence.args), "kwargs": recurrence.kwargs}
         try:
@@ -112,7 +117,7 @@ class Scheduler:
                 max_attempts=declared.max_attempts,
                 worker=self.worker,
             )
-        except BUSY_ERRORS:  # somebody edits it: there is another look in a minute
+        except BUSY_ERRORS:  # another session edits it: there is another look in a minute
             return True
         except (PgQueueError, *UNUSABLE) as error:
             logger.error("schedule name=%s cannot be declared: %s", declared.name, error)  # noqa: TRY400
@@ -120,7 +125,7 @@ class Scheduler:
 
     def _look(self, connection: functions.Connection) -> bool:
         known, now_ms = functions.schedules(connection)
-        # What code declares is fired by who runs that code: a worker of another version may not know the task.
+        # A worker fires only the declared schedules of its own code: one of another version may not know the task.
         ours = [row for row in known if not row.declared or row.name in (self.declared or ())]
         now = time.monotonic()
         overdue = [row for row in ours if row.next_at <= now_ms and self._busy.get(row.name, 0.0) <= now]

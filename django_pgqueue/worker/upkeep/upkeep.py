@@ -1,4 +1,4 @@
-"""What a process does for all, in its own turn: schedules, and what waits for others."""
+"""Work for the whole queue in a process's own turn: schedules, and messages that wait for others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTLE_EVERY_SECONDS = 0.2
 
 
 class Upkeep:
-    """Used by the process's thread alone."""
+    """Called by the process's thread alone, in each turn."""
 
     def __init__(self, settings: WorkerSettings, session: Session, parts: Parts, *, polling: Polling) -> None:
         self.session = session
@@ -32,7 +32,7 @@ class Upkeep:
         self.parts.attempt("dependencies", self._settle_if_due)
 
     def leave(self) -> None:
-        """The process claims nothing more: what it declares holds up nobody."""
+        """Called when the process claims nothing more, so that its declarations hold up no other worker."""
         self.parts.attempt("schedules", lambda: self.scheduler.leave(self.session.statements))
 
     def due_at(self) -> float:
@@ -47,9 +47,9 @@ class Upkeep:
             self.polling.notified()
 
     def _settle_if_due(self) -> None:
-        """Looks at messages that wait for others and may have missed an end.  All the rest is released by claims."""
+        """Looks at messages that wait for others and may have missed an end.  Claims release all other ones."""
         now = time.monotonic()
-        # A sleeper does it when it looks, in the same transaction.
+        # A sleeper does it when it polls, in the same transaction.
         if now >= self._next_settling and not self.polling.asleep:
             self._next_settling = now + SETTLE_EVERY_SECONDS
             if self.settle():
