@@ -77,7 +77,9 @@ class Recorder:
         self._retry_at = max(self._retry_at, now + seconds)
 
     def due_at(self, *, busy: bool) -> float:
-        """Returns when to write, by the monotonic clock.  ``busy``: more ends are to come, and can be written together."""
+        """Returns when to write, by the monotonic clock.  ``busy``: more ends will come, and can be
+        written together.
+        """
         due = float("inf")
         if self.ended:
             wait = busy and len(self.ended) < MAX_RECORDED

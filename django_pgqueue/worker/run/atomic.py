@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 MAX_RESTARTS = 3
-"""How often the transaction of an atomic task is begun anew, within one attempt, because it met another one."""
+"""How often the transaction of an atomic task is begun anew within one attempt, after a conflict with another one."""
 RESTART_SECONDS = 0.01
 
 CONNECTION_PAUSES = (0.1, 0.3, 1.0, 2.0, None)
 MAX_UNCONNECTED_SECONDS = 60.0
-"""Until an atomic task whose transaction got no connection is tried again, at most."""
+"""The longest wait before an atomic task is tried again, when its transaction got no connection."""
 
 
 def run_atomically(execution: Execution) -> Outcome:
-    """The task, its writes, its enqueues and its completion are one transaction: all happens once, or nothing."""
+    """Runs the task, its writes, its enqueues and its completion in one transaction: all happens once, or nothing."""
     message, restarts = execution.message, 0
     while True:
         try:
@@ -49,7 +49,7 @@ def run_atomically(execution: Execution) -> Outcome:
         if execution.reports.is_cancelled(message):
             reason = "Somebody asked the task to stop, and its transaction was rolled back."
             raise TaskCancelled(reason)
-        time.sleep(random.uniform(0, RESTART_SECONDS * 2**restarts))  # noqa: S311 -- those that met part
+        time.sleep(random.uniform(0, RESTART_SECONDS * 2**restarts))  # noqa: S311 -- spreads those that met
         execution.args, execution.kwargs = results.called(message)  # the task may have changed them
 
 
@@ -77,8 +77,8 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
 
 
 def _sees_one_snapshot(execution: Execution, connection: Any) -> bool:
-    """Looks for a connection for some seconds: a worker that cannot get one shall not hurry through its queue and
-    put back one message after the other.
+    """Whether the transaction will see one snapshot.  It looks for a connection for some seconds: a worker without one
+    must not hurry through its queue and put back one message after the other.
     """
     message = execution.message
     for pause_seconds in CONNECTION_PAUSES:

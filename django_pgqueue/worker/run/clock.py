@@ -7,8 +7,9 @@ import time
 
 
 class DatabaseClock:
-    """Goes on from a time that the database told, by this machine's monotonic clock.  Before that it has this machine's
-    time.
+    """Goes on from a time of the database, by this machine's monotonic clock.  Before that it has this machine's time.
+
+    The process's thread sets it, at the start and after each claim.  The slots read it.
     """
 
     def __init__(self) -> None:
@@ -18,8 +19,9 @@ class DatabaseClock:
         self._told = (now, time.monotonic())
 
     def correct(self, now: dt.datetime) -> None:
-        """What the database tells is older by the way it took here, so only a later time is news; and a clock that
-        never goes back lets no job end before it started."""
+        """Sets the clock to a later time only.  A time of the database is older by its way to here; and with a clock
+        that never goes back no job ends before it started.
+        """
         if now > self():
             self._told = (now, time.monotonic())  # one assignment: slots read at the same time
 

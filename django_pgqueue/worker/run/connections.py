@@ -1,4 +1,4 @@
-"""What one job did to the connections of a thread must not reach the next one."""
+"""Leaves the connections of a thread clean after a job, so that nothing of it reaches the next one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _note_connection(connection: Any, **_: Any) -> None:
 
 
 def _is_pooled(connection: Any) -> bool:
-    """Whether its sessions are also others', because a pooler lends them for each transaction."""
+    """Whether others use its sessions too, because a pooler lends them for each transaction."""
     return _pooled.get(connection.alias, False) or bool(connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"])
 
 
@@ -51,8 +51,8 @@ connection_created.connect(_note_connection, dispatch_uid="django_pgqueue.worker
 
 
 def has_connected() -> bool:
-    """Whether this thread has ever opened a connection, which has to be left clean: to look costs more than a small job
-    does.
+    """Whether this thread has ever opened a connection, which then has to be left clean: to look at the connections
+    costs more than a small job does.
     """
     return getattr(_here, "has_connected", False)
 
@@ -62,7 +62,7 @@ def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
     for connection in connections.all(initialized_only=True):
         _roll_back_if_open(connection, message, "The task")
         if getattr(connection.connection, "closed", False):
-            connection.close()  # below Django, which would go on with it
+            connection.close()  # closed below Django, which would go on with it
         if not shared:
             _put_session_back(connection)
         if _is_for_one_request(connection):
@@ -84,8 +84,8 @@ def _put_session_back(connection: Any) -> None:
 
 
 def _restore(connection: Any, state: SessionState) -> None:
-    """A receiver of connection_created that sets something in the session is called again: what it has set may be
-    invisible, and without a worker it would be called for each request.
+    """Puts the session back.  Receivers of connection_created that set something in the session are called again: what
+    they have set may be invisible, and without a worker they would be called for each request.
     """
     session = connection.connection
     state.is_being_put_back = True
@@ -105,19 +105,23 @@ def _has_receivers_of_others() -> bool:
 
 
 def close_idle_connections() -> None:
-    """Nothing has followed for some seconds."""
+    """Called when a thread has had no job for some seconds."""
     for connection in connections.all(initialized_only=True):
         if _is_for_one_request(connection):
             connection.close()
 
 
 def _is_for_one_request(connection: Any) -> bool:
-    """With CONN_MAX_AGE = 0, Django's default.  A pool gets its connections back, and does not need this."""
+    """Whether Django would close it after each request: CONN_MAX_AGE is 0, Django's default.  A pool gets its
+    connections back, and does not need this.
+    """
     return connection.settings_dict["CONN_MAX_AGE"] == 0 and not connection.settings_dict["OPTIONS"].get("pool")
 
 
 def roll_back_what_is_open(message: Received, who: str) -> None:
-    """Nobody else would end that transaction: what came after would seem to be written, and not be."""
+    """Rolls back open transactions, which nothing else would end: later writes would seem to be stored, and would not
+    be.
+    """
     for connection in connections.all(initialized_only=True):
         _roll_back_if_open(connection, message, who)
 
@@ -130,7 +134,7 @@ def _roll_back_if_open(connection: Any, message: Received, who: str) -> None:
             message.id,
             in_a_line(message.task),
         )
-        # Only a connection that knows of no transaction is really closed, and begins anew when it is used again.
+        # Django really closes a connection, and opens it anew on its next use, only if it knows of no transaction.
         connection.in_atomic_block = connection.closed_in_transaction = False
         connection.close()
 

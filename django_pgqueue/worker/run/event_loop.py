@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EventLoop:
-    """Made with the slots; the loop and its thread when the first async task comes."""
+    """The event loop is made with the slots.  It starts, with its thread, when the first async task comes."""
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
@@ -35,14 +35,14 @@ class EventLoop:
         self._thread: threading.Thread
         self._waiting: deque[Received] = deque()
         self._running: dict[asyncio.Task[None], Received | None] = {}
-        """What is to be ended by each; None: it has been."""
+        """The message that each coroutine has to end; None: it has ended."""
         self._begun: dict[asyncio.Task[None] | None, Execution] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
         self._idle: asyncio.TimerHandle | None = None
         self.is_left = False
-        """Something in it goes on after its time: what comes next has another loop."""
+        """A task in it goes on after its time: the next tasks have another loop."""
         self._asked: float | None = None
-        """When the loop was asked to come round, if it has not."""
+        """When the loop was asked for a turn that it has not made yet."""
         self._stopped = False
         self._reconnects = 0
 
@@ -69,8 +69,8 @@ class EventLoop:
         self._ask(self._cancel, ids)
 
     def _cancel(self, ids: set[int]) -> None:
-        # A task that is cancelled before its first step never takes it: the end of its message would be lost.  So would
-        # that of one that only waits for the receivers of its signal.
+        # A coroutine that is cancelled before its first step never takes it: the end of its message would be lost.  So
+        # would that of one that only waits for the receivers of its signal.
         for task, execution in self._begun.items():
             if task is not None and execution.message.id in ids and not execution.is_over:
                 task.cancel()
@@ -91,13 +91,13 @@ class EventLoop:
             self._ask(self._loop.stop)
 
     def is_dead(self) -> bool:
-        """Nothing in it goes on: a task has closed the loop, or has ended its thread."""
+        """Whether nothing in it goes on, because a task has closed the loop or ended its thread."""
         if self._loop is None or self._stopped:
             return False
         return self._loop.is_closed() or not is_alive(self._thread)
 
     def bury(self) -> list[Received]:
-        """Of a dead one: what had not begun, though it has a coroutine."""
+        """Gives up a dead loop.  Returns the messages that had not begun, though they have a coroutine."""
         self.is_left = self._stopped = True
         begun = {execution.message.id for execution in list(self._begun.values())}
         return [message for message in list(self._running.values()) if message is not None and message.id not in begun]
@@ -107,7 +107,7 @@ class EventLoop:
         return bool(self._running)
 
     def _ask(self, what: Callable[..., object], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: who looks after the slots will see
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the watchdog will see it
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(what, *args)
 
@@ -116,7 +116,7 @@ class EventLoop:
             try:
                 loop.run_forever()
             except BaseException as error:  # noqa: BLE001
-                # SystemExit in something that a task has started besides itself: asyncio lets go of the whole loop.
+                # SystemExit in a coroutine that a task has started besides itself: asyncio lets go of the whole loop.
                 log_trouble("Something that an async task had started ended with more than an Exception.", error)
         if databases_were_used() and not self.is_left:  # the next loop's tasks use the same thread
             SyncToAsync.single_thread_executor.submit(connections.close_all)
@@ -147,8 +147,8 @@ class EventLoop:
         self._begun.pop(task, None)
         self._running[task] = None
         self.slots.ended_in_time(execution, end)
-        # The database work of all async tasks goes through one thread of asgiref's, in the order in which it was asked
-        # for: what cleans up stands in front of whatever the next task wants.  Nobody waits for it.
+        # One thread of asgiref's does the database work of all async tasks, in the order in which it was asked for:
+        # this cleaning comes before whatever the next task wants.  No coroutine waits for it.
         if databases_were_used():
             self._clean(leave_connections_clean, message, shared=bool(self._begun))
 
@@ -170,7 +170,7 @@ class EventLoop:
             if self._idle is not None:
                 self._idle.cancel()
             self._idle = asyncio.get_running_loop().call_later(self.slots.idle_seconds, self._close_if_idle)
-        if message is not None:  # somebody cancelled whatever the loop had, and this had not begun
+        if message is not None:  # a task cancelled all that the loop had, and this had not begun
             self.slots.ended(self.slots.execution(message).broken(_why(task)))
 
     def _close_if_idle(self) -> None:
@@ -189,5 +189,5 @@ def _why(task: asyncio.Task[None]) -> BaseException:
 
 
 def databases_were_used() -> bool:
-    """Whether there is the thread that the database work of async tasks goes through."""
+    """Whether the thread for the database work of async tasks exists."""
     return bool(getattr(SyncToAsync.single_thread_executor, "_threads", True))

@@ -55,16 +55,15 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 TOO_LATE = "Its time was up before it began."
 FEW_ATTEMPTS = 10
-"""An async task that gets its context finds so many earlier attempts read already: reading them when it looks stops its
-event loop for that moment."""
+"""For an async task that takes its context, up to this many earlier attempts are read before it starts: to read them
+when the task looks would stop its event loop for that moment."""
 
 
 class Execution:
-    """Runs a message's task once and says how it ended.
+    """Runs a message's task once, and returns how it ended.
 
-    Nothing is written: recording the outcome is another's work, except for an atomic task, whose completion is part of
-    its own transaction.  Whatever the task raises is an outcome, except KeyboardInterrupt.  The signals are those of
-    django.tasks.
+    It writes nothing: the recorder does.  Only an atomic task completes its message in its own transaction.  Whatever a
+    task raises is an outcome, except KeyboardInterrupt.  The signals are those of django.tasks.
     """
 
     __slots__ = (
@@ -153,7 +152,7 @@ class Execution:
         self.task = registry.find_patiently(self.message.task or "")
         try:
             args, self.kwargs = results.called(self.message)
-            if self.message.headers is not None:  # what they say may be nonsense, too
+            if self.message.headers is not None:  # headers may be nonsense, too
                 self.made_result = make_result(self, args)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             said = "what it is" if redaction.is_redacting() else self.message.content[:80]
@@ -176,7 +175,7 @@ class Execution:
         await telling.asend(self, task_started)
 
     def attempt(self) -> Outcome:
-        if self.is_over:  # its time was up before the task began: nobody waits for this end
+        if self.is_over:  # its time was up before the task began: this end is not used
             return Failed(Error.of(TOO_LATE))
         if getattr(self.task, "atomic", False):
             return atomic.run_atomically(self)
@@ -188,7 +187,7 @@ class Execution:
         return self._succeeded(await self.acall())
 
     def tell_finished(self, outcome: Outcome | None = None) -> None:
-        """Inside the except block: receivers find the exception of a failure in ``sys.exc_info()``."""
+        """Called inside the except block: receivers find the exception of a failure in ``sys.exc_info()``."""
         if self._ends_here() and self._is_seen_finished():
             telling.send(self, task_finished, telling.shown(outcome))
 
@@ -202,7 +201,7 @@ class Execution:
         return EndedAttempt(self.message, outcome, self.started_at, self.finished_at, tell)
 
     def _ends_here(self) -> bool:
-        """False: its time was up before, and that has been told."""
+        """Returns False if its time was up before: then receivers know of its end already."""
         was_over, self.is_over = self.is_over, True
         return not was_over
 
@@ -210,7 +209,7 @@ class Execution:
         return self.made_result is not None and bool(self.made_result.is_finished)
 
     def clean_up_after_receivers(self, signal: Signal) -> None:
-        """What a receiver began and did not end, the task would write into, and lose."""
+        """Rolls back what a receiver began and did not end: the task would write into it, and lose that."""
         if has_connected():
             roll_back_what_is_open(self.message, f"A receiver of {signals.NAMES[signal]}")
 
@@ -222,15 +221,15 @@ class Execution:
     # Other ends
 
     def timed_out(self, cut: Callable[[], None] | None = None) -> EndedAttempt:
-        """The end of an attempt whose thread goes on: made on a copy, because the thread still has this one.  ``cut``
-        makes an error in that thread, which must not get into the copy.
+        """Returns the end of an attempt whose thread goes on.  It is made on a copy, because the thread still has this
+        one.  ``cut`` causes an error in that thread, which must not get into the copy.
         """
         mine = copy.copy(self)
         mine.is_over, self.is_over = False, True
         return mine._time_out(cut)  # noqa: SLF001
 
     def given_up(self) -> EndedAttempt:
-        """The end of an attempt that cannot go on because of others in its process: it does not count."""
+        """Returns the end of an attempt that cannot go on because of others in its process: it does not count."""
         mine = copy.copy(self)
         self.is_over = True
         mine.finished_at = self.clock()
@@ -252,12 +251,12 @@ class Execution:
             return self.ended(outcome, exception)
 
     def cancelled_before_it_began(self) -> EndedAttempt:
-        """Nothing of it runs, and so there are no signals."""
+        """Returns the end of a task of which nothing runs: there are no signals."""
         return self.ended(Cancelled(Error.of(TaskCancelled("Somebody asked the task to stop before it began."))))
 
     def broken(self, error: BaseException) -> EndedAttempt:
-        """The end when not the task, but something around it raised: an attempt like others that failed.  It asks
-        nobody of the project, and so it cannot fail itself.
+        """Returns the end when the task did not raise, but something around it: an attempt like others that failed.  It
+        calls no code of the project, and so it cannot fail itself.
         """
         self.finished_at = self.clock()
         said, attempt, max_attempts = Error.of(error), self.message.attempt, self.message.max_attempts
@@ -284,7 +283,7 @@ class Execution:
             async with asyncio.timeout(seconds) as limit:
                 return await self.task.func(*self.arguments(), **self.kwargs)
         except (TimeoutError, DatabaseError) as error:
-            # What its statement raises when it is cancelled comes before, or in the place of, the cancellation.
+            # The error of a cancelled statement comes before the cancellation, or in its place.
             if limit.expired() or (self.is_late and isinstance(error, DatabaseError)):
                 raise self._timeout(seconds) from error
             raise

@@ -44,7 +44,7 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
         execution.set(status=TaskResultStatus.READY)
         return Deferred(exception.wait_seconds, state)
     error = Error.of(exception)
-    if is_a(exception, TaskBeingImported):  # no fault of the task: as often as for who asks for it
+    if is_a(exception, TaskBeingImported):  # no fault of the task: as many attempts as one that raises Retry
         return Retried(error, retry.DEFAULT.seconds(attempt=execution.message.attempt), None, retry.ASKED_ATTEMPTS)
     if execution.result is None:
         cancelled = was_cancelled(exception, execution.message, execution.reports)
@@ -83,7 +83,7 @@ def _went_down_with_its_connection(execution: Execution, exception: BaseExceptio
         return True
     if not getattr(execution.task, "atomic", False) or not is_a(exception, (OperationalError, InterfaceError)):
         return False
-    # Not Django's connection: it has opened another session by now.
+    # The driver's connection, not Django's, which has opened another session by now.
     return execution.session is None or bool(execution.session.closed)
 
 
@@ -95,7 +95,7 @@ class Verdict:
     reports: Reports
     earlier: Callable[[], Sequence[Attempt]]
     asked_attempts: int | None = None
-    """What a message of the task has as max_attempts where nobody says otherwise."""
+    """The max_attempts that a message of the task has by default."""
 
     def on(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         if was_cancelled(exception, self.message, self.reports):
@@ -107,7 +107,7 @@ class Verdict:
         return self._retry_in(self._backoff_seconds(exception), error)
 
     def _retry_asked(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
-        # Who says nothing of max_attempts has five, less those that were deferred: SQL counts them.
+        # A task without max_attempts has five, less the deferred ones: SQL counts them.
         if self.message.max_attempts is not None and not self._has_attempts_left():
             return Failed(error)
         wait_seconds = _asked_seconds(exception)
@@ -138,10 +138,10 @@ class Verdict:
             return retry.DEFAULT.seconds(attempt=self._attempts_that_count())
 
     def _attempts_that_count(self) -> int:
-        """Without those that were deferred or lost: a task that has looked a dozen times, or whose workers were killed,
-        shall not wait an hour after one error.
+        """Returns the number of attempts without those that were deferred or lost: a task that has looked a dozen
+        times, or whose workers were killed, must not wait an hour after one error.
         """
-        # Each of those has raised max_attempts by one: where it is what it was, there is nothing to look for.
+        # Each of those has raised max_attempts by one: if it is unchanged, there were none.
         if self.message.attempt == 1 or (self.asked_attempts and self.message.max_attempts == self.asked_attempts):
             return self.message.attempt
         return 1 + sum(attempt.status not in {"deferred", "lost"} for attempt in self.earlier())
@@ -152,11 +152,11 @@ def was_cancelled(exception: BaseException, message: Received, reports: Reports)
 
 
 def asked_for(exception: BaseException) -> BaseException:
-    """What a task asked for by raising it: from a child of a task group it comes in an exception group.
+    """Returns what a task asked for by raising it.  A child of a task group raises it in an exception group.
 
-    Children may ask at the same time.  To stop comes first; then a retry, whose error must not go unseen; then a defer;
-    and of the same kind the one with the longest wait, because somebody does not want to be asked sooner.  Beside any
-    other exception the group is an error like others.
+    Children may ask at the same time.  A stop comes first; then a retry, whose error must not go unseen; then a defer.
+    Of one kind the longest wait counts, because its child does not want to run sooner.  With any other exception in it
+    the group is an error like others.
     """
     if not is_a(exception, BaseExceptionGroup):
         return exception
@@ -169,7 +169,7 @@ def asked_for(exception: BaseException) -> BaseException:
 
 
 def is_a(exception: BaseException, kind: type[E] | tuple[type[E], ...]) -> TypeGuard[E]:
-    """As an ``except`` has it.  ``isinstance`` also asks the exception itself, whose answer may be an error."""
+    """Matches as ``except`` does.  ``isinstance`` also asks the exception itself, whose answer may be an error."""
     return issubclass(type(exception), kind)
 
 
@@ -182,7 +182,7 @@ def _leaves(group: BaseException) -> Iterator[BaseException]:
 
 
 def _asked_seconds(exception: BaseException) -> float | None:
-    """What a Retry, or a class of the project's that is one, says.  None: as the backoff has it."""
+    """Returns the wait of a Retry, or of a subclass of the project's.  None: the backoff decides."""
     wait_seconds = getattr(exception, "wait_seconds", None)
     return None if wait_seconds is None else _number_of_seconds(wait_seconds)
 

@@ -1,4 +1,4 @@
-"""Transactions of atomic tasks that PostgreSQL keeps apart from others, or does not let go on beside them."""
+"""Isolation levels and conflicts of the transactions of atomic tasks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CONFLICTS = ("40001", "40P01")
-"""The SQLSTATEs of a serialization failure and of a deadlock: what was done may well succeed when it is done again."""
+"""The SQLSTATEs of a serialization failure and of a deadlock: the transaction may well succeed the next time."""
 
 _default_levels: WeakKeyDictionary[psycopg.Connection[Any], str] = WeakKeyDictionary()
 
 
 def sees_one_snapshot(connection: Any) -> bool:
-    """Whether a transaction on Django's ``connection`` goes on seeing the queue as it was when it began, and cannot
-    change a row that somebody has changed since.  The server is asked once for each of its sessions.
+    """Whether a transaction on Django's ``connection`` keeps seeing the queue as it was when it began, and cannot
+    change a row that another one has changed since.  The server is asked once for each of its sessions.
     """
     connection.ensure_connection()
     session = connection.connection

@@ -1,4 +1,4 @@
-"""What a worker process has begun, in memory that it shares with its supervisor: it is still there when it has died."""
+"""The attempts that a worker process has begun, in memory that it shares with its supervisor, and that outlives it."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ REPORTED = struct.Struct("@q")
 ATTEMPT = struct.Struct("@qi?")  # message id, attempt, whether it runs
 ATTEMPT_BYTES = 16
 MAX_ATTEMPTS = 64
-"""Of each mark.  The last one may run; those before it have ended, and may not be recorded yet."""
+"""Attempts in each mark.  The last one may run; those before it have ended, and may not be recorded yet."""
 MARK_BYTES = MAX_ATTEMPTS * ATTEMPT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """What a process left that did not leave in order."""
+    """The attempts of a process that did not leave in order."""
 
     number: int
     worker: str
     ids: list[int]
     attempts: list[int]
     running: list[bool]
-    """Whether each of them ran when the process died: those that did may be why."""
+    """Whether each of them ran when the process died: a running one may be the cause."""
 
 
 class Marks:
     """Memory of one process, made before it is forked.  It has a mark for each thread and each coroutine.
 
-    The slots write the marks, and the consumer's thread writes the rest.  The supervisor reads the marks when the
+    The slots write the marks, and the process's thread writes the rest.  The supervisor reads the marks when the
     process is gone.
     """
 
@@ -51,8 +51,8 @@ class Marks:
 
     @contextlib.contextmanager
     def mark(self) -> Iterator[Mark]:
-        """For one slot at a time.  A thread that goes on after its time keeps its mark, and so there may be none left:
-        then nobody is told of what begins there.
+        """Lends a mark to one slot.  A thread that goes on after its time keeps its mark, and so there may be none
+        left: then the supervisor does not learn what begins there.
         """
         try:
             mark = self._free.pop()
@@ -68,14 +68,14 @@ class Marks:
         WORKER.pack_into(self._memory, 0, worker.encode())
 
     def sign_off(self) -> None:
-        """Everything that it held was recorded or given back."""
+        """Notes that everything that the process held was recorded or given back."""
         WORKER.pack_into(self._memory, 0, b"")
 
     def leave(self) -> None:
         self._memory[LEFT_AT] = True
 
     def want_quarantine(self) -> None:
-        """Quarantined messages are due: a process shall be started for them."""
+        """Asks the supervisor for a process, because quarantined messages are due."""
         self._memory[WANTS_QUARANTINE_AT] = True
 
     def reported(self, death: Death) -> None:
@@ -85,7 +85,7 @@ class Marks:
 
     @property
     def has_left(self) -> bool:
-        """Whether it came to its end by itself: the exit code says what a job may have said."""
+        """Whether the process came to its end by itself.  Its exit code may come from a job."""
         return bool(self._memory[LEFT_AT])
 
     @property
@@ -100,7 +100,7 @@ class Marks:
         return wanted
 
     def death(self, number: int) -> Death | None:
-        """None: it held nothing."""
+        """Returns what the process held when it died; None: nothing."""
         [worker] = WORKER.unpack_from(self._memory, 0)
         if not worker:
             return None
@@ -133,7 +133,7 @@ class Mark:
         ATTEMPT.pack_into(self._memory, self._at, message.id, message.attempt, True)
 
     def end(self, message: Received) -> None:
-        """Its task does not run any more; the end is not recorded yet."""
+        """Notes that the task does not run any more.  The end is not recorded yet."""
         ATTEMPT.pack_into(self._memory, self._at, message.id, message.attempt, False)
         self._at = self._first if self._at == self._last else self._at + ATTEMPT_BYTES
 

@@ -33,7 +33,7 @@ class Retried:
     wait_seconds: float
     state: str | None = None
     max_attempts: int = 1
-    """Attempts of a message that has no number of its own."""
+    """The limit for a message that has no max_attempts of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,9 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """An atomic task whose transaction went down with its connection, or whose lock was lost: nothing has happened, so
-    it may run again at once."""
+    """The end of an atomic task whose transaction went down with its connection, or whose lock was lost: nothing has
+    happened, so it may run again at once.
+    """
 
     status: ClassVar[str] = "retried"
     error: Error

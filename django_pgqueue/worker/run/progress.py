@@ -1,4 +1,4 @@
-"""What running tasks say, and what is said to them.  Slots and the consumer's thread share it."""
+"""The progress that running tasks report, and requests to cancel them.  Slots and the worker's own threads share it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class SharedReports:
-    """Of a worker: words wait here until the consumer writes them, the last one of each message only."""
+    """The reports of a worker process.  The slots put progress here, and ``ProgressReports`` writes the last one of
+    each message.
+    """
 
     def __init__(self) -> None:
         self._progress: dict[int, tuple[Received, str]] = {}
@@ -30,12 +32,12 @@ class SharedReports:
         return bool(self._progress)
 
     def write(self, connection: Connection) -> None:
-        for message_id in list(self._progress):  # not until there is none: a task may speak faster than this writes
+        for message_id in list(self._progress):  # not until it is empty: a task may report faster than this writes
             if (said := self._progress.pop(message_id, None)) is None:
                 continue  # its message has just ended
             try:
                 functions.message_progress(connection, *said)
-            except BUSY_ERRORS:  # somebody has locked the row; what the task has said since then counts
+            except BUSY_ERRORS:  # another session has locked the row; what the task has reported since then counts
                 self._progress.setdefault(message_id, said)
 
     def forget(self, message: Received) -> None:
@@ -44,7 +46,7 @@ class SharedReports:
 
 
 class DirectReports:
-    """Of ``testing.drain``: written and asked at once, in the test's own session."""
+    """The reports of ``testing.drain``: it writes and asks at once, in the test's own session."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -56,7 +58,9 @@ class DirectReports:
         return bool(functions.message_cancellations(self._session(), [message.id], worker=message.worker))
 
     def _session(self) -> Connection:
-        """In an event loop Django's connection refuses to speak.  The driver's may: the test waits for the task."""
+        """Returns the driver's connection in an event loop, where Django's refuses to work.  It may be used: the test
+        waits for the task.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""The ``TaskResult`` of an attempt that runs, and what happened before it."""
+"""The ``TaskResult`` of an attempt that runs, and the attempts before it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 
 def result_of(execution: Execution) -> Any:
-    """The ``TaskResult``, made when somebody is going to see it: few jobs have anybody who does.  None: the message
-    is not the call of a task.
+    """Returns the ``TaskResult``, made when some code is going to use it: for few jobs any does.  None: the message is
+    not the call of a task.
     """
     if execution.made_result is None and execution.args is not None:
         execution.made_result = make_result(execution, execution.args)
@@ -46,7 +46,7 @@ def earlier_attempts(execution: Execution) -> list[Attempt]:
             asyncio.get_running_loop()
         except RuntimeError:
             execution.earlier = _look_back(execution)
-        else:  # where Django's ORM is not spoken
+        else:  # in an event loop Django's ORM refuses to work
             with ThreadPoolExecutor(1) as elsewhere:
                 execution.earlier = elsewhere.submit(_look_back_and_leave, execution).result()
     return execution.earlier
@@ -55,7 +55,7 @@ def earlier_attempts(execution: Execution) -> list[Attempt]:
 def _look_back(execution: Execution) -> list[Attempt]:
     try:
         return results.earlier_attempts(execution.message, database=execution.backend.settings.database)
-    except (DatabaseError, InterfaceError):  # what happened before is worth knowing, not worth failing for
+    except (DatabaseError, InterfaceError):  # earlier attempts are worth knowing, not worth failing for
         logger.warning("The earlier attempts of message id=%s cannot be read.", execution.message.id, exc_info=True)
         return []
 

@@ -1,8 +1,8 @@
 """Puts back what a job has changed in its session with the server: settings, role, locks, temporary tables, cursors, …
 
-Nothing tells a client what a function in the database has changed, so nothing is looked for: one message puts back all
-of it, for half again the price of an empty one.  It is sent only for sessions that the job has used, which psycopg's
-``wait`` knows: whatever goes through a connection passes there, be it Django's or not.
+A client cannot know what a function in the database has changed, so the worker does not look: one message puts back
+everything, for half again the price of an empty one.  It is sent only for sessions that the job has used.  psycopg's
+``wait`` knows that: whatever goes through a connection passes there, from Django or not.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from psycopg.pq import Escaping, ExecStatus, TransactionStatus
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
-# What Django has set in the session.  What came with the connection (OPTIONS, settings of the role or the database) is
-# what RESET returns to.
+# The settings that Django has made in the session.  RESET returns to those that came with the connection (OPTIONS,
+# settings of the role or the database).
 SET_AT_FIRST = b"""
 select name, setting from pg_settings
 where source = 'session' and name not in ('transaction_isolation', 'transaction_read_only', 'transaction_deferrable')
@@ -29,7 +29,7 @@ ATTRIBUTES = ("isolation_level", "read_only", "deferrable", "prepare_threshold",
 
 
 class SessionState:
-    """Stands in the place of the connection's ``wait``: notes that it is used, and how it was before."""
+    """Replaces the connection's ``wait``: notes that the session is used, and how it was before."""
 
     __slots__ = ("__weakref__", "_attributes", "_reset", "_session", "is_being_put_back", "is_used")
 
@@ -45,12 +45,12 @@ class SessionState:
         return type(session).wait(session, *args, **kwargs)
 
     def put_back(self, session: psycopg.Connection[Any]) -> None:
-        """Raises psycopg's errors if that is not possible: nobody should use the session any more."""
+        """Raises psycopg's errors if that is not possible: the session must not be used any more."""
         if session.pgconn.transaction_status != TransactionStatus.IDLE:
             message = "It is in a transaction."
             raise psycopg.InterfaceError(message)
         prepared = _execute(session.pgconn, self._reset)
-        # Not DEALLOCATE ALL: psycopg would go on using those that it has prepared.
+        # Not DEALLOCATE ALL: psycopg would go on using the statements that it has prepared.
         for name in _column(prepared):
             _execute(session.pgconn, b"deallocate " + Escaping(session.pgconn).escape_identifier(name))
         for attribute, value in self._attributes.items():
@@ -70,7 +70,7 @@ def state_of(session: Any) -> SessionState | None:
 
 
 def _reset(pgconn: PGconn) -> bytes:
-    """The statements that bring a session back to where it is now."""
+    """Returns the statements that bring a session back to where it is now."""
     settings = _execute(pgconn, SET_AT_FIRST)
     [user], [role] = (_column(_execute(pgconn, IDENTITY), number) for number in (0, 1))
     escaping = Escaping(pgconn)
@@ -92,7 +92,7 @@ def _reset(pgconn: PGconn) -> bytes:
 
 
 def _execute(pgconn: PGconn, statements: bytes) -> PGresult:
-    """The result of the last one."""
+    """Returns the result of the last statement."""
     result = pgconn.exec_(statements)
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         raise psycopg.errors.error_from_result(result)

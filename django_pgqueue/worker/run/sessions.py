@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 MAX_CANCEL_SECONDS = 5.0
-"""The end of the attempt waits for it."""
+"""The end of the attempt waits this long at most."""
 
 
 class Sessions:
-    """Those that a thread has opened through Django.  Only its own: another thread's are in another one."""
+    """The sessions that one thread has opened through Django."""
 
     def __init__(self) -> None:
         self._opened: list[weakref.ref[BaseDatabaseWrapper]] = []
         self._is_cut = False
 
     def note(self, connection: BaseDatabaseWrapper) -> None:
-        """By the thread, when it has connected."""
+        """Called by the thread, when it has connected."""
         if self._is_cut:
             connection.close()
             message = "The time of this task is up, and its attempt has ended: it cannot connect to the database again."
@@ -48,7 +48,7 @@ class Sessions:
             self._opened.append(weakref.ref(connection))
 
     def end(self) -> int:
-        """By another thread.  Returns how many there were."""
+        """Called by another thread.  Returns how many sessions it ended."""
         self._is_cut = True
         wrappers = [known() for known in self._opened]
         opened = [wrapper.connection for wrapper in wrappers if wrapper is not None]
@@ -56,7 +56,7 @@ class Sessions:
 
 
 def cut(sessions: Sessions, message: Received) -> None:
-    """Never raises: the attempt has to end."""
+    """Ends the sessions.  Never raises: the attempt has to end."""
     try:
         if count := sessions.end():
             logger.warning("cut id=%s task=%s sessions=%s: its time was up", message.id, message.task, count)
@@ -78,7 +78,7 @@ def sessions_of_this_thread() -> Sessions:
 running: ContextVar[object | None] = ContextVar("pgqueue_running", default=None)
 """The attempt of an async task, in its coroutine and in the thread of its database work."""
 _statements: dict[object, BaseDatabaseWrapper] = {}
-"""Those that async tasks wait for: attempt to connection."""
+"""The connections whose statements async tasks wait for, by attempt."""
 _statements_lock = threading.Lock()
 
 
@@ -87,8 +87,8 @@ def waits_for_statement(attempt: object) -> bool:
 
 
 def cancel_statement(attempt: object, message: Received) -> None:
-    """All async tasks share a thread and its connections: only what this one waits for just now may be hit.  While it
-    is cancelled it cannot end here, and nobody else's begin.
+    """Cancels the statement that an async task waits for.  All async tasks share a thread and its connections, so no
+    other statement may be hit: while the lock is held this one cannot end, and no other one begins.
     """
     with _statements_lock:
         wrapper = _statements.get(attempt)
@@ -121,8 +121,8 @@ connection_created.connect(_note, dispatch_uid="django_pgqueue.worker.run.sessio
 
 
 def _cut(connection: psycopg.Connection[Any]) -> bool:
-    """The statement first: a server that executes one does not look whether somebody still wants to know.  By way of
-    libpq, which goes through poolers.
+    """Cancels the statement first: a server that executes one does not see that its client is gone.  By way of libpq,
+    which goes through poolers.
     """
     with contextlib.suppress(psycopg.Error, OSError):
         _cancel(connection)
@@ -139,10 +139,10 @@ def _cancel(connection: psycopg.Connection[Any]) -> None:
 
 
 def _hang_up(connection: psycopg.Connection[Any]) -> bool:
-    """The thread may be in the middle of libpq, which is for one thread at a time: we may only touch the socket."""
+    """Shuts down the socket and touches nothing else: the thread may be in libpq, which is for one thread at a time."""
     number = connection.fileno()
     with socket.socket(fileno=os.dup(number)) as same:
-        # If it is still open now it was when we had its number doubled: no connection is opened twice.
+        # If it is still open now, it was when its number was duplicated: no connection is opened twice.
         if connection.closed or connection.fileno() != number:
             return False
         same.shutdown(socket.SHUT_RDWR)

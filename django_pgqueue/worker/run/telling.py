@@ -1,4 +1,4 @@
-"""The signals of an attempt."""
+"""Sends the signals of an attempt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def tell_of_the_end(execution: Execution, exception: BaseException) -> None:
-    """The job should have gone on, and did not: what was recorded is its end."""
+    """Sends the signal of a job that should have gone on, and did not: its recorded end is final."""
     execution.finish(TaskResultStatus.FAILED)
     if is_a(asked_for(exception), Deferral):
         send(execution, task_finished)
@@ -53,8 +53,8 @@ def _has_failed(execution: Execution) -> bool:
 
 
 async def asend(execution: Execution, signal: Signal, shown: Unprintable | None = None) -> None:
-    """A receiver that is no coroutine may use the ORM, which is not spoken in an event loop: it gets the thread,
-    and the connection, that the database work of all async tasks goes through.
+    """Sends a signal from a coroutine.  A receiver that is no coroutine may use the ORM, which refuses to work in an
+    event loop: it runs in the thread, and with the connection, of the database work of all async tasks.
     """
     if signals.has_receivers(signal):
         await sync_to_async(send)(execution, signal, shown)

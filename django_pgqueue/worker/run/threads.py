@@ -1,4 +1,4 @@
-"""The slots of a worker process: threads for plain tasks, and an event loop (``coroutines.py``) for async ones."""
+"""The slots of a worker process: threads for plain tasks, and an event loop (``event_loop.py``) for async ones."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Slot:
         self.name = name
         self.thread: threading.Thread
         self.execution: Execution | None = None
-        """What it runs now."""
+        """The attempt that it runs now."""
         self.timeout: float | None = None
-        """Seconds that this may take."""
+        """The seconds that the attempt may take."""
         self.reconnects = 0
         self.is_given_up = False
-        """Its thread goes on after its time: the slot is another thread's."""
+        """Its thread goes on after its time: another thread has the slot."""
         self.sessions: Sessions
 
 
@@ -79,16 +79,22 @@ class Timed:
     """By the monotonic clock."""
     where: Slot | EventLoop
     late_seconds: float = 0.0
-    """So long it may clean up after that."""
+    """How long it may clean up after that."""
 
 
 LOOP = "the event loop"
 MAX_LATE_SECONDS = 5.0
-"""An async task is cancelled when its time is up.  So long it may clean up after that; then the consumer ends it."""
+"""An async task is cancelled when its time is up.  After that it may clean up for this long; then the process's thread
+ends its attempt."""
 
 
 class Slots:
-    """Runs messages in the order in which they come; what has ended waits in ``done`` until the consumer takes it."""
+    """Runs messages in the order in which they come.  Ended attempts wait in ``done`` until the process's thread takes
+    them.
+
+    The process's thread calls it in each turn, and after a claim.  The slots and event loops call only the methods that
+    say so.
+    """
 
     def __init__(
         self,
@@ -101,8 +107,8 @@ class Slots:
         marks: Marks | None = None,
         idle_seconds: float,
     ) -> None:
-        """``on_end`` is called with each end, by the thread that has it.  ``idle_seconds``: a slot that has had no job
-        for so long closes its connections.
+        """``on_end`` gets each ended attempt, in the thread that has ended it.  ``idle_seconds``: a slot without a job
+        for this long closes its connections.
         """
         self.count = count
         self.marks = marks or Marks(count)
@@ -115,16 +121,16 @@ class Slots:
         self.done: deque[EndedAttempt] = deque()
         self.refill_below = 0
         self.reconnects = 0
-        """How often the database has come back: tasks do not get connections from before."""
+        """How often the database has come back: tasks get no connections from before."""
         self._waiting: SimpleQueue[Received | None] = SimpleQueue()
         self._timed: dict[Execution, Timed] = {}
         self._aside: set[threading.Thread] = set()
         self._slots: list[Slot] = []
         self._without_thread: list[str] = []
-        """Slots whose threads go on after their time."""
+        """Names of slots whose threads go on after their time, or have died."""
         self._event_loop = EventLoop(self)
         self._left: list[EventLoop] = []
-        """Event loops in which something goes on after its time: nothing more begins there."""
+        """Event loops in which a task goes on after its time: nothing more begins there."""
         self._execution = execution_class(backend)
         clean_sessions(backend.settings.database, pooled=not backend.settings.listen)
 
@@ -152,7 +158,7 @@ class Slots:
         return [*self._left, self._event_loop]
 
     def waiting(self) -> int:
-        """How many no slot has begun."""
+        """Returns how many messages no slot has begun."""
         return self._waiting.qsize() + sum(loop.waiting() for loop in self._loops())
 
     def take_unstarted(self) -> list[Received]:
@@ -176,7 +182,7 @@ class Slots:
         return [self.done.popleft() for _ in range(len(self.done))]
 
     def cancel(self, ids: set[int]) -> None:
-        """Lets running tasks know that they were asked to stop; async ones are cancelled."""
+        """Asks running tasks to stop; async ones are cancelled."""
         ids = ids - self.reports.cancelled
         self.reports.cancelled |= ids
         for loop in self._loops():
@@ -191,7 +197,7 @@ class Slots:
             self.on_end(end)
         finally:  # a handler of the project's LOGGING may raise
             self.done.append(end)
-            # The consumer wants to know of the first end, to record it in time, and of a stock that runs low.
+            # The process's thread wants to know of the first end, to record it in time, and when few messages are left.
             if self.wakeup.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
                 self.wakeup.wake()
 
@@ -207,7 +213,7 @@ class Slots:
         slot.thread.start()
 
     def _work(self, slot: Slot) -> None:
-        """A slot does not end before its worker: what raises here is nothing that a task has raised, and is logged."""
+        """Runs messages until the worker ends: an error here comes from no task, and is logged."""
         slot.sessions = sessions_of_this_thread()
         with self.marks.mark() as mark:
             while not slot.is_given_up:
@@ -220,7 +226,7 @@ class Slots:
         connections.close_all()
 
     def _attempt(self, message: Received, slot: Slot, mark: Mark) -> None:
-        """Whatever raises in it, the message ends once."""
+        """Runs one message, which ends exactly once, whatever raises."""
         mark.begin(message)
         execution = slot.execution = self.execution(message)
         try:
@@ -233,7 +239,7 @@ class Slots:
         finally:
             slot.execution = None
             mark.end(message)
-            # Who takes it out ends the attempt: this thread, or the consumer when the time is up.
+            # The thread that takes it out ends the attempt: this one, or the process's when the time is up.
             if slot.timeout is not None and self._timed.pop(execution, None) is None:
                 slot.is_given_up = True
             else:
@@ -262,8 +268,8 @@ class Slots:
             return self._waiting.get()
 
     def time_out(self, now: float) -> list[Received]:
-        """Ends the attempts whose time is up.  Their threads and event loops go on: the process has to be replaced.
-        One that takes more all the same runs it in other ones.
+        """Ends the attempts whose time is up, and returns their messages.  Their threads and event loops go on: the
+        process has to be replaced.  If it takes more messages all the same, others run them.
         """
         messages = []
         for execution, timed in list(self._timed.items()):
@@ -272,7 +278,7 @@ class Slots:
                 if waits_for_statement(execution):
                     self._do_aside(partial(cancel_statement, execution, execution.message))
             elif now >= timed.until and self._timed.pop(execution, None) is not None:
-                execution.is_over = True  # before its sessions are cut, which is an error in the task
+                execution.is_over = True  # before its sessions are cut, which raises in the task
                 self._do_aside(partial(self._time_out, execution, timed.where))
                 if isinstance(timed.where, Slot):
                     self._slots.remove(timed.where)
@@ -283,7 +289,7 @@ class Slots:
         return messages
 
     def _time_out(self, execution: Execution, where: Slot | EventLoop) -> None:
-        # Its sessions first: who takes the job over would wait for its locks.  All coroutines together have one.
+        # Its sessions first: the next attempt would wait for their locks.  All coroutines together have one.
         ends_sessions = partial(cut, where.sessions, execution.message) if isinstance(where, Slot) else None
         try:
             end = execution.timed_out(ends_sessions)
@@ -292,7 +298,7 @@ class Slots:
         self.ended(end)
 
     def give_up(self, now: float, *, patience_seconds: float) -> None:
-        """Ends the attempts whose event loop somebody else's task blocks after its time.  They do not count."""
+        """Ends the attempts whose event loop another task blocks after its time.  They do not count."""
         for loop in self._loops():
             if loop.is_left and loop.seconds_without_a_turn(now) > patience_seconds:
                 for execution, timed in list(self._timed.items()):
@@ -305,7 +311,7 @@ class Slots:
                         self.ended(execution.given_up())
 
     def bury(self) -> list[str]:
-        """Ends the attempts whose thread or event loop has died.  Returns the names of those."""
+        """Ends the attempts whose thread or event loop has died.  Returns the names of the dead ones."""
         slots = [slot for slot in self._slots if not is_alive(slot.thread)]
         loops = [loop for loop in self._loops() if loop.is_dead()]
         for slot in slots:
@@ -327,17 +333,17 @@ class Slots:
         self._do_aside(partial(self.ended, end))
 
     def seconds_without_a_turn(self, now: float) -> float:
-        """How long the event loop has not come round that runs coroutines."""
+        """Returns for how long an event loop with coroutines has made no turn."""
         return max((loop.seconds_without_a_turn(now) for loop in self._loops() if loop.runs), default=0.0)
 
     def begin_in(self, loop: EventLoop, execution: Execution) -> None:
-        """Called by the event loops.  What has no timeout may still be given up."""
+        """Called by the event loops.  An attempt without a timeout may still be given up."""
         seconds = timeout_seconds(execution.message)
         until = float("inf") if seconds is None else time.monotonic() + seconds
         self._timed[execution] = Timed(until, loop, MAX_LATE_SECONDS)
 
     def ended_in_time(self, execution: Execution, end: EndedAttempt) -> None:
-        """Called by the event loops.  Who takes it out ends the attempt."""
+        """Called by the event loops.  The thread that takes the execution out of ``_timed`` ends the attempt."""
         if self._timed.pop(execution, None) is not None:
             self.ended(end)
 
@@ -349,7 +355,9 @@ class Slots:
         return bool(self._aside)
 
     def _do_aside(self, do: Callable[[], None]) -> None:
-        """What receivers and back-offs of a project do may take its time, and the consumer has none.  It is rare."""
+        """Calls ``do`` in a thread of its own: receivers and backoffs of a project may take their time, and the
+        process's thread has none.  It is rare.
+        """
 
         def run() -> None:
             try:
@@ -365,12 +373,12 @@ class Slots:
         thread.start()
 
     def next_timeout(self) -> float:
-        """When the next attempt's time is up, by the monotonic clock."""
+        """Returns when the next attempt's time is up, by the monotonic clock."""
         return min((timed.until for timed in list(self._timed.values())), default=float("inf"))
 
 
 def execution_class(backend: PgQueueBackend) -> type[Execution]:
-    """Chosen once: without traces an attempt costs what it did before there were any."""
+    """Chooses once: without traces an attempt costs what it did before there were any."""
     if not backend.settings.traces or not traces.is_installed():
         return Execution
     from django_pgqueue.worker.run.traced import TracedExecution  # noqa: PLC0415 -- OpenTelemetry, when it is asked for
@@ -381,7 +389,7 @@ def execution_class(backend: PgQueueBackend) -> type[Execution]:
 def is_async(message: Received) -> bool:
     try:
         return registry.is_async(message.task or "")
-    except UnknownTask:  # a thread will find out, and say so in the history
+    except UnknownTask:  # a slot will find out, and record it
         return False
 
 

@@ -35,7 +35,7 @@ class TracedExecution(Execution):
             return self._told(await super().arun())
 
     def timed_out(self, cut: Callable[[], None] | None = None) -> EndedAttempt:
-        """Its thread goes on, and may do so for ever: the span ends with the attempt."""
+        """The span ends with the attempt: the thread goes on, perhaps without end."""
         return self._told(super().timed_out(cut))
 
     def given_up(self) -> EndedAttempt:

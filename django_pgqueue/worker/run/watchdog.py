@@ -1,4 +1,4 @@
-"""Looks after the slots: what is held, and nobody runs, is ended, and its process is replaced."""
+"""Watches the slots: ends attempts whose thread or event loop has died, so that their process is replaced."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ THREADS = Path("/proc/self/task")
 
 
 class Watchdog:
-    """Of the consumer's thread."""
+    """Called by the process's thread alone, in each turn."""
 
     def __init__(self) -> None:
         self.blocked_seconds = 0.0
-        """So long an event loop that runs coroutines has not come round."""
+        """For how long an event loop with coroutines has made no turn."""
         self.died = 0
         """Threads and event loops that have ended before their tasks."""
         self._next_look = 0.0
 
     def look_if_due(self, slots: Slots, *, now: float) -> str | None:
-        """Why the process has to be replaced, if it has to."""
+        """Returns why the process has to be replaced, if it has to."""
         if now < self._next_look:
             return None
         self._next_look = now + LOOK_EVERY_SECONDS
@@ -36,8 +36,8 @@ class Watchdog:
 
 
 def is_alive(thread: threading.Thread) -> bool:
-    """A library may end a thread below Python (pthread_exit), which goes on to think that it runs.  Where the system
-    shows its threads, it is asked.
+    """Whether a thread really runs.  A library may end it below Python (pthread_exit), and Python does not see that.
+    The system is asked, where it shows its threads.
     """
     if not thread.is_alive():
         return False
