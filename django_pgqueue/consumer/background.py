@@ -1,4 +1,4 @@
-"""Work beside the consumer: a thread with a connection of its own, so that it can wait for nobody's harm."""
+"""Work beside the consumer, in a thread with a connection of its own: it may wait without harm to the consumer."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 IDLE_SECONDS = 30.0
-"""A connection that nobody has used for so long is closed."""
+"""A connection that was not used for this long is closed."""
 MAX_WAIT_SECONDS = 0.5
 MIN_AGAIN_SECONDS, MAX_AGAIN_SECONDS = 0.5, 60.0
 LEAVE_SECONDS = 5.0
 
 
 class Duty(Protocol):
-    """Something that is to be done now and then, on the thread of a ``Background``."""
+    """Work that is done now and then, in the thread of a ``Background``."""
 
     name: str
 
     def due_at(self) -> float:
-        """When, by the monotonic clock."""
+        """Returns when the work is due, by the monotonic clock."""
 
     def do(self, connect: Connect) -> None:
-        """Does it, in bounded steps.  ``connect`` opens the connection, where there is something to do."""
+        """Does the work, in bounded steps.  ``connect`` opens the connection, where there is something to do."""
 
 
 class Connect(Protocol):
@@ -41,7 +41,11 @@ class Connect(Protocol):
 
 
 class Background:
-    """Starts its thread when the first duty is due.  An error of a duty is logged once, and ends nothing."""
+    """Runs duties in a thread of its own, which starts when the first one is due.  An error of a duty is logged once,
+    and ends nothing.
+
+    The consumer's thread calls ``start_if_due`` in each turn, and ``stop`` at the end.
+    """
 
     def __init__(
         self,
@@ -65,17 +69,17 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def start_if_due(self) -> None:
-        """Called by the consumer in each turn: costs next to nothing."""
+        """Called by the consumer in each turn: it costs next to nothing."""
         if self._thread is None and not self._stopping.is_set() and self._due_at() <= time.monotonic():
             self._thread = threading.Thread(target=self._run, name=f"pgqueue-{self.name}", daemon=True)
             self._thread.start()
 
     def due_at(self) -> float:
-        """When the consumer has to start it."""
+        """Returns when the consumer has to start the thread."""
         return self._due_at() if self._thread is None else float("inf")
 
     def stop(self) -> None:
-        """Waits a moment for what is being done; the process does not stay for it."""
+        """Ends the thread.  It waits a moment for the duty that is being done, and then goes on without it."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(LEAVE_SECONDS)

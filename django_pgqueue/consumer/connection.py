@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 # A worker that lost its network finds out in about half a minute, not after the two hours of the system's default.
-# While something that it has sent is not acknowledged, no keepalives go out: without a time-out of its own that lasts
-# for a quarter of an hour.
+# While data that it has sent is not acknowledged, no keepalives go out: without tcp_user_timeout that lasts for a
+# quarter of an hour.
 KEEPALIVES = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -36,7 +36,7 @@ class BinaryCursor(psycopg.Cursor[Any]):
 
 
 def listen(connection: psycopg.Connection[Any], consumer: str) -> None:
-    """To the notifications for ``consumer``; a connection that does not may not stay open."""
+    """Listens to the notifications for ``consumer``.  If that fails, the connection may not stay open."""
     try:
         connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"pgqueue_{consumer}")))
     except BaseException:
@@ -50,8 +50,8 @@ MAX_READS_AHEAD = 50
 class WorkerConnection(psycopg.Connection[Any]):
     """Reads the rest of an answer as soon as it has begun to come.
 
-    An answer of some hundred messages takes a dozen reads.  psycopg waits before each of them, and lets go of the
-    interpreter to do so; in a worker whose slots are busy it then stands in line for it again, up to 5 ms each time.
+    An answer of some hundred messages takes a dozen reads.  psycopg waits before each of them, and releases the
+    interpreter lock to do so; in a worker whose slots are busy it then waits for the lock, up to 5 ms each time.
     """
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
@@ -74,10 +74,10 @@ def _reading_ahead(gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
 
 
 def connect(database: str, *, pooled: bool = False) -> psycopg.Connection[Any]:
-    """Opens an autocommit connection.  psycopg prepares nothing on it: after a rollback it would throw away what the
-    session has prepared, that of Statements too, and poolers give every transaction another session.
+    """Opens an autocommit connection.  psycopg prepares nothing on it: after a rollback it would drop what the session
+    has prepared, that of ``Statements`` too, and poolers give every transaction another session.
 
-    ``pooled``: nothing is set for the session, because behind a transaction pooler it is everybody's.
+    ``pooled``: nothing is set for the session, because the clients of a transaction pooler share it.
     """
     wrapper = connections.create_connection(database)
     params = wrapper.get_connection_params()
@@ -90,7 +90,7 @@ def connect(database: str, *, pooled: bool = False) -> psycopg.Connection[Any]:
         prepare_threshold=None,
     )
     note_connection(connection)
-    # Whatever the application uses: a claim that waits for nobody needs no more than this.
+    # Whatever level the application uses: a claim that waits for no other session needs no more than this.
     connection.isolation_level = IsolationLevel.READ_COMMITTED
     if pooled:
         return connection

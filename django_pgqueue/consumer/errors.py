@@ -1,4 +1,4 @@
-"""Whose error it is: the connection's, somebody else's lock, or that of the values in the statement."""
+"""The cause of an error: the connection, a lock of another session, or the values in the statement."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import psycopg
 from psycopg import errors
 
 CONNECTION_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
-"""What may be better on another try, or on another connection.  Not only what psycopg calls operational: a time-out
-that ends an idle transaction, and a server that can only be read as yet, are internal errors to it."""
+"""Errors that may be gone on another try, or on another connection.  Not only those that psycopg calls operational: to
+it, a time-out that ends an idle transaction, and a server that is still read-only, are internal errors."""
 
 BUSY_ERRORS = (
     errors.LockNotAvailable,
@@ -15,7 +15,7 @@ BUSY_ERRORS = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
 )
-"""Somebody else is in the way.  The connection is as good as before, and so is the statement."""
+"""Another session is in the way.  The connection is as good as before, and so is the statement."""
 
 REFUSED_ERRORS = (
     psycopg.DataError,
@@ -25,20 +25,20 @@ REFUSED_ERRORS = (
     errors.OutOfMemory,
     errors.InternalError_,  # "invalid memory alloc request size": a value that is too large for the server
     errors.RaiseException,  # of a trigger
-    UnicodeError,  # text that is no text, found before anything is sent
+    UnicodeError,  # text that cannot be encoded, found before anything is sent
 )
 """The values are at fault, so the next try ends the same way."""
 
 
 def is_of_no_use(connection: psycopg.Connection[object], error: Exception) -> bool:
-    """Whether ``connection`` has to be opened anew after ``error``.  From a server that can only be read, the next
-    connection may lead to another one.
+    """Whether ``connection`` has to be opened anew after ``error``.  Instead of a read-only server, the next connection
+    may reach another one.
     """
     return connection.broken or isinstance(error, errors.ReadOnlySqlTransaction)
 
 
 def is_of_the_connection(connection: psycopg.Connection[object], error: Exception) -> bool:
-    """Whether no other statement would have fared better: nothing more is worth a try before a pause."""
+    """Whether any other statement would have failed too: nothing more is worth a try before a pause."""
     if is_of_no_use(connection, error):
         return True
     if isinstance(error, (*BUSY_ERRORS, *REFUSED_ERRORS)):
@@ -47,5 +47,5 @@ def is_of_the_connection(connection: psycopg.Connection[object], error: Exceptio
 
 
 def first_line(error: Exception) -> str:
-    """The error in a line for logs, without what PostgreSQL adds as detail, context and hint."""
+    """Returns the error in a line for logs, without what PostgreSQL adds as detail, context and hint."""
     return str(error).strip().partition("\n")[0][:500] or type(error).__qualname__

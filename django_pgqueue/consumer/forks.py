@@ -1,8 +1,8 @@
-"""What becomes of a process that a task forks: it is a process of its own, and no second worker.
+"""Makes a process that a task forks a process of its own, and no second worker.
 
 It has the signals of a new program, none of the connections that were open, and no way back into the slot or the event
-loop that its task ran in.  Only processes that are forked by a worker process are concerned, and only those that run on
-in Python (``os.fork``, ``multiprocessing``): another program gets nothing of all this from its worker anyway.
+loop of its task.  This concerns only processes that a worker process forks and that go on in Python (``os.fork``,
+``multiprocessing``): another program gets nothing of all this from its worker anyway.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2})
 """The signals that a worker process handles.  Each of them ends a forked process.
 
-SIGINT as well, at once and without a KeyboardInterrupt: one that is raised while a process is being forked is
-swallowed, and Python 3.13 may not raise it at all where the thread that forked is not the main one.
-"""
+SIGINT too, at once and without a KeyboardInterrupt: one that is raised during a fork is swallowed, and Python 3.13 may
+not raise it at all if the thread that forked is not the main one."""
 CAME_BACK = 70
-"""The exit code of a process that was on its way into an event loop which is not its own."""
+"""The exit code of a process that was on its way back into its worker."""
 
 opened: WeakSet[psycopg.Connection[Any]] = WeakSet()
 """The driver's connections of this process: the worker's own, and those of all of Django's threads."""
@@ -43,17 +42,17 @@ shared_loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 """Event loops that run the coroutines of many jobs."""
 
 _guarded: int | None = None
-"""The id of this process, if it is a worker's."""
+"""The pid of this process, if it is a worker's."""
 _forked: int | None = None
 """In a process that a task has forked: the thread that forked it, the only one that is left."""
 _before = threading.local()
 _inherited: list[Any] = []
-"""Kept, so that nobody collects it: what it does at its end would concern the parent."""
+"""Objects of the parent, kept from the garbage collector: what they do at their end would concern the parent."""
 
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """While a worker process runs jobs."""
+    """Surrounds the jobs of a worker process."""
     global _guarded  # noqa: PLW0603 -- of the process
     _register()
     _guarded = os.getpid()
@@ -69,7 +68,7 @@ def _register() -> None:
 
 
 def note_connection(connection: Any) -> None:
-    """``connection`` is not for the processes that this one forks."""
+    """Notes a connection that the forked processes must not use."""
     if hasattr(connection, "pgconn"):  # other databases have other drivers
         opened.add(connection)
 
@@ -87,7 +86,7 @@ def has_forked() -> bool:
 
 
 class EndingHere:
-    """Around code of a project: a process that was forked there does not come out."""
+    """Surrounds code of a project: a process that was forked there does not come out."""
 
     def __enter__(self) -> None:
         pass
@@ -103,7 +102,7 @@ ending_here = EndingHere()
 def leave(error: BaseException | None = None) -> NoReturn:
     """Ends the process as the interpreter ends a program, after ``error`` if there is one.
 
-    Without what is done at the exit of an interpreter: it was registered by the worker process, for itself.
+    It calls no exit handlers: the worker process has registered them, for itself.
     """
     code = 0 if error is None else 1
     with contextlib.suppress(BaseException):  # whatever it is, this process ends here
@@ -127,8 +126,8 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def end_children() -> None:
-    """What ``multiprocessing`` does at the end of a program, to which a worker process does not come: its daemons, such
-    as those of a pool, are told to end.
+    """Ends the daemons of ``multiprocessing``, such as those of a pool.  Python does so at the exit of the interpreter,
+    which a worker process does not reach.
     """
     processes = sys.modules.get("multiprocessing.process")
     for child in [] if processes is None else processes.active_children():
@@ -143,7 +142,7 @@ def _prepare() -> None:
     _before.mask = _before.loop = None
     if _guarded != os.getpid():
         return
-    # A signal that comes before the child has handlers of its own would be handled there as the worker's, and be lost.
+    # The child would handle a signal that comes before it has handlers of its own as the worker's, and lose it.
     _before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     with contextlib.suppress(RuntimeError):
         _before.loop = asyncio.get_running_loop()
@@ -156,7 +155,7 @@ def _go_on() -> None:
 
 def _begin() -> None:
     global _guarded, _forked
-    if _before.mask is None:  # a child of a child: it has its signals from that one, which may have chosen others
+    if _before.mask is None:  # a child of a child has its signals from its parent, which may have chosen others
         return
     _guarded, _forked = None, threading.get_ident()
     signal.set_wakeup_fd(-1)
@@ -170,8 +169,8 @@ def _begin() -> None:
 
 
 def _let_go_of_connections() -> None:
-    """Whoever uses or closes one would write into the parent's conversation with the server; and as long as it is open
-    here, the server does not notice the parent's death.
+    """Disconnects the inherited connections.  To use or close one would write into the parent's conversation with the
+    server; and as long as it is open here, the server does not notice the parent's death.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for connection in opened:
@@ -183,11 +182,11 @@ def _let_go_of_connections() -> None:
         pools = getattr(wrapper, "_connection_pools", {})
         _inherited.extend([wrapper, dict(pools)])
         pools.clear()
-        del connections[alias]  # the next one who asks gets a new one
+        del connections[alias]  # the next use opens a new one
 
 
 def _empty_pool_of_this_thread() -> None:
-    """A thread of a ThreadPoolExecutor, such as that of sync_to_async, goes on with what the parent's wait for."""
+    """Keeps a thread of a ThreadPoolExecutor, such as that of sync_to_async, from going on with the parent's work."""
     waiting = threads_queues.get(threading.current_thread())
     if waiting is not None:
         with contextlib.suppress(Empty):
@@ -203,7 +202,7 @@ def _end_with_next_turn(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class _Return:
-    """Stands where the next work would: this process ends."""
+    """Takes the place of the next work, and ends this process."""
 
     def __init__(self, where: str) -> None:
         self.where = where

@@ -1,4 +1,4 @@
-"""The loop of whoever consumes messages: a worker process, or a listener of raw messages."""
+"""The loop of a consumer: a worker process, or a listener of raw messages."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MAX_WAIT_SECONDS = 1.0
 
 
 class Loop:
-    """Does a turn, and waits until something is due or somebody wakes the consumer.  It opens the session again when it
-    was lost.
+    """Does a turn, and waits until something is due or another thread wakes the consumer.  It opens a lost session
+    again. The consumer's thread calls ``turn`` until it leaves.
     """
 
     def __init__(
@@ -31,8 +31,8 @@ class Loop:
         on_reconnect: Callable[[], None],
         on_back_off: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """``on_reconnect``: called when the session was lost, and is open again.  ``on_back_off``: called with the
-        seconds for which the consumer leaves the database alone, after an error of the connection.
+        """``on_reconnect`` is called when a lost session is open again.  ``on_back_off`` is called with the seconds for
+        which the consumer leaves the database alone, after an error of the connection.
         """
         self.session = session
         self.polling = polling
@@ -53,11 +53,11 @@ class Loop:
         self._wait(due_at)
 
     def _wait(self, due_at: Callable[[], float]) -> None:
-        # Who ends an attempt after this line wakes us; who ended one before is seen by due_at().
+        # A slot that ends an attempt after this line wakes the consumer; due_at() sees one that ended before.
         self.wakeup.parked = True
         now = time.monotonic()
         seconds = min(due_at() - now, MAX_WAIT_SECONDS)
-        if seconds <= 0:  # who waits for nothing still gives the interpreter to the slots, and gets it back late
+        if seconds <= 0:  # even a wait of 0 releases the interpreter to the slots, and gets it back late
             self.wakeup.parked = False
             return
         files = [] if self.session.is_closed or not self.polling.asleep else [self.session.connection.fileno()]
@@ -71,7 +71,9 @@ class Loop:
             self._back_off(error)
 
     def _back_off(self, error: Exception) -> None:
-        """What is held is still held, if its lock lasts, and what has ended is recorded later."""
+        """Leaves the database alone for a while.  Messages are still held, if their locks last, and ends are recorded
+        later.
+        """
         seconds = self.session.failed(error)
         self.polling.pause(seconds, now=time.monotonic())
         self.on_back_off(seconds)

@@ -21,8 +21,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 MIN_POSTPONE_SECONDS, MAX_POSTPONE_SECONDS = 0.1, 10.0
 APART_SECONDS = 60.0
-"""After an error in a transaction of several parts, each is a transaction of its own for so long: none of them undoes
-the others."""
+"""After an error in a transaction of several parts, each is a transaction of its own for this long, so that none of
+them undoes the others."""
 
 
 @dataclass(slots=True)
@@ -35,12 +35,12 @@ class Postponed:
 
 
 class Parts:
-    """Called by the consumer's thread alone."""
+    """Called by the consumer's thread alone, for each part of a turn."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.are_together = False
-        """Within one transaction."""
+        """The parts run in one transaction now."""
         self._postponed: dict[str, Postponed] = {}
         self._apart_until = 0.0
 
@@ -63,7 +63,7 @@ class Parts:
 
     @contextmanager
     def together(self, *, wanted: bool) -> Iterator[None]:
-        """One transaction for the parts inside, where that is ``wanted`` and has not failed lately."""
+        """Runs the parts inside in one transaction, where that is ``wanted`` and has not failed lately."""
         if not wanted or time.monotonic() < self._apart_until:
             yield
             return
@@ -78,7 +78,7 @@ class Parts:
             self.are_together = False
 
     def due_at(self, part: str, at: float) -> float:
-        """When a part is due that would be due ``at`` that time, had it not failed."""
+        """Returns when a part is due: ``at``, or later if it has failed."""
         postponed = self._postponed.get(part)
         return at if postponed is None else max(at, postponed.until)
 

@@ -1,4 +1,4 @@
-"""When to look for work again, and when to sleep until woken: arithmetic only."""
+"""When a consumer looks for work again, and when it sleeps until woken: arithmetic only."""
 
 from __future__ import annotations
 
@@ -7,46 +7,50 @@ import random
 from django_pgqueue.functions import Company
 
 AWAKE_SECONDS, QUIET_AWAKE_SECONDS = 0.5, 0.001
-"""How long a worker that finds nothing goes on looking before it sleeps: while somebody sleeps, each enqueue costs a
-notification, and those stand in one line for the whole database cluster."""
+"""How long a worker that finds nothing goes on looking before it sleeps: while a worker sleeps, each enqueue costs a
+notification, and the whole database cluster handles those one after the other."""
 FEW_A_SECOND = 100
-"""So many notifications harm nobody.  Where all workers together find no more than that, they sleep almost at once:
-who is woken begins sooner than who looks from time to time."""
+"""This many notifications do no harm.  Where all workers together find no more than that, they sleep almost at once: a
+woken worker begins sooner than one that looks from time to time."""
 MIN_LOOK_SECONDS, MAX_LOOK_SECONDS = 0.002, 0.008
 POLL_SECONDS = 1.0
-"""A sleeper looks this often even if nobody wakes it: the notification is a hint, looking is the truth."""
+"""A sleeper looks this often even without a notification: the notification is a hint, looking is the truth."""
 MAX_POLL_SECONDS = 1.2 * POLL_SECONDS
 MIN_DUE_SECONDS = 0.01
 
 
 class Polling:
+    """Called by the consumer's thread alone: around each look, and for each notification."""
+
     def __init__(self, *, listen: bool) -> None:
         self.listen = listen
         self.asleep = False
         self.wants_to_sleep = False
         self.hurries = False
-        """Somebody is waiting: woken, and has not looked yet."""
+        """The consumer was woken, and has not looked yet: a message waits."""
         self.polled = False
-        """The last look was a sleeper's that nobody had woken."""
+        """The last look was that of a sleeper that no notification had woken."""
         self.next_look = 0.0
         self.company = Company(workers=1, with_room=0)
         self._dry_since: float | None = None
         self._found_at: float | None = None
         self._gap_seconds = 1.0
-        """How long it takes from one find to the next, by and large."""
+        """About the time from one find to the next."""
 
     def looks(self) -> None:
-        """A look begins: who is woken from now on is woken for something that it may not see any more."""
+        """Called when a look begins: a notification from now on may be for a message that this look does not see any
+        more.
+        """
         self.polled = self.is_poll
         self.hurries = False
 
     @property
     def is_poll(self) -> bool:
-        """Whether the next look is a sleeper's that nobody has woken."""
+        """Whether the next look is that of a sleeper that no notification has woken."""
         return self.asleep and not self.hurries
 
     def looked(self, *, found: int, wanted: int, now: float) -> None:
-        """Takes note of a look: less than wanted means that there is no more for now."""
+        """Takes note of a look.  Fewer than wanted means that there are no more for now."""
         if found:
             self._dry_since = None
             if self._found_at is not None:
@@ -66,18 +70,18 @@ class Polling:
             self.next_look = now + _poll_seconds()
         else:
             pause_seconds = min(MAX_LOOK_SECONDS, max(MIN_LOOK_SECONDS, dry_seconds / 8))
-            # Together they look as often as one of them would.
+            # Awake workers together look as often as one of them would.
             self.next_look = now + pause_seconds * max(1, self.company.with_room)
 
     def sleeps_on(self, *, now: float) -> None:
-        """Others are there for what comes."""
+        """Puts the next look off, because others are there for new messages."""
         self.next_look = now + _poll_seconds()
 
     def _is_quiet(self) -> bool:
         return self.company.workers < FEW_A_SECOND * self._gap_seconds
 
     def fell_asleep(self) -> None:
-        """Registered as a sleeper, where notifications are listened to: looks once more at once."""
+        """Called when the row says that the consumer sleeps, and notifications reach it: it looks once more at once."""
         self.asleep, self.wants_to_sleep = True, False
         self.next_look = 0.0
 
@@ -89,7 +93,7 @@ class Polling:
         self.next_look = 0.0
 
     def due_in(self, seconds: float, *, now: float) -> None:
-        """The next scheduled message is due then."""
+        """Takes note that the next scheduled message is due in ``seconds``."""
         self.next_look = min(self.next_look, now + max(MIN_DUE_SECONDS, seconds))
 
     def pause(self, seconds: float, *, now: float) -> None:

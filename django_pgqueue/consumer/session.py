@@ -36,7 +36,9 @@ from (values (%s, %s::text[], %s::bigint[], %s::text)) as p (local, names, milli
 
 
 class Session:
-    """``lock_ms``: how long a statement waits for somebody else's lock at most, before it ends in LockNotAvailable.
+    """The connection and the statements of one thread: the consumer's, or that of a ``Background``.
+
+    ``lock_ms``: how long a statement waits for a lock of another session at most, before it ends in LockNotAvailable.
     ``statement_ms``: how long it may take at all.
     """
 
@@ -52,11 +54,11 @@ class Session:
         statement_ms: int = 0,
         renamed: Callable[[], str] | None = None,
     ) -> None:
-        """``pooled``: each transaction may be another server session, to which nothing belongs that outlives it.
+        """``pooled``: each transaction may have another server session, so nothing in the session may outlive it.
         ``notified``: called for each notification to the consumer.  ``kind``: what the log calls the consumer.
         ``renamed``: called when the server was started since the last connection; returns another name for the
-        consumer.  Such a server may have forgotten what it had committed, and give the same ids to other messages: no
-        token of the consumer's may be valid for those.
+        consumer.  Such a server may have lost its last commits, and give their ids to other messages: no token of the
+        consumer's may be valid for those.
         """
         self.database = database
         self.consumer = consumer
@@ -67,9 +69,9 @@ class Session:
         self.limits = {"lock_timeout": lock_ms, "statement_timeout": statement_ms}
         self.connection: psycopg.Connection[Any]
         self.statements: Connection
-        """The same connection, for the queue's functions."""
+        """The same connection, as the queue's functions need it."""
         self.server: Any = None
-        """When the server was started: after a failover it is another one."""
+        """When the server was started: another one after a failover."""
         self.reconnect_at, self.reconnect_seconds = 0.0, MIN_RECONNECT_SECONDS
 
     @property
@@ -107,14 +109,16 @@ class Session:
             yield
 
     def _begin(self, connection: psycopg.Connection[Any], *, local: bool) -> Any:
-        """Sets the time-outs, and the role where a pooler would give it to others.  Returns when the server started."""
+        """Sets the time-outs and, if ``local``, the role, which a pooler would give to others.  Returns when the server
+        started.
+        """
         role = connections[self.database].settings_dict["OPTIONS"].get("assume_role") if local else None
         limits = {name: milliseconds for name, milliseconds in self.limits.items() if milliseconds}
         parameters = [local, list(limits), list(limits.values()), role]
         return connection.execute(BEGIN, parameters).fetchone()
 
     def reopen_if_due(self) -> bool:
-        """True: it was closed, and is open again."""
+        """Returns whether it was closed, and is open again."""
         if not self.is_closed or time.monotonic() < self.reconnect_at:
             return False
         self.open()
@@ -142,11 +146,11 @@ class Session:
 
 
 class PooledStatements:
-    """What the functions of ``django_pgqueue.functions`` want of a connection, where a transaction pooler hands out
-    another server session for each transaction.
+    """The connection that ``django_pgqueue.functions`` need, where a transaction pooler hands out another server
+    session for each transaction.
 
-    Whatever a statement needs of its session is set for its transaction alone, because the next transaction on that
-    server session is the application's.
+    The settings of a statement are those of its transaction alone, because the next transaction on that server session
+    is the application's.
     """
 
     def __init__(self, session: Session) -> None:

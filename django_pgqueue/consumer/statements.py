@@ -1,8 +1,8 @@
-"""What a worker asks of the queue, without what a general cursor does around each statement.
+"""Statements of a worker, without what a general cursor does around each of them.
 
-A worker that is woken runs code that the processor has forgotten: psycopg's cursor costs a claim 0.2 ms then, most of
-what the worker itself adds to a pick-up.  Here a statement is prepared once for the connection, and then its parameters
-are written and its rows read.
+The code of a woken worker is in no cache of the processor: psycopg's cursor then costs a claim 0.2 ms, most of what the
+worker itself adds to a pick-up.  This class prepares a statement once for the connection, and then only writes its
+parameters and reads its rows.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PLACEHOLDER = re.compile(r"%(.)", re.DOTALL)
 
 
 class Statements:
-    """What the functions of ``django_pgqueue.functions`` want of a connection, for one thread at a time.
+    """The connection that ``django_pgqueue.functions`` need, for one thread at a time.
 
-    One statement at a time, without a transaction of its own, and all its rows, read in binary.
+    It runs one statement at a time, without a transaction of its own, and reads all its rows in binary.
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
@@ -77,11 +77,11 @@ class Statements:
         return [] if result is None else self._transformer.load_rows(0, result.ntuples, tuple)
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The first row."""
+        """Returns the first row."""
         return next(iter(self.fetchall()), None)
 
     def _answer(self, execution: Generator[Any, Any, list[PGresult]]) -> PGresult:
-        """The result of one statement.  A second one is an error at the end of its transaction."""
+        """Returns the result of one statement.  A second one is an error at the end of its transaction."""
         results = self._connection.wait(execution)
         for result in results:
             if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
@@ -90,7 +90,7 @@ class Statements:
 
 
 def numbered(sql: str) -> str:
-    """``%s, %s, %%`` as PostgreSQL has it: ``$1, $2, %``."""
+    """Returns ``%s, %s, %%`` as PostgreSQL has it: ``$1, $2, %``."""
     count = 0
 
     def number(match: re.Match[str]) -> str:

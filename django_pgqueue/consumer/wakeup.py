@@ -9,12 +9,14 @@ import threading
 
 
 class Wakeup:
+    """A pipe.  Any thread and any signal handler may call ``wake``; the consumer's thread calls the rest."""
+
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         self.parked = False
-        """True while the consumer waits or is about to: then, and only then, it is worth a system call to wake it."""
+        """The consumer waits or is about to: then, and only then, it is worth a system call to wake it."""
         self._closed = False
         # Reentrant, for a signal handler that comes between the lines of its own thread.
         self._closing = threading.RLock()
@@ -22,7 +24,7 @@ class Wakeup:
     def wake(self) -> None:
         self.parked = False
         with self._closing:
-            if self._closed:  # by a consumer that has left: a signal, or a late thread, may come after that
+            if self._closed:  # the consumer has left: a signal, or a late thread, may come after that
                 return
             with contextlib.suppress(BlockingIOError):  # the pipe is full: it is awake already
                 os.write(self._write, b"!")
@@ -37,11 +39,13 @@ class Wakeup:
         return set(readable) - {self._read}
 
     def pause(self, seconds: float) -> None:
-        """Lets the other threads run, whoever wakes.  Not time.sleep, which fails where libfaketime moves the clock."""
+        """Lets the other threads run; ``wake`` does not end it.  Not time.sleep, which fails where libfaketime moves
+        the clock.
+        """
         select.select([], [], [], seconds)
 
     def close(self) -> None:
-        # Not between the two lines of who wakes: the number of a closed file may soon be that of another one.
+        # Not between the two lines of wake(): the number of a closed file may soon be that of another one.
         with self._closing:
             self._closed = True
             os.close(self._read)
