@@ -33,7 +33,8 @@ class Listener:
         self._queue = queue
         self._items: SimpleQueue[Any] = SimpleQueue()
         self._pump = pump(queue, slots, lock_ms, notifications, self._items.put)
-        # The thread knows the pump and not this object: who drops it in the middle of a loop has closed it.
+        # The thread refers to the pump and not to this object: code that drops the listener in the middle of a loop
+        # closes it.
         self._finalizer = weakref.finalize(self, self._pump.close)
 
     def __iter__(self) -> Listener:
@@ -44,13 +45,13 @@ class Listener:
         while True:
             item = self._items.get()
             if item is None or isinstance(item, BaseException):
-                self._items.put(None)  # for whoever else iterates, and for the next call
+                self._items.put(None)  # for other threads that iterate, and for the next call
                 raise StopIteration if item is None else item
             if self._pump.holds(item):
                 return self._queue.received(item, listener=self._pump)
 
     def close(self) -> None:
-        """Gives back what is not ended, and ends the iteration, here and in other threads."""
+        """Gives back the messages that have not ended, and ends the iteration, here and in other threads."""
         self._pump.close()
 
     def __enter__(self) -> Self:
@@ -63,7 +64,7 @@ class Listener:
 
 
 class AsyncListener:
-    """The same for ``async for``.
+    """A ``Listener`` for ``async for``.
 
     >>> async with Queue("warehouse").alisten(slots=4) as messages:  # doctest: +SKIP
     ...     async for message in messages:
@@ -94,7 +95,7 @@ class AsyncListener:
                 return self._queue.received(item, listener=self._pump)
 
     async def aclose(self) -> None:
-        """Gives back what is not ended, and ends the iteration."""
+        """Gives back the messages that have not ended, and ends the iteration."""
         self._into_loop.loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._pump.close)
 

@@ -1,4 +1,4 @@
-"""A raw message in the hands of its consumer."""
+"""A raw message that a consumer has received."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ReceivedMessage:
-    """A message that this consumer holds.  ``complete``, ``defer`` and ``fail`` end it; these three and
-    ``heartbeat`` raise ``AttemptLost`` when the lock ran out and somebody else has the message.
+    """A message that this consumer holds.  ``complete``, ``defer`` and ``fail`` end it; these three and ``heartbeat``
+    raise ``AttemptLost`` when the lock ran out and another consumer has the message.
     """
 
     received: functions.Received
@@ -39,8 +39,8 @@ class ReceivedMessage:
     max_content_bytes: int
     listener: Pump | None = None
 
-    # Read when they are asked for: JSON that Python cannot read (an integer of 5,000 digits, written by hand) is the
-    # matter of this message, which can be failed, and not of those that were received with it.
+    # Read when they are asked for: JSON that Python cannot read (an integer of 5,000 digits, written by hand) then
+    # concerns this message, which can be failed, and not those that were received with it.
 
     @cached_property
     def content(self) -> Any:
@@ -53,7 +53,7 @@ class ReceivedMessage:
 
     @cached_property
     def state(self) -> Any:
-        """What the last attempt left for this one."""
+        """The state that the last attempt left for this one."""
         return _read(self.received.state)
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class ReceivedMessage:
 
     @property
     def worker(self) -> str:
-        """Who holds the message: a name that stands for this database session."""
+        """The name of the message's holder, which stands for this database session."""
         return self.received.worker
 
     @property
@@ -94,7 +94,7 @@ class ReceivedMessage:
         return self.received.created_at
 
     def complete(self, result: Any = None) -> None:
-        """Done: the message leaves the queue; ``result`` stands in the history."""
+        """Ends the message as done: it leaves the queue, and ``result`` stands in the history."""
         end = functions.Success(
             self.id,
             self.attempt,
@@ -104,7 +104,8 @@ class ReceivedMessage:
             self._ours(bool(functions.message_complete(self._connection, [end], worker=self.worker)))
 
     def defer(self, seconds: float = 0, *, state: Any = None, error: BaseException | str | None = None) -> None:
-        """Back into the queue, to be received again in ``seconds``, with ``state`` for the next attempt.
+        """Puts the message back into the queue, to be received again in ``seconds``, with ``state`` for the next
+        attempt.
 
         With an ``error`` this is a retry: after ``max_attempts`` of them the message fails instead.
         """
@@ -119,7 +120,9 @@ class ReceivedMessage:
             self._ours(status is not None)
 
     def fail(self, error: BaseException | str) -> None:
-        """Given up: the message leaves the queue; ``error`` stands in the history, from where it can be sent again."""
+        """Gives the message up: it leaves the queue.  ``error`` stands in the history, from where you can send it
+        again.
+        """
         with self._ending():
             self._ours(functions.message_fail(self._connection, self.received, error=functions.Error.of(error)))
 
@@ -128,7 +131,7 @@ class ReceivedMessage:
         self.complete(result)
 
     def nack(self, delay: float = 0, *, error: BaseException | str | None = None) -> None:
-        """``defer``, by its other name: to be received again in ``delay`` seconds."""
+        """``defer``, by its other name: the message is received again in ``delay`` seconds."""
         self.defer(delay, error=error)
 
     async def aack(self, result: Any = None) -> None:
@@ -140,13 +143,13 @@ class ReceivedMessage:
         await sync_to_async(self.nack)(delay, error=error)
 
     def heartbeat(self, *, lock_seconds: float = 60) -> None:
-        """Holds the message for ``lock_seconds`` from now, while the work goes on."""
+        """Renews the lock for ``lock_seconds`` from now, while the work goes on."""
         lock_ms = checked_lock_ms(lock_seconds)
         held = functions.message_heartbeat(self._connection, [self.received], worker=self.worker, lock_ms=lock_ms)
         self._ours(bool(held))
 
     def is_sensitive(self) -> bool:
-        """Whether a backend of its database hides what raw messages say."""
+        """Whether a backend of its database hides the contents of raw messages."""
         known = [backend.settings for backend in lookup.pgqueue_backends().values()]
         return any(sensitive.hides_message(None, one) for one in known if one.database == self.database)
 
@@ -159,7 +162,7 @@ class ReceivedMessage:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """Who listens gets the next message when this one has ended: when that is committed."""
+        """Lets a listener have the next message when this one has ended, and that is committed."""
         if self.listener is None:
             yield
             return

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 class Queue:
     """A named queue of raw messages, used inside or outside of transactions.
 
-    What is sent in a transaction is there when the transaction commits, and never was when it rolls back; so is what is
-    received and ended in one.  Workers (``manage.py qworker``) leave raw messages alone, whatever the queue.
+    A message that you send in a transaction exists when the transaction commits, and never existed when it rolls back.
+    The same holds for messages that you receive and end in one.  Workers (``manage.py qworker``) leave raw messages
+    alone, whatever the queue.
 
     >>> Queue("warehouse").send({"order": 7})  # doctest: +SKIP
     1
@@ -49,7 +50,7 @@ class Queue:
 
     name: str
     database: str | None = None
-    """Its alias.  None: that of the default backend, or the only one that has a queue."""
+    """The alias of the database.  None: that of the default backend, or the only one that has a queue."""
     max_content_bytes: int = field(default=Options().max_content_bytes, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -57,7 +58,7 @@ class Queue:
 
     @property
     def alias(self) -> str:
-        """Of the database that it is in: not before it is asked for, since queues are made while apps are loaded."""
+        """The alias of its database, found when it is asked for, because queues are made while apps are loaded."""
         return database_of(self.database)
 
     def send(
@@ -71,7 +72,7 @@ class Queue:
         headers: dict[str, Any] | None = None,
         max_attempts: int | None = 5,
     ) -> int:
-        """Sends one message, anything that JSON can say, and returns its id.
+        """Sends one message, any value that JSON can represent, and returns its id.
 
         ``run_after``: not before this time, or this time from now.  ``dequeue_at``: the same in epoch milliseconds;
         historical and negative values go ahead of other messages of the same ``priority`` (-100 to 100, higher first).
@@ -121,7 +122,7 @@ class Queue:
         return cast("list[int]", ids)
 
     def receive(self, *, lock_seconds: float = 60) -> ReceivedMessage | None:
-        """Takes the next ready message and holds it for ``lock_seconds``; None: there is none."""
+        """Takes the next ready message and holds it for ``lock_seconds``.  Returns None if there is none."""
         return next(iter(self.receive_many(1, lock_seconds=lock_seconds)), None)
 
     def receive_many(self, limit: int, *, lock_seconds: float = 60) -> list[ReceivedMessage]:
@@ -142,11 +143,13 @@ class Queue:
         return [self.received(message) for message in received]
 
     def listen(self, *, slots: int = 1, lock_seconds: float = 60, notifications: bool | None = None) -> Listener:
-        """An iterator over the messages, which waits for the next one, and never ends by itself.
+        """Returns an iterator over the messages, which waits for the next one, and never ends by itself.
 
-        At most ``slots`` messages are held at a time; ``ack`` or ``nack`` of one brings the next.  As long as they are
-        held their locks are renewed; ``close`` gives them back.  It has a connection and a thread of its own.
-        ``notifications=False``: polls every second, as behind a transaction pooler; None: as the backend's LISTEN says.
+        You hold at most ``slots`` messages at a time; ``ack`` or ``nack`` of one brings the next.  The listener renews
+        the locks of held messages, and ``close`` gives them back.  It has a connection and a thread of its own.
+
+        ``notifications=False``: it polls every second, as behind a transaction pooler; None: as the backend's LISTEN
+        says.
         """
         from django_pgqueue.queue.listener import Listener  # noqa: PLC0415 -- knows workers, which know tasks
 

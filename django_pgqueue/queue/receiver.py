@@ -1,4 +1,4 @@
-"""Brings the messages of a queue to a consumer that listens: a thread with a connection of its own."""
+"""Brings the messages of a queue to a listener, in a thread with a connection of its own."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ logger = logging.getLogger("django_pgqueue.worker")
 SEEN_EVERY_SECONDS = 4.0
 MAX_LEAVE_SECONDS = 10.0
 LOCK_TIMEOUT = "200ms"
-"""Who ends a message in a transaction that is still open holds its row: the other messages cannot wait for that."""
+"""A consumer that ends a message in an open transaction has locked its row: the other messages cannot wait for that."""
 
 
 class Pump:
-    """Holds at most ``slots`` unfinished messages for its consumer and renews their locks.
+    """Holds at most ``slots`` unfinished messages for its consumer, and renews their locks.
 
-    ``deliver`` gets each message, then None when there will be no more, or the error that ended it.  The consumer says
-    when it has ended a message (``ending``, ``ended``, ``kept``), which makes room for the next one.
+    ``deliver`` gets each message, then None when there will be no more, or the error that ended the thread.  The
+    consumer calls ``ending`` and then ``ended`` or ``kept``: an ended message makes room for the next one.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Pump:
         self.held: dict[int, Received] = {}
         self.being_ended: set[int] = set()
         self.has_room_again = False
-        self.lock = threading.RLock()  # also for the garbage collector, which may close us anywhere
+        self.lock = threading.RLock()  # also for the garbage collector, which may close the pump anywhere
         self.stopping = False
         self.thread: threading.Thread | None = None
         self.next_seen = self.next_heartbeat = 0.0
@@ -73,7 +73,9 @@ class Pump:
     # What the consumer calls
 
     def start(self) -> None:
-        """Begins, once.  That the database is not there is told the caller; what happens later is not."""
+        """Starts the thread, once.  Raises if the database is not there now; later errors of the connection are not
+        raised.
+        """
         with self.lock:
             if self.thread is not None or self.stopping:
                 return
@@ -84,7 +86,7 @@ class Pump:
             self.thread.start()
 
     def close(self) -> None:
-        """Gives back what is held.  Returns when that is done."""
+        """Gives back the held messages.  Returns when that is done."""
         with self.lock:
             self.stopping = True
             thread = self.thread
@@ -103,7 +105,7 @@ class Pump:
             self.being_ended.add(message.id)
 
     def kept(self, message: Received) -> None:
-        """It was not ended after all."""
+        """Called when the message was not ended after all."""
         with self.lock:
             self.being_ended.discard(message.id)
 
@@ -118,7 +120,8 @@ class Pump:
     # The thread
 
     def _run(self) -> None:
-        # Ctrl-C is for the main thread, which may wait for a message: taken here, it would not wake it.
+        # Ctrl-C is for the main thread, which may wait for a message: a signal that this thread takes would not wake
+        # it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         last: BaseException | None = None
         try:
@@ -162,7 +165,7 @@ class Pump:
             room = self._room()
         if room <= 0 or self.stopping or time.monotonic() < self.polling.next_look:
             return
-        # A sleeper asks twice, what there is and when there will be more, but for the price of one transaction.
+        # A sleeper claims, and asks when the next message is due, for the price of one transaction.
         polls = self.polling.asleep and not self.polling.hurries
         self.polling.looks()
         with self.session.transaction() if polls else nullcontext():
@@ -178,10 +181,12 @@ class Pump:
             self._wake_up(full=len(claimed) >= room)
         elif self.polling.wants_to_sleep:
             self._be_seen(asleep=True)
-            self.polling.fell_asleep()  # and looks once more: who sent before this was committed notified nobody
+            self.polling.fell_asleep()  # and looks once more: a send before this was committed notified nobody
 
     def _has(self, message: Received) -> bool:
-        """A crash of the server may have undone a claim, and then the same attempt is claimed here again."""
+        """Whether the attempt is held: a crash of the server may have undone its claim, and then it is claimed here
+        again.
+        """
         held = self.held.get(message.id)
         return held is not None and held.attempt == message.attempt
 
@@ -196,7 +201,7 @@ class Pump:
     def _wake_up(self, *, full: bool) -> None:
         self.polling.woke_up()
         self._be_seen(asleep=False)
-        if full:  # there may be more than this consumer can take: the next sleeper is ours to wake
+        if full:  # there may be more than this consumer can take: it wakes the next sleeper
             functions.worker_wake(self.statements, self.queue, tasks=False)
 
     def _sleep_until_due(self) -> None:
@@ -217,7 +222,7 @@ class Pump:
             held = list(self.held.values())
         ours = self._without_waiting(held, self._heartbeat)
         with self.lock:
-            # What is just being ended may be gone because it has ended.
+            # A message that is just being ended may be gone because it has ended.
             lost = [m for m in held if m.id not in ours and self.held.get(m.id) is m and m.id not in self.being_ended]
             for message in lost:
                 del self.held[message.id]
@@ -237,7 +242,9 @@ class Pump:
     def _without_waiting(
         self, messages: Sequence[Received], call: Callable[[Sequence[Received]], set[int]]
     ) -> set[int]:
-        """The ids that the call returns, and those whose rows somebody has locked: they are being ended."""
+        """Returns the ids that ``call`` returns, and those whose rows another session has locked: they are
+        being ended.
+        """
         try:
             with self.session.transaction():
                 self.connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
