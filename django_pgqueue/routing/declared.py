@@ -32,7 +32,7 @@ class Subscription:
 
     @property
     def stands(self) -> bool:
-        """Whether the task is still where its path says: the module may have been loaded again, or be a test's."""
+        """Whether the task is still at its path: the module may have been loaded again, or be a test's."""
         module_path, _, name = self.task.module_path.rpartition(".")
         found: Any = getattr(sys.modules.get(module_path), name, None)
         return issubclass(type(found), Task) and bool(found.func is self.task.func)
@@ -40,7 +40,9 @@ class Subscription:
 
 @dataclass(slots=True)
 class DeclaredRoutes:
-    """What stands in the code.  An exchange or a binding that is no task's has the alias of its database, or None."""
+    """The declarations of the code.  An exchange, or a binding without a task, has the alias of its database,
+    or None.
+    """
 
     exchanges: set[tuple[str | None, str]] = field(default_factory=set)
     bindings: dict[tuple[Any, ...], KnownBinding] = field(default_factory=dict)
@@ -63,9 +65,9 @@ DECLARED = DeclaredRoutes()
 
 
 def subscribe(exchange: str, pattern: str, *, regex: bool = False) -> Callable[[T], T]:
-    """Declares that a task gets what is published to an exchange with a routing key that matches.
+    """Declares that a task gets what is published to an exchange with a matching routing key.
 
-    The task is called with the content and the routing key.  Nothing touches the database: ``manage.py qbind`` does.
+    The task is called with the content and the routing key.  The database changes only with ``manage.py qbind``.
 
     >>> @subscribe("orders", "order.#")  # doctest: +SKIP
     ... @task
@@ -102,7 +104,7 @@ def declare_binding(
     max_attempts: int | None = 5,
     database: str | None = None,
 ) -> None:
-    """Declares that a queue of raw messages gets what is published with a routing key that matches."""
+    """Declares that a queue of raw messages gets what is published with a matching routing key."""
     binding = KnownBinding(
         exchange=checked_name(exchange),
         pattern=checked_pattern(pattern, regex=regex),
@@ -115,7 +117,7 @@ def declare_binding(
 
 
 def check_arguments(task: AnyTask) -> None:
-    """Raises InvalidTask where the function of a task cannot be called with content and routing key."""
+    """Raises InvalidTask if the function of a task cannot be called with content and routing key."""
     given = ["content", "order.created"]
     try:
         inspect.signature(task.func).bind(*([None] if task.takes_context else []), *given)

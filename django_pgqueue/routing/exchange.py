@@ -1,4 +1,4 @@
-"""What messages are published to."""
+"""Exchanges, to which messages are published."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ OURS = ("exchange", "routing_key")
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A name to publish to, and its bindings.  Nothing is read or written before one of its methods is called.
+    """A name to publish to, and its bindings.  Nothing is read or written before you call one of its methods.
 
-    ``database``: alias of the one that has the queue; None: that of the default backend.
+    ``database``: alias of the database that has the queue; None: that of the default backend.
 
     >>> orders = Exchange("orders")
     >>> orders.declare(), orders.bind("order.#", queue="audit")  # doctest: +SKIP
@@ -56,7 +56,7 @@ class Exchange:
         run_after: dt.datetime | dt.timedelta | None = None,
     ) -> list[Published]:
         """Enqueues one message in every queue and for every task that is bound with a matching pattern: in one
-        statement, in the caller's transaction.  Returns what was enqueued; nothing matches: nothing.
+        statement, in the caller's transaction.  Returns what was enqueued: an empty list if no pattern matches.
         """
         when = times.when(run_after=run_after)
         with traces.sending(traced=lookup.traces_enabled(self._database), queue=self.name) as sending:
@@ -77,15 +77,15 @@ class Exchange:
         return published
 
     def route(self, routing_key: str) -> list[Route]:
-        """Where a message with this routing key would go."""
+        """Returns where a message with this routing key would go."""
         return functions.exchange_route(self._connection, self.name, checked_key(routing_key))
 
     def declare(self) -> bool:
-        """Makes the exchange.  False: it was there."""
+        """Makes the exchange.  Returns False if it was there."""
         return functions.exchange_declare(self._connection, self.name)
 
     def delete(self) -> bool:
-        """Deletes the exchange with its bindings; messages stay.  False: there was none."""
+        """Deletes the exchange with its bindings; messages stay.  Returns False if there was none."""
         return functions.exchange_delete(self._connection, self.name)
 
     def bind(
@@ -98,7 +98,7 @@ class Exchange:
         priority: int | None = None,
         max_attempts: int | None = 5,
     ) -> bool:
-        """Binds a queue, whose consumers get raw messages, or a task.  False: it was bound so already.
+        """Binds a queue, whose consumers get raw messages, or a task.  Returns False if it was bound so already.
 
         ``priority`` and ``max_attempts`` are those of the messages; a task brings its own.
         """
@@ -109,7 +109,7 @@ class Exchange:
     def unbind(
         self, pattern: str, *, queue: str | None = None, task: AnyTask | None = None, regex: bool = False
     ) -> bool:
-        """False: it was not bound."""
+        """Removes a binding.  Returns False if there was none."""
         return functions.binding_delete(self._connection, self._binding(pattern, queue, task, regex=regex))
 
     def _binding(
@@ -138,7 +138,7 @@ class Exchange:
 
     def _declared(self, binding: KnownBinding) -> bool:
         try:
-            # What PostgreSQL refuses must not break the caller's transaction.
+            # A pattern that PostgreSQL refuses must not break the caller's transaction.
             with transaction.atomic(using=self._database):
                 if self.name not in functions.exchanges(self._connection):
                     raise UnknownExchange(self._is_unknown())
@@ -181,7 +181,7 @@ def publish(
     run_after: dt.datetime | dt.timedelta | None = None,
     database: str | None = None,
 ) -> list[Published]:
-    """``Exchange(exchange).publish(...)``: one message for every queue and every task that wants it.
+    """``Exchange(exchange).publish(...)``: one message for every queue and every task with a matching binding.
 
     >>> publish("orders", "order.created", {"order": 7})  # doctest: +SKIP
     [Published(id=12, queue='default', task='shop.tasks.audit')]
@@ -218,7 +218,7 @@ def kind(*, regex: bool) -> str:
 
 
 def binding_of(task: AnyTask, exchange: str, pattern: str, *, regex: bool) -> KnownBinding:
-    """A task gets its messages as it would when somebody enqueued it."""
+    """Returns the binding of a task, whose messages are like those of an enqueue."""
     backend = task.get_backend()
     return KnownBinding(
         exchange=checked_name(exchange),

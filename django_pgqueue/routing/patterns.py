@@ -1,4 +1,4 @@
-"""What names, routing keys and patterns may be: looked at before any SQL."""
+"""Checks names, routing keys and patterns before any SQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BACK_REFERENCE = re.compile(r"\\[1-9]")
 
 
 def checked_name(name: str) -> str:
-    """The name of an exchange."""
+    """Checks and returns the name of an exchange."""
     return names.name_of("exchange", name)
 
 
@@ -24,7 +24,7 @@ def checked_key(routing_key: str) -> str:
 
 
 def checked_pattern(pattern: str, *, regex: bool) -> str:
-    """What can be said without PostgreSQL, which has the last word on regular expressions."""
+    """Checks what can be checked without PostgreSQL, which has the last word on regular expressions."""
     if not _is_short(pattern):
         message = f"{pattern!r} cannot be a pattern: it is a text of at most {MAX_BYTES} bytes, without NUL."
         raise InvalidPattern(message)

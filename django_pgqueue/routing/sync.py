@@ -1,4 +1,4 @@
-"""Brings what the code declares into the database."""
+"""Brings the declarations of the code into the database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Change:
     """A difference between the code and the database."""
 
     sign: str
-    """``+`` is missing in the database, ``~`` is different there, ``-`` is declared there alone."""
+    """``+`` is missing in the database, ``~`` is different there, ``-`` is declared only there."""
     exchange: str
     binding: KnownBinding | None = None
 
@@ -53,15 +53,15 @@ class Change:
 
 
 def changes(database: str) -> list[Change]:
-    """What would have to happen so that the database has what the code declares: what is left over may be
-    another project's.
+    """Returns the changes after which the database has what the code declares.  A left-over entry may be another
+    project's.
     """
     connection = connections[database]
     return [*_missing(connection, database), *_left_over(connection, database)]
 
 
 def synchronise(database: str, *, prune: bool) -> list[Change]:
-    """Does what ``changes`` says, and returns it.  One at a time, so that two deployments do not disturb each other."""
+    """Applies ``changes`` and returns them.  One at a time, so that two deployments do not disturb each other."""
     connection = connections[database]
     with transaction.atomic(using=database):
         functions.bindings_lock(connection)
@@ -76,7 +76,7 @@ def synchronise(database: str, *, prune: bool) -> list[Change]:
 
 
 def _missing(connection: Any, database: str) -> Iterator[Change]:
-    """Exchanges come before their bindings."""
+    """Yields what the database lacks: exchanges before their bindings."""
     exchanges = functions.exchanges(connection)
     for name in sorted(DECLARED.exchanges_in(database)):
         if not exchanges.get(name):
@@ -89,7 +89,7 @@ def _missing(connection: Any, database: str) -> Iterator[Change]:
 
 
 def _left_over(connection: Any, database: str) -> Iterator[Change]:
-    """Exchanges come after their bindings, and not where somebody has bound something by hand."""
+    """Yields what only the database declares: exchanges after their bindings, and none with a binding made by hand."""
     wanted, by_hand = DECLARED.bindings_in(database), set()
     for binding, declared in functions.bindings(connection):
         if not declared:
