@@ -36,7 +36,7 @@ class BinaryCursor(psycopg.Cursor[Any]):
 
 
 def listen(connection: psycopg.Connection[Any], consumer: str) -> None:
-    """Listens to the notifications for ``consumer``.  If that fails, the connection may not stay open."""
+    """Listens to the notifications for ``consumer``.  A connection that cannot listen may not stay open."""
     try:
         connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"pgqueue_{consumer}")))
     except BaseException:

@@ -1,4 +1,4 @@
-"""Makes a process that a task forks a process of its own, and no second worker.
+"""Code for a process that a task forks: it becomes a process of its own, and no second worker.
 
 It has the signals of a new program, none of the connections that were open, and no way back into the slot or the event
 loop of its task.  This concerns only processes that a worker process forks and that go on in Python (``os.fork``,
@@ -142,7 +142,7 @@ def _prepare() -> None:
     _before.mask = _before.loop = None
     if _guarded != os.getpid():
         return
-    # The child would handle a signal that comes before it has handlers of its own as the worker's, and lose it.
+    # A signal that reaches the child before it has handlers of its own would run the worker's handler, and be lost.
     _before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     with contextlib.suppress(RuntimeError):
         _before.loop = asyncio.get_running_loop()

@@ -57,7 +57,7 @@ class Loop:
         self.wakeup.parked = True
         now = time.monotonic()
         seconds = min(due_at() - now, MAX_WAIT_SECONDS)
-        if seconds <= 0:  # even a wait of 0 releases the interpreter to the slots, and gets it back late
+        if seconds <= 0:  # no wait: even one of 0 releases the interpreter to the slots, and gets it back late
             self.wakeup.parked = False
             return
         files = [] if self.session.is_closed or not self.polling.asleep else [self.session.connection.fileno()]

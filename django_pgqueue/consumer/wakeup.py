@@ -9,7 +9,9 @@ import threading
 
 
 class Wakeup:
-    """A pipe.  Any thread and any signal handler may call ``wake``; the consumer's thread calls the rest."""
+    """A pipe that ends the wait.  Any thread and any signal handler may call ``wake``; the consumer's thread calls the
+    rest.
+    """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()

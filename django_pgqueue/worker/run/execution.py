@@ -62,8 +62,9 @@ when the task looks would stop its event loop for that moment."""
 class Execution:
     """Runs a message's task once, and returns how it ended.
 
-    It writes nothing: the recorder does.  Only an atomic task completes its message in its own transaction.  Whatever a
-    task raises is an outcome, except KeyboardInterrupt.  The signals are those of django.tasks.
+    It writes nothing itself: the recorder writes the outcome.  Only an atomic task completes its message in its own
+    transaction.  Whatever a task raises becomes an outcome, except KeyboardInterrupt.  The signals are those of
+    django.tasks.
     """
 
     __slots__ = (

@@ -20,8 +20,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 
 def result_of(execution: Execution) -> Any:
-    """Returns the ``TaskResult``, made when some code is going to use it: for few jobs any does.  None: the message is
-    not the call of a task.
+    """Returns the ``TaskResult``, made on its first use: most jobs never use it.  None: the message is not the call of
+    a task.
     """
     if execution.made_result is None and execution.args is not None:
         execution.made_result = make_result(execution, execution.args)

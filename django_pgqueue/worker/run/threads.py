@@ -289,7 +289,8 @@ class Slots:
         return messages
 
     def _time_out(self, execution: Execution, where: Slot | EventLoop) -> None:
-        # Its sessions first: the next attempt would wait for their locks.  All coroutines together have one.
+        # Its sessions end first: the next attempt would wait for their locks.  Those of coroutines stay: all coroutines
+        # share them.
         ends_sessions = partial(cut, where.sessions, execution.message) if isinstance(where, Slot) else None
         try:
             end = execution.timed_out(ends_sessions)

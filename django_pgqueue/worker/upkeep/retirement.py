@@ -17,7 +17,9 @@ PID = struct.Struct("<q")
 
 
 class Retirement:
-    """Memory of one place.  The supervisor makes it; the processes of the place inherit it."""
+    """Memory of one place.  The supervisor makes it; in each process of the place the process's thread calls it, to
+    retire.
+    """
 
     def __init__(self, news: int) -> None:
         """``news``: the writing end of the pipe on which processes report that they retire."""
