@@ -1,1 +1,1 @@
-"""What a worker and a listener of raw messages share."""
+"""Parts that a worker and a listener of raw messages share."""

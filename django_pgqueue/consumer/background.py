@@ -62,7 +62,7 @@ class Background:
         self.duties = duties
         self.session = Session(database, consumer=worker, pooled=pooled, lock_ms=lock_ms, statement_ms=statement_ms)
         self.problems: dict[str, str] = {}
-        """What does not work, by the name of the duty."""
+        """The errors of duties that do not work, by the name of the duty."""
         self._again: dict[str, tuple[float, float]] = {}
         self._used = 0.0
         self._stopping = threading.Event()

@@ -1,4 +1,4 @@
-"""When a consumer looks for work again, and when it sleeps until woken: arithmetic only."""
+"""Decides when a consumer looks for work again, and when it sleeps until woken: arithmetic only."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ class Polling:
         return self.company.workers < FEW_A_SECOND * self._gap_seconds
 
     def fell_asleep(self) -> None:
-        """Called when the row says that the consumer sleeps, and notifications reach it: it looks once more at once."""
+        """Called when the consumer is registered as a sleeper, and notifications reach it: it looks once more
+        at once.
+        """
         self.asleep, self.wants_to_sleep = True, False
         self.next_look = 0.0
 

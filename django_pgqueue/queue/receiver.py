@@ -127,7 +127,7 @@ class Pump:
         try:
             while not self.stopping:
                 self.loop.turn(self._turn, self._due_at)
-        except BaseException as error:  # noqa: BLE001 -- it is the consumer's to hear of it
+        except BaseException as error:  # noqa: BLE001 -- the consumer gets it
             last = error
             self.stopping = True
         finally:

@@ -1,1 +1,1 @@
-"""What a worker claims, and when."""
+"""Decides what a worker claims, and when."""

@@ -87,7 +87,7 @@ class Held:
         return True
 
     def look_after(self, cancel: Callable[[set[int]], None]) -> None:
-        """Asks now and then which held messages shall stop, and calls ``cancel`` with their ids."""
+        """Asks now and then which held messages have to stop, and calls ``cancel`` with their ids."""
         self.parts.attempt("attend", lambda: self._look_after(cancel))
 
     def attention_is_due_at(self) -> float:

@@ -1,4 +1,4 @@
-"""How many messages a worker holds: enough to keep its slots busy, not so many that others could have started them."""
+"""Decides how many messages a worker holds: enough to keep its slots busy, not so many that others could start them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Prefetch:
         self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
         self.is_known = False
         self.last_progress = 0.0
-        """When something was begun or has ended, by the monotonic clock."""
+        """The time when something was begun or has ended, by the monotonic clock."""
 
     def learn(self, ended: Sequence[EndedAttempt]) -> None:
         # The mean of all jobs, not of a sample: one in some hundreds loses the interpreter while it runs, and seems to

@@ -6,7 +6,7 @@ MANY = 100
 """Claims of fewer messages are over before they could be in the way of others."""
 MAX_WAIT_MS = 1000
 WAITS_IN_A_LOCK = 6
-"""Nobody looks after held messages during a wait, so it is a small part of their lock time."""
+"""A worker does not look after its held messages during a wait, so this is a small part of their lock time."""
 APART_SECONDS = 10.0
 
 
@@ -22,7 +22,7 @@ class Turns:
         self._apart_until = 0.0
 
     def due(self, room: int, *, now: float) -> bool:
-        """Whether the next claim, of up to ``room`` messages, shall wait for its turn."""
+        """Whether the next claim, of up to ``room`` messages, has to wait for its turn."""
         return self._more and room >= MANY and now >= self._apart_until
 
     def learn(self, *, more: bool) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Answer = tuple[int, str, bytes]
 
     class Exposed(Protocol):
-        """What is served at /metrics: the content type and the text."""
+        """Returns what is served at /metrics: the content type and the text."""
 
         def __call__(
             self, board: SharedState, health: Health, settings: WorkerSettings, *, accept: str

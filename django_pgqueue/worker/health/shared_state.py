@@ -92,7 +92,7 @@ class ProcessState:
         self.board = board
         self.at = PLACE_BYTES * (number + 1)
 
-    # By the supervisor
+    # Written by the supervisor
 
     def begin(self, *, pid: int, now: float) -> None:
         BY_SUPERVISOR.pack_into(self.board.memory, self.at, pid, now, False)
@@ -106,7 +106,7 @@ class ProcessState:
         self.begin(pid=0, now=0.0)
         self.say(turned=0.0, looked=0.0, running=0, connected=False, stopping=False)
 
-    # By the process
+    # Written by the process
 
     def say(
         self,
@@ -137,7 +137,7 @@ class ProcessState:
         PAGE.pack_into(self.board.memory, self.at + PAGES_AT, newest + 1, len(text))
         return True
 
-    # By the readers
+    # Read by others
 
     @property
     def said(self) -> ProcessReport:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EventLoop:
-    """The event loop is made with the slots.  It starts, with its thread, when the first async task comes."""
+    """An event loop, made with the slots.  It starts, with its thread, when the first async task comes."""
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots

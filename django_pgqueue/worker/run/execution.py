@@ -55,8 +55,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 TOO_LATE = "Its time was up before it began."
 FEW_ATTEMPTS = 10
-"""For an async task that takes its context, up to this many earlier attempts are read before it starts: to read them
-when the task looks would stop its event loop for that moment."""
+"""Up to this many earlier attempts are read before an async task that takes its context: reading them when the task
+looks would stop its event loop for that moment."""
 
 
 class Execution:

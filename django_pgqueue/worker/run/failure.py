@@ -1,4 +1,4 @@
-"""What an exception means for the attempt that it ended: tried again, given up, or cancelled."""
+"""Turns the exception of an attempt into its outcome: tried again, given up, or cancelled."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Verdict:
         return retry_on is None or is_a(exception, retry_on)
 
     def _backoff_seconds(self, exception: BaseException) -> float | None:
-        """None: the backoff gives up."""
+        """Returns None if the backoff gives up."""
         backoff = getattr(self.task, "backoff", None) or retry.DEFAULT
         if isinstance(backoff, retry.Exponential):
             return backoff.seconds(attempt=self._attempts_that_count())

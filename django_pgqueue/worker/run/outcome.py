@@ -1,4 +1,4 @@
-"""How an attempt ended: values, matched once where they are recorded."""
+"""Outcomes of an attempt: values, matched once where they are recorded."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ where source = 'session' and name not in ('transaction_isolation', 'transaction_
 IDENTITY = b"select session_user, current_setting('role')"
 
 ATTRIBUTES = ("isolation_level", "read_only", "deferrable", "prepare_threshold", "row_factory", "cursor_factory")
-"""What a task may set on the driver's connection."""
+"""Attributes of the driver's connection that a task may set."""
 
 
 class SessionState:

@@ -76,7 +76,7 @@ class Timed:
     """An attempt whose time is limited."""
 
     until: float
-    """By the monotonic clock."""
+    """The end of its time, by the monotonic clock."""
     where: Slot | EventLoop
     late_seconds: float = 0.0
     """How long it may clean up after that."""

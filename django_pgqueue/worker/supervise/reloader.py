@@ -1,4 +1,4 @@
-"""For development: a worker that starts anew when the project's code changes, as ``runserver`` does.
+"""Starts a worker anew in development, when the project's code changes, as ``runserver`` does.
 
 Three kinds of processes, none of which has more than one thread::
 

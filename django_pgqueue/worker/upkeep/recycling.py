@@ -1,4 +1,4 @@
-"""When a worker process has done enough, and a fresh one takes its place."""
+"""Decides when a fresh process takes the place of a worker process that has done enough."""
 
 from __future__ import annotations
 

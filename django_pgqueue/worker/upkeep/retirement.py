@@ -1,4 +1,4 @@
-"""How a process makes room for a fresh one before its own jobs have ended.
+"""Lets a process make room for a fresh one before its own jobs have ended.
 
 A retiring process claims nothing more.  What it has begun ends without a limit, because only the worker has decided to
 replace the process, and the supervisor starts the next one beside it at once.
@@ -26,12 +26,12 @@ class Retirement:
         self.news = news
         self._memory = mmap.mmap(-1, COUNT.size)
 
-    # By the supervisor
+    # Called by the supervisor
 
     def set_retiring(self, count: int) -> None:
         COUNT.pack_into(self._memory, 0, count)
 
-    # By the process that the place belongs to, whose thread calls it when it wants to retire
+    # Called by the process that the place belongs to: no other one adds to the count
 
     def is_possible(self) -> bool:
         [count] = COUNT.unpack_from(self._memory, 0)
