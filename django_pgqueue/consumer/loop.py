@@ -18,8 +18,8 @@ MAX_WAIT_SECONDS = 1.0
 
 
 class Loop:
-    """Does a turn, and waits until something is due or another thread wakes the consumer.  It opens a lost session
-    again. The consumer's thread calls ``turn`` until it leaves.
+    """Does a turn, and waits until something is due or the consumer is woken.  It opens a lost session again.  The
+    consumer's thread calls ``turn`` until it leaves.
     """
 
     def __init__(

@@ -4,7 +4,7 @@
     claim/claimer.py       the worker claims as many ready messages as it has room for (claim/prefetch.py)
     claim/held.py          it holds each message, renews its lock, and asks whether the message is to be cancelled
     run/threads.py         a slot takes the message: a thread, or a coroutine of an async task (run/event_loop.py)
-    run/execution.py       the task is found and called, between its signals; an atomic one by run/atomic.py
+    run/execution.py       the slot calls the task, between its two signals; run/atomic.py does it in a transaction
     run/failure.py         an exception becomes an outcome (run/outcome.py): retried, deferred, failed, cancelled
     record/log.py          the slot logs one line about the ended attempt
     record/recorder.py     the worker writes the ends, many in one statement (record/record.py), and lets them go
