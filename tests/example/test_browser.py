@@ -76,7 +76,10 @@ class Page:
         self.url = url
 
     def open(self, path: str) -> None:
+        """Go to a page, and be there: on a busy machine the driver may return before the page is whole."""
+        self.driver.execute_script("window.isOld = true")
         self.driver.get(urllib.parse.urljoin(self.url, path))
+        self._arrive(path)
 
     def find(self, what: str, by: str = By.CSS_SELECTOR) -> WebElement:
         return WebDriverWait(self.driver, SECONDS).until(lambda driver: driver.find_element(by, what))
@@ -85,8 +88,11 @@ class Page:
         """Press a button that leads to another page, and be there."""
         self.driver.execute_script("window.isOld = true")
         self.find(f"//button[normalize-space()='{text}'] | //input[@value='{text}']", By.XPATH).click()
+        self._arrive(f"the page after {text!r}")
+
+    def _arrive(self, where: str) -> None:
         there = "return !window.isOld && document.readyState === 'complete'"
-        wait_until(lambda: self.driver.execute_script(there), f"the page after {text!r}")
+        wait_until(lambda: self.driver.execute_script(there), where)
 
     def shows(self, *texts: str) -> None:
         """Wait until the page shows all of them, in this order."""
