@@ -132,6 +132,7 @@ class TestInAWorker:
         consume(threads=1)
         wait_until(Attempt.objects.exists, "the first ones have run")
         pause("default")
+        ended(write.using(queue_name="mail").enqueue("after a claim that may have begun before the pause"))
         wait_until(lambda: not Message.objects.filter(worker__isnull=False).exists(), "what was claimed has ended")
         left = Message.objects.count()
         assert left > 0
