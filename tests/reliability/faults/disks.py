@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,22 @@ from tests.reliability.faults.fault import Skipped, fault
 
 if TYPE_CHECKING:
     import random
+    from pathlib import Path
 
     from tests.reliability.storm import Storm
+
+
+def take_what_is_free(file: int, folder: Path) -> None:
+    """PostgreSQL writes at the same time: what was free when one asked may be taken a moment later."""
+    for attempt in range(50):
+        stat = os.statvfs(folder)
+        try:
+            os.posix_fallocate(file, 0, max(1, stat.f_bavail - attempt) * stat.f_frsize)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+        else:
+            return
 
 
 @fault("WAL disk full", "database", weight=0.3, short=False, stops_everybody=True)
@@ -25,9 +40,8 @@ def fill(storm: Storm, chooser: random.Random) -> dict[str, Any]:
         message = "only root may mount a small disk"
         raise Skipped(message)
     filler = node.wal / "filler"
-    stat = os.statvfs(node.wal)
     with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, stat.f_bavail * stat.f_frsize)
+        take_what_is_free(file.fileno(), node.wal)
     deadline = time.monotonic() + 8
     with contextlib.suppress(psycopg.Error), storm.server.connect() as admin:
         while node.alive and time.monotonic() < deadline:
