@@ -55,8 +55,7 @@ class Loop:
     def _wait(self, due_at: Callable[[], float]) -> None:
         # A slot that ends an attempt after this line wakes the consumer; due_at() sees one that ended before.
         self.wakeup.parked = True
-        now = time.monotonic()
-        seconds = min(due_at() - now, MAX_WAIT_SECONDS)
+        seconds = min(due_at() - time.monotonic(), MAX_WAIT_SECONDS)
         if seconds <= 0:  # no wait: even one of 0 releases the interpreter to the slots, and gets it back late
             self.wakeup.parked = False
             return

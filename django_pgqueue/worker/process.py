@@ -145,6 +145,8 @@ class WorkerProcess:
         """Works until it is asked to stop or, in a burst, until nothing is ready.  Returns the exit code."""
         self._start()
         while not self._is_finished():
+            self._report()
+            self._stop_if_asked()  # even while the database is away: to open the session again may take long
             self.loop.turn(self.turn, self.due_at)
             if self.parent not in (None, os.getppid()) and self.stop_by is None:
                 logger.error("worker=%s has lost its supervisor", self.id)
@@ -153,15 +155,12 @@ class WorkerProcess:
 
     def turn(self) -> None:
         """Takes what the slots have ended, records it, does the upkeep that is due, and claims more."""
-        self._report()
-        self._stop_if_asked()
         self._claim_if_woken()
         self._look_after_slots()
         self._collect()
         if not self.session.is_closed:
-            self.recorder.write_if_due(
-                now=time.monotonic(), busy=self.unfinished() > 0
-            )  # frees channels and dependants
+            # First, because ends free channels and dependants.
+            self.recorder.write_if_due(now=time.monotonic(), busy=self.unfinished() > 0)
             self._look_after_held()
             self._retire_if_due()
             self._do_upkeep_if_due()
