@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"[1-9][0-9]{0,18}")
 MAX_ID = 2**63 - 1
+DECODER = json.JSONDecoder()
+"""What jsonb prints has no spaces around its value, for which ``json.loads`` looks: it takes twice as long."""
 
 
 def message_id_of(result_id: str | int) -> int | None:
@@ -57,7 +59,7 @@ def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
 
 def called(message: Received) -> tuple[list[Any], dict[str, Any]]:
     """Returns the arguments with which the task of a message is called."""
-    content = json.loads(message.content)
+    content, _ = DECODER.raw_decode(message.content)
     args, kwargs = content["args"], content["kwargs"]
     if type(args) is not list or type(kwargs) is not dict:
         raise TypeError

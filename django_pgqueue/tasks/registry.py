@@ -63,11 +63,12 @@ def find(path: str) -> Any:
 
 def find_patiently(path: str) -> Any:
     """Returns the task as ``find`` does, but waits for a thread that is importing the module."""
-    deadline = time.monotonic() + MAX_IMPORT_SECONDS
+    deadline = None
     while True:
         try:
             return find(path)
         except TaskBeingImported:
+            deadline = deadline or time.monotonic() + MAX_IMPORT_SECONDS
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_EVERY_SECONDS)
