@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["emptied_quickly"]
 
 HERE = Path(__file__).parent
+MODELS = HERE / "proofs" / "models"
 OF_DJANGO = {"test_migrations.py", "test_install.py"}
 OF_POSTGRESQL = {"test_sql_fuzzer.py"}
 
@@ -46,7 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-        if (folder in {"sql", "models"} or item.path.name in OF_POSTGRESQL) and item.path.name not in OF_DJANGO:
+        is_of_sql = folder == "sql" or MODELS in item.path.parents or item.path.name in OF_POSTGRESQL
+        if is_of_sql and item.path.name not in OF_DJANGO:
             item.add_marker(pytest.mark.sql)
         elif folder == "worker":
             item.add_marker(pytest.mark.worker)

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.example import test_browser as shop
+    from tests.support.fixtures import browser
 
 VERSION = "4.10.3"
 SERIOUS = {"serious", "critical"}
@@ -37,7 +37,7 @@ def source(folder: Path) -> str:
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
-def faults(page: shop.Page, axe: str, *rules: str) -> list[str]:
+def faults(page: browser.Page, axe: str, *rules: str) -> list[str]:
     """What is seriously wrong with the page: the rule, what it says, and where.  ``rules``: only these."""
     page.driver.execute_script(STILL + axe)
     options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}

@@ -14,7 +14,7 @@ from tests.admin.test_schedule import QUEUES, SCHEDULES
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS
 
 if TYPE_CHECKING:
-    from tests.example import test_browser as shop
+    from tests.support.fixtures import browser
 
 __all__ = ["chromium", "page", "queue"]
 
@@ -45,7 +45,7 @@ def lists() -> list[str]:
 
 
 @pytest.mark.usefixtures("queue")
-def test_no_page_has_a_serious_fault(page: shop.Page, source: str) -> None:
+def test_no_page_has_a_serious_fault(page: browser.Page, source: str) -> None:
     ready = Message.objects.get(task="shop.tasks.book_courier").pk
     slow = Message.objects.get(queue="slow").pk
     failed = Attempt.objects.get(status="failed").pk
@@ -66,7 +66,7 @@ def test_no_page_has_a_serious_fault(page: shop.Page, source: str) -> None:
     )
 
 
-def look(page: shop.Page, *, dark: bool = False, narrow: bool = False) -> None:
+def look(page: browser.Page, *, dark: bool = False, narrow: bool = False) -> None:
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     page.driver.set_window_size(NARROW if narrow else WIDE, 900)

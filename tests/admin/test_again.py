@@ -22,7 +22,7 @@ from django_pgqueue.models import Attempt, Binding, Message, Schedule
 from django_pgqueue.tasks import every, registry
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
-from tests.admin.page import Page
+from tests.support.admin_page import Page
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, visitor_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import Settings
 
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 AGAIN = f"{ATTEMPTS}again/"
 JOB = "django_pgqueue.admin.attempt.reenqueue_task.enqueue_again"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries
 
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 from selenium.webdriver.common.keys import Keys
 
 from django_pgqueue.models import Attempt, Message
-from tests.example import test_browser as shop
+from tests.support.fixtures import browser
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, fail, retry, send, sign_in, sql
 from tests.support.waiting import wait_until
 
@@ -29,7 +29,7 @@ OVERVIEW = "/admin/pgqueue/overview/"
 HOUR_MS = 3_600_000
 NARROW, WIDE = 400, 1600
 
-chromium = shop.chromium
+chromium = browser.chromium
 under_way: list[str] = []
 has_ended = threading.Event()
 
@@ -49,13 +49,13 @@ def only_from_here(get_response: Callable[[HttpRequest], HttpResponse]) -> Calla
 
 
 @pytest.fixture
-def page(chromium: webdriver.Chrome, django_user_model: type, transactional_db: None) -> Iterator[shop.Page]:
+def page(chromium: webdriver.Chrome, django_user_model: type, transactional_db: None) -> Iterator[browser.Page]:
     """The window of somebody who is logged in."""
     has_ended.clear()
     middleware = ["tests.admin.test_browser.only_from_here", *settings.MIDDLEWARE]
     with override_settings(MIDDLEWARE=middleware):
         server = LiveServer("127.0.0.1")
-        page = shop.Page(chromium, server.url)
+        page = browser.Page(chromium, server.url)
         client = Client()
         client.force_login(django_user_model.objects.create_superuser("root"))  # type: ignore[attr-defined]
         page.open("/static/pgqueue/admin.css")
@@ -122,14 +122,14 @@ def worked_for_hours() -> None:
     """)
 
 
-def looked_at(page: shop.Page, name: str) -> None:
+def looked_at(page: browser.Page, name: str) -> None:
     page.save(f"admin-{name}", WIDE)
     page.save(f"admin-{name}-dark", WIDE, dark=True)
     page.save(f"admin-{name}-narrow", NARROW)
 
 
 @pytest.mark.usefixtures("queue")
-def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: shop.Page) -> None:
+def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: browser.Page) -> None:
     courier = Message.objects.get(task="shop.tasks.book_courier").pk
     slow = Message.objects.get(queue="slow").pk
     failed = Attempt.objects.get(status="failed").pk
@@ -150,7 +150,7 @@ def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: sho
 
 
 @pytest.mark.usefixtures("queue")
-def test_the_buttons_stand_below_the_one_of_django(page: shop.Page) -> None:
+def test_the_buttons_stand_below_the_one_of_django(page: browser.Page) -> None:
     """Whose place is another one from Django 6.1 on."""
     page.driver.set_window_size(WIDE, 1000)
     page.open(f"{MESSAGES}{Message.objects.get(task='shop.tasks.book_courier').pk}/change/")
@@ -161,7 +161,7 @@ def test_the_buttons_stand_below_the_one_of_django(page: shop.Page) -> None:
 
 
 @pytest.mark.usefixtures("queue")
-def test_the_way_back_looks_the_same_on_pages_of_ours_and_of_django(page: shop.Page) -> None:
+def test_the_way_back_looks_the_same_on_pages_of_ours_and_of_django(page: browser.Page) -> None:
     looks = set()
     for url in (MESSAGES, OVERVIEW, f"{ATTEMPTS}errors/", f"{ATTEMPTS}again/"):
         page.open(url)
@@ -176,7 +176,7 @@ def test_the_way_back_looks_the_same_on_pages_of_ours_and_of_django(page: shop.P
 
 
 @pytest.mark.usefixtures("queue")
-def test_a_range_of_days_is_chosen_in_the_filter_and_cleared_again(page: shop.Page) -> None:
+def test_a_range_of_days_is_chosen_in_the_filter_and_cleared_again(page: browser.Page) -> None:
     page.open(f"{MESSAGES}?queue=default")
     before = rows(page)
     assert before > 2, page.text
@@ -193,12 +193,12 @@ def test_a_range_of_days_is_chosen_in_the_filter_and_cleared_again(page: shop.Pa
     wait_until(lambda: rows(page) == before, "the whole list again")
 
 
-def rows(page: shop.Page) -> int:
+def rows(page: browser.Page) -> int:
     return int(page.driver.execute_script("return document.querySelectorAll('#result_list tbody tr').length"))
 
 
 @pytest.mark.usefixtures("queue")
-def test_messages_are_selected_and_cancelled(page: shop.Page) -> None:
+def test_messages_are_selected_and_cancelled(page: browser.Page) -> None:
     page.open(MESSAGES)
     page.find("#action-toggle").click()
     selected = rows(page)
@@ -214,7 +214,7 @@ def test_messages_are_selected_and_cancelled(page: shop.Page) -> None:
 
 
 @pytest.mark.usefixtures("queue")
-def test_the_overview_is_refreshed_while_it_is_looked_at(page: shop.Page) -> None:
+def test_the_overview_is_refreshed_while_it_is_looked_at(page: browser.Page) -> None:
     page.open(OVERVIEW)
     quick(page)
     send(queue="brand-new")
@@ -230,7 +230,7 @@ def test_the_overview_is_refreshed_while_it_is_looked_at(page: shop.Page) -> Non
 
 
 @pytest.mark.usefixtures("queue")
-def test_a_hidden_tab_asks_for_nothing(page: shop.Page) -> None:
+def test_a_hidden_tab_asks_for_nothing(page: browser.Page) -> None:
     page.open(OVERVIEW)
     quick(page)
     wait_until(lambda: asked(page) > 0, "it asks")
@@ -246,7 +246,7 @@ def test_a_hidden_tab_asks_for_nothing(page: shop.Page) -> None:
     wait_until(lambda: asked(page) > before, "it asks again")
 
 
-def quick(page: shop.Page) -> None:
+def quick(page: browser.Page) -> None:
     """Time goes a hundred times as fast for the page: five seconds are a wink."""
     page.driver.execute_script("""
         const slow = window.setTimeout;
@@ -256,13 +256,13 @@ def quick(page: shop.Page) -> None:
     """)
 
 
-def asked(page: shop.Page) -> int:
+def asked(page: browser.Page) -> int:
     script = "return performance.getEntriesByType('resource').filter(e => e.name.endsWith('/live/')).length"
     return int(page.driver.execute_script(script))
 
 
 @pytest.mark.usefixtures("queue")
-def test_a_queue_is_paused_from_the_overview_with_the_keyboard(page: shop.Page) -> None:
+def test_a_queue_is_paused_from_the_overview_with_the_keyboard(page: browser.Page) -> None:
     page.open(OVERVIEW)
     button = page.find("tbody tr:first-child button")
     page.driver.execute_script("window.isOld = true; arguments[0].focus()", button)

@@ -15,7 +15,7 @@ from tests.support.fixtures.admin import claim, complete, send, sql, visitor_of
 if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries
 
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 pytestmark = pytest.mark.django_db
 CHANNELS = "/admin/pgqueue/channel/"

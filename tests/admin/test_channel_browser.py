@@ -13,7 +13,7 @@ from tests.admin.test_channel import CHANNELS
 from tests.support.fixtures.admin import claim, send
 
 if TYPE_CHECKING:
-    from tests.example import test_browser as shop
+    from tests.support.fixtures import browser
 
 __all__ = ["chromium", "page"]
 
@@ -33,7 +33,7 @@ def tenants(transactional_db: None) -> None:
 
 
 @pytest.mark.usefixtures("tenants")
-def test_limits_are_edited_in_the_browser_and_a_mistake_is_told(page: shop.Page) -> None:
+def test_limits_are_edited_in_the_browser_and_a_mistake_is_told(page: browser.Page) -> None:
     page.open(CHANNELS)
     page.shows("released", "tenant-acme", "2 of 2")
     looked_at(page, "channel-list")

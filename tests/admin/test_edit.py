@@ -17,7 +17,7 @@ from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, se
 
 if TYPE_CHECKING:
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Page, Visitor
+    from tests.support.admin_page import Page, Visitor
 
 pytestmark = pytest.mark.usefixtures("clock")
 

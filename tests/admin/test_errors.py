@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Page, Visitor
+    from tests.support.admin_page import Page, Visitor
 
 ERRORS = f"{ATTEMPTS}errors/"
 NOON = dt.datetime(2026, 1, 9, 12, 0, tzinfo=dt.UTC)

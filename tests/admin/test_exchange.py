@@ -12,15 +12,15 @@ from django_pgqueue.models import Binding, Exchange
 from django_pgqueue.routing import Exchange as To, declare_binding
 from django_pgqueue.routing.declared import DECLARED
 from django_pgqueue.routing.sync import synchronise
-from tests.features import subscribers
 from tests.support.fixtures.admin import sql
+from tests.support.site import subscribers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_django.fixtures import DjangoAssertNumQueries
 
-    from tests.admin.page import Page, Visitor
+    from tests.support.admin_page import Page, Visitor
 
     LogIn = Callable[..., Visitor]
 
@@ -113,7 +113,7 @@ class TestBox:
         orders.bind("invoice.#", queue="elsewhere")
         assert self.ask(root, "order.paid") == [
             ["books", "raw message", "d$, order.#", "3", "5"],
-            ["mail", "mail tests.features.subscribers", "order.*", "7", "3"],
+            ["mail", "mail tests.support.site.subscribers", "order.*", "7", "3"],
         ]
 
     def test_a_key_that_reaches_nobody_is_told(self, root: Visitor) -> None:
@@ -168,7 +168,7 @@ class TestBindings:
         assert [list(row.values()) for row in root.open(BINDINGS).rows] == [
             ["(no word)", "orders", "books", "raw message", "0", "5", "by hand"],
             ["#", "orders", "declared", "raw message", "0", "5", "in code"],
-            ["d$ (regular expression)", "orders", "mail", "mail tests.features.subscribers", "7", "3", "by hand"],
+            ["d$ (regular expression)", "orders", "mail", "mail tests.support.site.subscribers", "7", "3", "by hand"],
             ["order.#", "orders", "books", "raw message", "3", "-", "by hand"],
         ]
         assert root.open(BINDINGS, q="books").column("pattern") == ["(no word)", "order.#"]
@@ -202,7 +202,7 @@ class TestBindings:
             ({"pattern": "x" * 256}, "255 bytes"),
             ({"queue": ""}, "Say a queue or a task"),
             ({"queue": "x" * 256}, "at most 255"),
-            ({"task": "tests.features.subscribers.nothing"}, "no "),
+            ({"task": "tests.support.site.subscribers.nothing"}, "no "),
             ({"task": subscribers.takes_one.module_path}, "content, routing_key"),
             ({"exchange": "nowhere"}, "Select a valid choice"),
             ({"priority": "101"}, "less than or equal to 100"),

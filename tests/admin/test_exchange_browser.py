@@ -10,10 +10,10 @@ from django_pgqueue.models import Binding
 from django_pgqueue.routing import Exchange
 from tests.admin.test_browser import chromium, looked_at, page
 from tests.admin.test_exchange import BINDINGS, EXCHANGES, ORDERS
-from tests.features import subscribers
+from tests.support.site import subscribers
 
 if TYPE_CHECKING:
-    from tests.example import test_browser as shop
+    from tests.support.fixtures import browser
 
 __all__ = ["chromium", "page"]
 
@@ -33,7 +33,7 @@ def orders(transactional_db: None) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_a_routing_key_is_asked_for_in_the_box(page: shop.Page) -> None:
+def test_a_routing_key_is_asked_for_in_the_box(page: browser.Page) -> None:
     page.open(EXCHANGES)
     page.shows("invoices", "orders", "2 exchanges")
     looked_at(page, "exchange-list")
@@ -46,7 +46,7 @@ def test_a_routing_key_is_asked_for_in_the_box(page: shop.Page) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_a_binding_is_made_in_the_browser_and_a_mistake_is_told(page: shop.Page) -> None:
+def test_a_binding_is_made_in_the_browser_and_a_mistake_is_told(page: browser.Page) -> None:
     page.open(BINDINGS)
     page.shows("(regular expression)")
     looked_at(page, "binding-list")

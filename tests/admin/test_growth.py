@@ -12,7 +12,7 @@ from tests.admin.cost import AT_MOST, SERVED, fill, measured, partitions, rare
 from tests.support.fixtures.admin import MESSAGES, sql
 
 if TYPE_CHECKING:
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from django_pgqueue.values.histogram import bucket
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.admin.page import Element, Page, Visitor
+    from tests.support.admin_page import Element, Page, Visitor
 
 pytestmark = pytest.mark.django_db
 INSIGHTS = "/admin/pgqueue/reporthour/"

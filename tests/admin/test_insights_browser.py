@@ -14,7 +14,7 @@ from tests.admin.test_insights import INSIGHTS, NOON, hour
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.example import test_browser as shop
+    from tests.support.fixtures import browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.django_db(transaction=True)]
 chromium, page = admin.chromium, admin.page
@@ -63,7 +63,7 @@ def report(transactional_db: None) -> None:
 
 
 @pytest.mark.usefixtures("report")
-def test_insights_look_decent_and_a_range_of_hours_is_chosen(page: shop.Page) -> None:
+def test_insights_look_decent_and_a_range_of_hours_is_chosen(page: browser.Page) -> None:
     page.open(INSIGHTS)
     page.shows("started too late", "Throughput", "shop.couriers.LineIsBusy")
     admin.looked_at(page, "insights")
@@ -77,7 +77,7 @@ def test_insights_look_decent_and_a_range_of_hours_is_chosen(page: shop.Page) ->
     assert first.startswith("Mar 2 00:00")
 
 
-def width(page: shop.Page) -> int:
+def width(page: browser.Page) -> int:
     """Of the page on a narrow screen: nothing but tables has to be moved sideways."""
     viewport = {"width": admin.NARROW, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from django.db.models import Field, Model
 
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 PAGES = {model: page for model, page in admin.site._registry.items() if model._meta.app_label == "pgqueue"}
 LISTS = {model: page for model, page in PAGES.items() if model is not Overview}

@@ -10,7 +10,7 @@ from django.contrib.admin.utils import quote
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, sql
 
 if TYPE_CHECKING:
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 EVIL = "<script>alert(1)</script>"
 QUOTED = "\"'><img src=x onerror=alert(1)>"

@@ -15,7 +15,7 @@ from django_pgqueue.admin.parts import display
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, TASK, WORKERS, claim, fail, retry, send, sign_in
 
 if TYPE_CHECKING:
-    from tests.admin.page import Page, Visitor
+    from tests.support.admin_page import Page, Visitor
 
 # Somebody else's pages, which Django makes for us: what is in them is not ours to change.
 DJANGOS_SCRIPTS = {"/static/admin/", "/admin/jsi18n/"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries
 
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Page, Visitor
+    from tests.support.admin_page import Page, Visitor
 
 HOUR_MS = 3_600_000
 MINUTE = dt.timedelta(minutes=1)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Element, Page, Visitor
+    from tests.support.admin_page import Element, Page, Visitor
 
 
 def fields(root: Visitor, pk: int) -> dict[str, Element]:

@@ -17,14 +17,14 @@ from django_pgqueue.admin.dashboards import sparkline
 from django_pgqueue.models import QueueState
 from django_pgqueue.monitoring.overview import counts, formatting as words, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
-from tests.admin.page import Page
+from tests.support.admin_page import Page
 from tests.support.fixtures.admin import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 OVERVIEW = "/admin/pgqueue/overview/"
 HOUR_MS = 3_600_000

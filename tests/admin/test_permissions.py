@@ -14,7 +14,7 @@ from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, com
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
     LogIn = Callable[..., Visitor]
 

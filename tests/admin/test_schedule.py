@@ -12,8 +12,8 @@ from django_pgqueue import control, functions
 from django_pgqueue.models import Message, QueueState, Schedule
 from django_pgqueue.tasks import cron, every, registry, task
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
-from tests.features.scheduled.tasks import send as remind
 from tests.support.fixtures.admin import MESSAGES, send, sql
+from tests.support.scheduled.tasks import send as remind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries
 
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Page, Visitor
+    from tests.support.admin_page import Page, Visitor
 
 SCHEDULES, QUEUES = "/admin/pgqueue/schedule/", "/admin/pgqueue/queuestate/"
 HOUR = dt.timedelta(hours=1)

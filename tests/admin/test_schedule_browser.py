@@ -18,7 +18,7 @@ from tests.admin.test_browser import chromium, looked_at, page
 from tests.admin.test_schedule import QUEUES, REMIND, SCHEDULES, by_hand, url
 
 if TYPE_CHECKING:
-    from tests.example import test_browser as shop
+    from tests.support.fixtures import browser
 
 __all__ = ["chromium", "page"]
 
@@ -50,7 +50,7 @@ def schedules(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("schedules")
-def test_the_pages_of_schedules_look_decent(page: shop.Page) -> None:
+def test_the_pages_of_schedules_look_decent(page: browser.Page) -> None:
     for name, address, text in [
         ("schedule-list", SCHEDULES, "not in the code any more"),
         ("schedule-declared", url("nightly"), "in Europe/Berlin"),
@@ -64,7 +64,7 @@ def test_the_pages_of_schedules_look_decent(page: shop.Page) -> None:
 
 
 @pytest.mark.usefixtures("schedules")
-def test_a_schedule_is_made_in_the_browser_and_a_mistake_is_told(page: shop.Page) -> None:
+def test_a_schedule_is_made_in_the_browser_and_a_mistake_is_told(page: browser.Page) -> None:
     page.open(f"{SCHEDULES}add/")
     for name, text in {"name": "weekly", "task": REMIND, "cron": "whenever"}.items():
         page.find(f"[name={name}]").send_keys(text)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_django.fixtures import Settings
 
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 SECRET = "4711-0815"
 BACKEND = "django_pgqueue.backend.PgQueueBackend"

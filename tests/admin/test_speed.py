@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_django import DjangoDbBlocker
 
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 LONG = os.environ.get("PGQUEUE_LONG_FORM") == "1"
 SCHEDULED, READY, FINISHED = (1_000_000, 200_000, 2_000_000) if LONG else (20_000, 4_000, 40_000)

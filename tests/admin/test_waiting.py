@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries
 
     from django_pgqueue.testing import Clock
-    from tests.admin.page import Visitor
+    from tests.support.admin_page import Visitor
 
 
 def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:

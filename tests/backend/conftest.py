@@ -1,5 +1,6 @@
-"""A second connection to the test database, and what the tests look at."""
+"""Workers, and somebody else's connection."""
 
 from tests.support.fixtures.backend import fresh_registry, stranger
+from tests.support.fixtures.consumers import consume, diary, effects, environment, rows, session, start
 
-__all__ = ["fresh_registry", "stranger"]
+__all__ = ["consume", "diary", "effects", "environment", "fresh_registry", "rows", "session", "start", "stranger"]

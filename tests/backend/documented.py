@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.backend.django_tasks_api import django_task
+from tests.support.django_tasks_api import django_task
 
 
 @django_task

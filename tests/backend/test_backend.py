@@ -37,8 +37,8 @@ from django_pgqueue.compat import (
 )
 from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
 from django_pgqueue.models import Message
-from tests.backend import tasks
-from tests.backend.django_tasks_api import PACKAGE, default_task_backend
+from tests.support import tasks
+from tests.support.django_tasks_api import PACKAGE, default_task_backend
 from tests.support.fixtures.backend import no_queries
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class TestEnqueue:
     def test_the_row_says_what_the_task_says(self) -> None:
         fail_thrice: PgQueueTask[..., Any] = tasks.fail_thrice
         row = message(fail_thrice.using(priority=-7, queue_name="mail").enqueue(1, two=3))
-        assert (row.task, row.queue, row.priority) == ("tests.backend.tasks.fail_thrice", "mail", -7)
+        assert (row.task, row.queue, row.priority) == ("tests.support.tasks.fail_thrice", "mail", -7)
         assert row.content == {"args": [1], "kwargs": {"two": 3}}
         assert (row.max_attempts, row.attempt, row.worker, row.channel) == (3, 0, None, None)
 

@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from django_pgqueue import compat
-from tests.backend.django_tasks_api import DUMMY, IMMEDIATE, PACKAGE
+from tests.support.django_tasks_api import DUMMY, IMMEDIATE, PACKAGE
 
 BACKPORTS_NAMES = {"InvalidTask": "InvalidTaskError", "InvalidTaskBackend": "InvalidTaskBackendError"}
 

@@ -21,7 +21,7 @@ from django.utils.module_loading import import_string
 
 from django_pgqueue.testing import clock, drain
 from tests.backend import documented
-from tests.backend.django_tasks_api import PACKAGE, default_task_backend, django_task
+from tests.support.django_tasks_api import PACKAGE, default_task_backend, django_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

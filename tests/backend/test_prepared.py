@@ -10,8 +10,8 @@ from django.db import connection
 
 from django_pgqueue.backend import enqueue_many
 from django_pgqueue.models import Message
-from tests.backend import tasks
-from tests.worker.tasks import nothing
+from tests.support import tasks
+from tests.support.site.tasks import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -34,8 +34,8 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
-from tests.backend import tasks
-from tests.backend.django_tasks_api import default_task_backend
+from tests.support import tasks
+from tests.support.django_tasks_api import default_task_backend
 from tests.support.fixtures.backend import no_queries
 
 if TYPE_CHECKING:
@@ -235,14 +235,14 @@ class TestReloaded:
 
     def test_a_task_that_is_gone_says_so(self) -> None:
         message_id = enqueue(
-            connection, NewMessage(content='{"args": [], "kwargs": {}}', task="tests.backend.tasks.gone")
+            connection, NewMessage(content='{"args": [], "kwargs": {}}', task="tests.support.tasks.gone")
         ).id
         with pytest.raises(UnknownTask, match=r"tests\.backend\.tasks has no 'gone'"):
             default_task_backend.get_result(str(message_id))
 
     @pytest.mark.parametrize("content", ["null", "1", "[]", "{}", '{"args": 1, "kwargs": []}', '{"args": []}'])
     def test_a_row_that_was_written_by_hand_fails_with_the_reason(self, content: str) -> None:
-        message_id = enqueue(connection, NewMessage(content=content, task="tests.backend.tasks.do_nothing")).id
+        message_id = enqueue(connection, NewMessage(content=content, task="tests.support.tasks.do_nothing")).id
         waiting = default_task_backend.get_result(str(message_id))
         assert (waiting.status, waiting.args, waiting.kwargs) == (TaskResultStatus.READY, [], {})
         [failed] = testing.drain()
@@ -373,10 +373,10 @@ class TestErrors:
         [error] = drained(tasks.fail, "it is raining").errors
         assert isinstance(error, TaskError)
         assert error.exception_class is tasks.Trouble
-        assert error.exception_class_path == "tests.backend.tasks.Trouble"
+        assert error.exception_class_path == "tests.support.tasks.Trouble"
         assert error.traceback.startswith("Traceback (most recent call last):")
         assert error.traceback.endswith("Trouble: it is raining\n")
-        assert "tests/backend/tasks.py" in error.traceback
+        assert "tests/support/tasks.py" in error.traceback
 
     def test_system_exit_is_a_failure(self) -> None:
         [error] = drained(tasks.leave).errors
@@ -574,7 +574,7 @@ class TestBackoff:
         finally:
             object.__setattr__(tasks.fail_until_told_otherwise, "backoff", None)
         assert (result.status, result.attempts) == (TaskResultStatus.READY, 1)
-        assert "The backoff of task=tests.backend.tasks.fail_until_told_otherwise failed" in caplog.text
+        assert "The backoff of task=tests.support.tasks.fail_until_told_otherwise failed" in caplog.text
 
 
 class TestWithoutUseTz:

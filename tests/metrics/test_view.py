@@ -14,8 +14,8 @@ from django_pgqueue import checks, control, functions
 from django_pgqueue.metrics import queue, views
 from django_pgqueue.queue import Queue
 from tests.support.fixtures.workers import conninfo
-from tests.worker.asking import OPENMETRICS, samples
-from tests.worker.tasks import nothing
+from tests.support.monitoring import OPENMETRICS, samples
+from tests.support.site.tasks import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,6 +183,6 @@ def test_every_metric_is_on_the_page(
 def page_of_metrics() -> Callable[[], set[str]]:
     import re
 
-    from tests.docs.test_references import section
+    from tests.support.pages import section
 
     return lambda: set(re.findall(r"^\| `(pgqueue_\w+)`", section("monitoring", "Metrics of the queue"), re.MULTILINE))

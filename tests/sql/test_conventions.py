@@ -57,7 +57,8 @@ def test_every_function_of_the_database_has_a_file_of_its_name(session: Session)
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_has_a_test_module_of_its_name(name: str) -> None:
-    assert Path(__file__).with_name(f"test_{name}.py").exists()
+    folder = schema.path(name).parent.name
+    assert (Path(__file__).parent / folder / f"test_{name}.py").exists()
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

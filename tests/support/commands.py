@@ -21,7 +21,7 @@ MANAGE = re.compile(r"manage\.py[\s\"',]+([a-z_]+)([^\n`|;#]*)")
 FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 
 RUN_BY_TEST_BACKUP = {"pg_dump", "pg_restore", "pg_basebackup", "createdb", "vacuumdb", "psql", "cp", "touch"}
-"""Programs of the page on backups, each of whose lines is run by tests/docs/test_backup.py."""
+"""Programs of the page on backups, each of whose lines is run by tests/project/docs/test_backup.py."""
 
 
 def problem(command: str) -> str | None:

@@ -81,3 +81,13 @@ def _until(end: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
         if line == end:
             return
         yield line
+
+
+def text_of(page: str) -> str:
+    [path] = FOLDER.rglob(f"{page}.md")
+    return path.read_text(encoding="utf-8")
+
+
+def section(page: str, title: str) -> str:
+    """What stands under a heading of the second level."""
+    return text_of(page).partition(f"\n## {title}\n")[2].partition("\n## ")[0]

@@ -25,7 +25,7 @@ class QWorker:
         self._output = output
         with output.open("w") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.worker.manage", "qworker", *arguments],
+                [sys.executable, "-m", "tests.support.site.manage", "qworker", *arguments],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,

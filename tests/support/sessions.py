@@ -148,6 +148,19 @@ def tokens(held: Iterable[Any]) -> dict[str, Any]:
     return {"ids": [m.id for m in held], "attempts": [m.attempt for m in held], "worker": held[0].worker}
 
 
+def end_one(session: Session, at_ms: int | None = None) -> int:
+    """A message that was completed at a time of the queue's clock."""
+    session.set_clock(at_ms)
+    message_id = session.create(dequeue_at=0)
+    session.value("pgqueue_message_complete", **token(session.take()))
+    return message_id
+
+
+def partition_of(session: Session, message_id: int) -> str:
+    name: str = session.one("select tableoid::regclass::text from pgqueue_attempt where message_id = %s", [message_id])
+    return name
+
+
 def eventually(condition: Callable[[], T], seconds: float = SECONDS) -> T:
     """The first true answer of the condition, which must come before the deadline."""
     deadline = time.monotonic() + seconds

@@ -29,7 +29,7 @@ class Window:
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.worker.manage", *arguments],
+            [sys.executable, "-m", "tests.support.site.manage", *arguments],
             cwd=ROOT,
             env=environment,
             stdin=theirs,

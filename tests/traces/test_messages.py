@@ -15,7 +15,7 @@ from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.models import Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.routing import Exchange
-from tests.traces import tasks
+from tests.support.site import traced as tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ def test_the_headers_keep_what_else_they_say(spans: Spans) -> None:
         {"delay_us": 3_000_000, "traceparent": traceparent(first)},
         {"by": "Ada", "traceparent": traceparent(second)},
     ]
-    assert (first["name"], second["name"]) == ("enqueue tests.traces.tasks.look", "enqueue yard")
+    assert (first["name"], second["name"]) == ("enqueue tests.support.site.traced.look", "enqueue yard")
 
 
 def test_a_trace_that_the_sender_has_put_there_stays(spans: Spans) -> None:
@@ -131,7 +131,8 @@ def test_without_the_setting_headers_have_no_trace(memory: Any) -> None:
 
 def test_the_package_imports_nothing_of_opentelemetry_by_itself() -> None:
     program = (
-        "import os, sys; os.environ['DJANGO_SETTINGS_MODULE'] = 'tests.worker.settings'; import django; django.setup();"
+        "import os, sys; os.environ['DJANGO_SETTINGS_MODULE'] = 'tests.support.site.settings'; "
+        "import django; django.setup();"
         "import django_pgqueue.management.commands.qworker, django_pgqueue.queue, django_pgqueue.bulk;"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'prometheus_client'))])"
     )

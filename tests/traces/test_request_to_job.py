@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry.instrumentation.django import DjangoInstrumentor
 
-from tests.traces import tasks
+from tests.support.site import traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,9 +36,9 @@ def test_the_job_belongs_to_the_trace_of_the_request(
     # More processes than one: what is flushed was not kept by the supervisor.
     jobs = {span["name"]: span for span in work("--processes", "2")}
     here = {span["name"]: span for span in spans()}
-    request, enqueued = here["GET buy/"], here["enqueue tests.traces.tasks.order"]
-    job, charge = jobs["process tests.traces.tasks.order"], jobs["charge"]
-    again, last = jobs["enqueue tests.traces.tasks.look"], jobs["process tests.traces.tasks.look"]
+    request, enqueued = here["GET buy/"], here["enqueue tests.support.site.traced.order"]
+    job, charge = jobs["process tests.support.site.traced.order"], jobs["charge"]
+    again, last = jobs["enqueue tests.support.site.traced.look"], jobs["process tests.support.site.traced.look"]
     chain = [request, enqueued, job, charge, again, last]
     assert {span["trace"] for span in chain} == {request["trace"]}
     assert [span["parent"] for span in chain[1:]] == [span["id"] for span in chain[:-1]]
@@ -53,7 +53,7 @@ def test_the_job_belongs_to_the_trace_of_the_request(
             "messaging.operation.type": "process",
             "messaging.destination.name": "default",
             "messaging.message.id": answer.content.decode(),
-            "pgqueue.task": "tests.traces.tasks.order",
+            "pgqueue.task": "tests.support.site.traced.order",
             "pgqueue.attempt": 1,
             "pgqueue.outcome": "succeeded",
         }.items()
@@ -61,21 +61,21 @@ def test_the_job_belongs_to_the_trace_of_the_request(
     assert "--" not in str(job["attributes"]["messaging.client.id"])
 
 
-@pytest.mark.parametrize("task", [tasks.order_on, tasks.order_atomically], ids=["async", "atomic"])
+@pytest.mark.parametrize("task", [traced.order_on, traced.order_atomically], ids=["async", "atomic"])
 def test_any_kind_of_task_continues_the_trace(task: Any, spans: Spans, work: Work, transactional_db: None) -> None:
     task.enqueue(3)
     jobs = {span["name"]: span for span in work()}
     [enqueued] = spans()
     job, charge = jobs[f"process {task.module_path}"], jobs["charge"]
-    again, last = jobs["enqueue tests.traces.tasks.look"], jobs["process tests.traces.tasks.look"]
+    again, last = jobs["enqueue tests.support.site.traced.look"], jobs["process tests.support.site.traced.look"]
     chain = [enqueued, job, charge, again, last]
     assert [span["parent"] for span in chain] == [None, *(span["id"] for span in chain[:-1])]
     assert {span["trace"] for span in chain} == {enqueued["trace"]}
 
 
 def test_each_attempt_has_a_span_that_says_how_it_ended(spans: Spans, work: Work, transactional_db: None) -> None:
-    tasks.refuse.enqueue("bread")
-    tasks.come_back.enqueue()
+    traced.refuse.enqueue("bread")
+    traced.come_back.enqueue()
     jobs = work()
     refused = [span for span in jobs if span["name"].endswith("refuse")]
     assert [span["attributes"]["pgqueue.outcome"] for span in refused] == ["retried", "failed"]
@@ -94,11 +94,11 @@ def test_each_attempt_has_a_span_that_says_how_it_ended(spans: Spans, work: Work
 
 
 def test_nothing_that_is_sensitive_is_in_a_span(spans: Spans, work: Work, transactional_db: None) -> None:
-    tasks.pay.enqueue("4711-4711")
-    tasks.refuse.enqueue("secret bread")
+    traced.pay.enqueue("4711-4711")
+    traced.refuse.enqueue("secret bread")
     for jobs in (work(), spans()):
         assert "4711" not in str(jobs)
-    tasks.refuse.enqueue("other bread")
+    traced.refuse.enqueue("other bread")
     jobs = [span for span in work(SENSITIVE=True) if span["attributes"].get("pgqueue.outcome") == "failed"]
     assert [span["why"] for span in jobs] == [
         "builtins.ValueError", "builtins.ValueError: no secret bread today", "builtins.ValueError",
@@ -107,12 +107,12 @@ def test_nothing_that_is_sensitive_is_in_a_span(spans: Spans, work: Work, transa
 
 
 def test_the_span_of_an_attempt_whose_time_is_up_ends_with_it(spans: Spans, work: Work, transactional_db: None) -> None:
-    tasks.oversleep.enqueue()
+    traced.oversleep.enqueue()
     [job] = work("--grace-seconds", "0.1")
     assert job["attributes"]["pgqueue.outcome"] == "failed"
     assert job["attributes"]["error.type"] == "django_pgqueue.exceptions.TaskTimeout"
 
 
 def test_a_worker_that_was_not_asked_makes_no_spans(spans: Spans, work: Work, transactional_db: None) -> None:
-    tasks.look.enqueue()
+    traced.look.enqueue()
     assert work(TRACES=False) == []

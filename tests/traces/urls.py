@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from django.http import HttpResponse
 from django.urls import path
 
-from tests.traces.tasks import order
+from tests.support.site.traced import order
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

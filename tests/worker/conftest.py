@@ -1,5 +1,5 @@
-"""Real workers on the tests" database, and a look at what they did."""
+"""Real workers on the tests' database, one inside of this process, and a look at what they did."""
 
-from tests.support.fixtures.workers import diary, environment, rows, session, start
+from tests.support.fixtures.consumers import consume, diary, effects, environment, rows, session, start
 
-__all__ = ["diary", "environment", "rows", "session", "start"]
+__all__ = ["consume", "diary", "effects", "environment", "rows", "session", "start"]

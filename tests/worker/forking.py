@@ -19,7 +19,7 @@ from django.db import connection
 
 from django_pgqueue.tasks import task
 from tests.support.diary import MAX_WAIT_SECONDS, Diary
-from tests.worker.tasks import write
+from tests.support.site.tasks import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

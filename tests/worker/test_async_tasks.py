@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.support.site.tasks import fail_on, fail_once_on, hold, hold_on, launch_exit, meet_on, write_row_on
 from tests.support.watching import ended, started, statuses
-from tests.worker.tasks import (
-    fail_on,
-    fail_once_on,
-    hold,
-    hold_on,
-    launch_exit,
-    meet_on,
-    write_row_on,
-)
 
 if TYPE_CHECKING:
     from tests.support.diary import Diary

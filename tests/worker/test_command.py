@@ -13,8 +13,8 @@ from django.core.management import CommandError, call_command
 from django_pgqueue.management.commands import qworker
 from django_pgqueue.models import Message, Worker
 from django_pgqueue.tasks import registry
+from tests.support.site.tasks import chain, fail, fail_with_backoff, hold, hold_on, nothing, write
 from tests.support.watching import at_rest, ended, started, statuses
-from tests.worker.tasks import chain, fail, fail_with_backoff, hold, hold_on, nothing, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

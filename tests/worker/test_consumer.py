@@ -8,8 +8,8 @@ from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.models import Attempt
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
+from tests.support.site.tasks import nothing
 from tests.support.waiting import wait_until
-from tests.worker.tasks import nothing
 
 if TYPE_CHECKING:
     import pytest

@@ -11,8 +11,8 @@ from django.db import connection, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt, Message
+from tests.support.site.tasks import nothing, write, write_row
 from tests.support.waiting import wait_until
-from tests.worker.tasks import nothing, write, write_row
 
 if TYPE_CHECKING:
     from tests.support.diary import Diary

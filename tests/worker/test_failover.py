@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.reliability.server import Server
 from tests.support.diary import FOLDER, Diary
 from tests.support.processes import ROOT, QWorker
+from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ def environment(server: Server, tmp_path: Path) -> dict[str, str]:
         "STORM_PASSWORD": server.password,
         FOLDER: str(tmp_path),
     }
-    subprocess.run([sys.executable, "-m", "tests.worker.manage", "migrate"], cwd=ROOT, env=variables, check=True)
+    subprocess.run([sys.executable, "-m", "tests.support.site.manage", "migrate"], cwd=ROOT, env=variables, check=True)
     return variables
 
 
 def enqueue(admin: psycopg.Connection[Any], word: str) -> int:
     [message_id] = admin.execute(
-        "select pgqueue_message_create(%s, p_task => 'tests.worker.tasks.hold')",
+        "select pgqueue_message_create(%s, p_task => 'tests.support.site.tasks.hold')",
         [json.dumps({"args": [word], "kwargs": {}})],
     ).fetchone() or [0]
     return int(message_id)

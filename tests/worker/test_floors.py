@@ -15,8 +15,8 @@ from django_pgqueue.worker.claim.floors import FULL_SHARE, Floors
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.fixtures.workers import conninfo
+from tests.support.site.tasks import nothing, write
 from tests.support.waiting import SECONDS, wait_until
-from tests.worker.tasks import nothing, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.site.tasks import write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, statuses
 from tests.worker.forking import (
@@ -30,7 +31,6 @@ from tests.worker.forking import (
     with_a_connection,
     write_in_steps,
 )
-from tests.worker.tasks import write
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask

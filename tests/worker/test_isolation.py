@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.watching import ended
-from tests.worker.leaving_state import LEAVERS, leave, leave_on, look, look_on
-from tests.worker.tasks import (
+from tests.support.site.tasks import (
     SPOILERS,
     count_queries,
     remember,
@@ -19,6 +17,8 @@ from tests.worker.tasks import (
     write_row,
     write_row_on,
 )
+from tests.support.watching import ended
+from tests.worker.leaving_state import LEAVERS, leave, leave_on, look, look_on
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask

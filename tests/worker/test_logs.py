@@ -13,8 +13,10 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.logs import JsonFormatter, in_a_line
 from tests.support.exporter import FILE, read
-from tests.traces.tasks import look, pay, refuse
-from tests.worker.tasks import fail, nothing
+from tests.support.site.tasks import fail, nothing
+from tests.support.site.traced import look, pay, refuse
+
+TRACED = "tests.support.site.traced"
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,12 +32,12 @@ def lines(worker: QWorker) -> list[dict[str, Any]]:
 
 def test_every_line_is_an_object_that_says_what_is_known(start: Start) -> None:
     ids = [int(nothing.using(queue_name="mail", priority=7).enqueue().id), int(refuse.enqueue("bread").id)]
-    found = lines(start("--burst", "--log-format", "json", ready=False, PGQUEUE_TEST_IMPORTS="tests.traces.tasks"))
+    found = lines(start("--burst", "--log-format", "json", ready=False, PGQUEUE_TEST_IMPORTS=TRACED))
     began, *attempts, _ = found
     assert (began["event"], began["slots"], began["queues"]) == ("started", 4, "all queues")
     [well] = [line for line in attempts if line.get("status") == "succeeded"]
     assert well.items() >= {
-        "id": ids[0], "task": "tests.worker.tasks.nothing", "queue": "mail", "priority": 7, "attempt": 1,
+        "id": ids[0], "task": "tests.support.site.tasks.nothing", "queue": "mail", "priority": 7, "attempt": 1,
         "event": "succeeded", "level": "INFO", "logger": "django_pgqueue.worker", "worker": began["worker"],
     }.items()  # fmt: skip
     assert well["message"].startswith(f"succeeded id={ids[0]} task=")
@@ -50,7 +52,7 @@ def test_every_line_is_an_object_that_says_what_is_known(start: Start) -> None:
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_what_is_sensitive_is_in_no_line(start: Start, form: str) -> None:
     pay.enqueue("4711-4711")
-    worker = start("--burst", "--log-format", form, ready=False, PGQUEUE_TEST_IMPORTS="tests.traces.tasks")
+    worker = start("--burst", "--log-format", form, ready=False, PGQUEUE_TEST_IMPORTS=TRACED)
     assert worker.ends() == 0
     assert "failed" in worker.output
     assert "builtins.ValueError" in worker.output

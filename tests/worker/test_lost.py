@@ -7,9 +7,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from django_pgqueue.models import Attempt, Message
+from tests.support.site.tasks import hold, hold_on, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, holder, started, statuses
-from tests.worker.tasks import hold, hold_on, write
 
 if TYPE_CHECKING:
     from tests.support.diary import Diary

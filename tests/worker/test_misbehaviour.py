@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_pgqueue.models import Attempt, Message
+from tests.support.site.tasks import fail, nothing, write, write_row_on
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, statuses
 from tests.worker.misbehaviour import (
@@ -21,7 +22,6 @@ from tests.worker.misbehaviour import (
     raise_error,
     raise_error_on,
 )
-from tests.worker.tasks import fail, nothing, write, write_row_on
 
 if TYPE_CHECKING:
     from tests.support.diary import Diary
@@ -109,15 +109,15 @@ def test_a_return_value_that_is_not_json_fails_the_job(start: Start) -> None:
 
 
 CALL = '{"args": ["x"], "kwargs": {}}'
-WRITE = "tests.worker.tasks.write"
+WRITE = "tests.support.site.tasks.write"
 NO_CALL = "is not the call of a task"
 MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown task": ({"task": "tests.worker.tasks.nobody"}, "has no 'nobody'"),
+    "unknown task": ({"task": "tests.support.site.tasks.nobody"}, "has no 'nobody'"),
     "unknown module": ({"task": "tests.worker.nowhere.write"}, "is not registered: tests.worker.nowhere has not been"),
-    "a class": ({"task": "tests.worker.tasks.Diary"}, "a type of that name. Declare it with @task"),
-    "a function": ({"task": "tests.worker.tasks.close"}, "a function of that name. Declare it with @task"),
-    "a function of a task": ({"task": "tests.worker.tasks.write.func"}, "is not registered"),
-    "a module": ({"task": "tests.worker.tasks"}, "a module of that name"),
+    "a class": ({"task": "tests.support.site.tasks.Diary"}, "a type of that name. Declare it with @task"),
+    "a function": ({"task": "tests.support.site.tasks.close"}, "a function of that name. Declare it with @task"),
+    "a function of a task": ({"task": "tests.support.site.tasks.write.func"}, "is not registered"),
+    "a module": ({"task": "tests.support.site.tasks"}, "a module of that name"),
     "the system": ({"task": "os.system"}, "is not a task"),
     "a module of nobody's": ({"task": "antigravity.fly"}, "is not registered: antigravity has not been imported"),
     "a broken module": ({"task": "tests.worker.broken.write"}, "is not registered"),
@@ -176,10 +176,10 @@ def test_a_task_waits_for_a_thread_that_is_importing_its_module_and_nobody_else_
 def test_the_log_says_what_is_wrong_with_a_task_that_is_not_there_and_quotes_nothing(
     start: Start, session: Session
 ) -> None:
-    insert(session, task="tests.worker.tasks.nobody", content='{"args": ["4711-4711"], "kwargs": {}}')
+    insert(session, task="tests.support.site.tasks.nobody", content='{"args": ["4711-4711"], "kwargs": {}}')
     worker = start("--burst", ready=False)
     assert worker.ends() == 0
-    said = "UnknownTask: 'tests.worker.tasks.nobody' is not a task: tests.worker.tasks has no 'nobody'."
+    said = "UnknownTask: 'tests.support.site.tasks.nobody' is not a task: tests.support.site.tasks has no 'nobody'."
     assert said in worker.output
     assert "4711" not in worker.output
 

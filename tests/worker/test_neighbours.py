@@ -20,9 +20,9 @@ from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
 from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.fixtures.workers import conninfo
+from tests.support.site.tasks import hold, hold_on, nothing, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
-from tests.worker.tasks import hold, hold_on, nothing, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -285,13 +285,13 @@ def test_an_error_in_the_queues_own_work_ends_no_worker(
         worker = start("--threads", "2", "--lock-seconds", "9")
         held = session.value(
             "insert into pgqueue_message (queue, task, dequeue_at, content) "
-            "values ('default', 'tests.worker.tasks.hold', 0, %s) returning id",
+            "values ('default', 'tests.support.site.tasks.hold', 0, %s) returning id",
             json.dumps({"args": ["x"], "kwargs": {}}),
         )
         started(diary, "x")
         session.rows(
             "insert into pgqueue_message (queue, task, dequeue_at, content) "
-            "values ('default', 'tests.worker.tasks.write', 0, %s)",
+            "values ('default', 'tests.support.site.tasks.write', 0, %s)",
             json.dumps({"args": ["y"], "kwargs": {}}),
         )
         wait_until(lambda: "y" in diary.words(), "another job runs")

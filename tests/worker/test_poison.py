@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_pgqueue.models import Attempt
+from tests.support.site.tasks import die_by, die_in_the_loop, hold, hold_on, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
-from tests.worker.tasks import die_by, die_in_the_loop, hold, hold_on, write
 
 if TYPE_CHECKING:
     from tests.support.diary import Diary

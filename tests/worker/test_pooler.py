@@ -16,9 +16,9 @@ from django.db import connection
 
 from example_project.embedded_postgres.account import Account
 from example_project.embedded_postgres.postmaster import free_port
+from tests.support.site.tasks import hold, nothing, write_row
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started
-from tests.worker.tasks import hold, nothing, write_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

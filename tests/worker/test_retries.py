@@ -12,10 +12,10 @@ from django_pgqueue import functions
 from django_pgqueue.models import Message
 from django_pgqueue.tasks.retry import DEFAULT
 from django_pgqueue.testing import clock, drain
+from tests.support.site import tasks
+from tests.support.site.tasks import fail, fail_with_backoff, succeed_at
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, statuses
-from tests.worker import tasks
-from tests.worker.tasks import fail, fail_with_backoff, succeed_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

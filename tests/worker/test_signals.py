@@ -8,8 +8,8 @@ import pytest
 from django.db import transaction
 
 from django_pgqueue.compat import task_enqueued
+from tests.support.site.tasks import fail, fail_on, fail_once_on, write
 from tests.support.watching import ended
-from tests.worker.tasks import fail, fail_on, fail_once_on, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

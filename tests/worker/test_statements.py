@@ -131,7 +131,7 @@ def test_behind_a_pooler_nothing_is_prepared() -> None:
 def test_in_a_transaction_they_are_part_of_it(statements: Statements, connection: psycopg.Connection[Any]) -> None:
     with connection.transaction(force_rollback=True):
         functions.enqueue(
-            statements, functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.worker.tasks.noop")
+            statements, functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.support.site.tasks.noop")
         )
         [claimed] = functions.message_dequeue(statements, worker="me", tasks=True)
         assert claimed.worker == "me"

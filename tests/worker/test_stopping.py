@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
+from tests.support.site.tasks import hold, hold_on, nothing, write
 from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, holder, started, statuses
-from tests.worker.tasks import hold, hold_on, nothing, write
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
@@ -62,7 +62,7 @@ def test_what_does_not_end_within_grace_is_taken_over_at_once(start: Start, diar
     leaving.send(signal.SIGTERM)
     assert leaving.ends() == 1
     assert time.monotonic() - begun >= 0.5
-    assert f"abandoned id={result.id} task=tests.worker.tasks.hold attempt=1" in leaving.output
+    assert f"abandoned id={result.id} task=tests.support.site.tasks.hold attempt=1" in leaving.output
 
     start()
     started(diary, "x", attempt=2)

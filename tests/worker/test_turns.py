@@ -17,8 +17,8 @@ from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.fixtures.workers import conninfo
+from tests.support.site.tasks import nothing
 from tests.support.waiting import SECONDS, wait_until
-from tests.worker.tasks import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

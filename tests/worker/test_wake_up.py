@@ -10,9 +10,9 @@ from uuid import uuid4
 from django.db import connection, transaction
 
 from django_pgqueue.models import Attempt, Worker
+from tests.support.site.tasks import hold, nothing
 from tests.support.waiting import wait_until
 from tests.support.watching import asleep, at_rest, ended, started
-from tests.worker.tasks import hold, nothing
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_pgqueue.models import Attempt
+from tests.support.monitoring import becomes, health
+from tests.support.site.tasks import hold, hold_on, write, write_row_on
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
-from tests.worker.asking import becomes, health
 from tests.worker.misbehaviour import block_on, end_thread, end_thread_on
-from tests.worker.tasks import hold, hold_on, write, write_row_on
 
 if TYPE_CHECKING:
     from tests.support.diary import Diary

@@ -17,11 +17,11 @@ from django_pgqueue.worker.health.counters import MAX_SERIES, OTHERS, UNKNOWN, C
 from django_pgqueue.worker.health.shared_state import TEXT_BYTES, SharedState
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Retried, Succeeded
-from tests.docs.test_references import section
+from tests.support.monitoring import address, becomes, get, health, metrics
+from tests.support.pages import section
+from tests.support.site.tasks import die, fail, fail_once_on, hold, nothing, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started
-from tests.worker.asking import address, becomes, get, health, metrics
-from tests.worker.tasks import die, fail, fail_once_on, hold, nothing, write
 from tests.worker.test_database_away import door
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["door"]
 
 WATCHED = ("--metrics-port", "0")
-NOTHING = "tests.worker.tasks.nothing"
+NOTHING = "tests.support.site.tasks.nothing"
 
 
 def test_prometheus_reads_what_all_processes_have_done(start: Start) -> None:
@@ -41,16 +41,16 @@ def test_prometheus_reads_what_all_processes_have_done(start: Start) -> None:
     fail.enqueue("no")
     fail_once_on.using(max_attempts=2, queue_name="mail").enqueue()
     functions.enqueue(
-        connection, functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.worker.tasks.gone")
+        connection, functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.support.site.tasks.gone")
     )
     worker = start(*WATCHED, "--processes", "2", "-v", "1")
     wait_until(lambda: metrics(worker).get(("pgqueue_worker_recorded_attempts_sum",)) == 24, "all is told")
     found, attempts = metrics(worker), "pgqueue_worker_attempts_total"
     assert found[attempts, "default", "succeeded", NOTHING] == 20
     assert found[attempts, "default", "failed", UNKNOWN] == 1
-    assert found[attempts, "default", "failed", "tests.worker.tasks.fail"] == 1
-    assert found[attempts, "mail", "retried", "tests.worker.tasks.fail_once_on"] == 1
-    assert found[attempts, "mail", "succeeded", "tests.worker.tasks.fail_once_on"] == 1
+    assert found[attempts, "default", "failed", "tests.support.site.tasks.fail"] == 1
+    assert found[attempts, "mail", "retried", "tests.support.site.tasks.fail_once_on"] == 1
+    assert found[attempts, "mail", "succeeded", "tests.support.site.tasks.fail_once_on"] == 1
     for name in ("run", "wait"):
         assert found[f"pgqueue_worker_{name}_seconds_count", "default", NOTHING] == 20
         assert found[f"pgqueue_worker_{name}_seconds_bucket", "+Inf", "default", NOTHING] == 20
@@ -264,7 +264,7 @@ def test_labels_are_bounded_whatever_is_in_the_queue() -> None:
     tally = Counters()
     for number in range(2 * MAX_SERIES):
         tally._series(write.module_path, f"q{number}")
-        tally._series(f"tests.worker.tasks.gone{number}", "default")
+        tally._series(f"tests.support.site.tasks.gone{number}", "default")
     assert len(tally.series) == MAX_SERIES + 1
     assert {task for task, _ in tally.series} == {write.module_path, UNKNOWN, OTHERS}
     assert Counters(tally.said).said == tally.said

@@ -1,7 +1,7 @@
 """Which workers sleep and which have room: each worker writes it into its row, and acts on the rows of the others.
 
 By these rows enqueues notify sleepers, and workers wake each other.  The protocol and its interleavings are modelled in
-tests/models/protocols/sleepers.py and room.py.
+tests/proofs/models/protocols/sleepers.py and room.py.
 """
 
 from __future__ import annotations

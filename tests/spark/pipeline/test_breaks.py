@@ -18,11 +18,11 @@ from pyspark.errors import PySparkException
 from django_pgqueue.spark.errors import SparkQueueError
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.pipeline import export, follow
-from tests.reliability.proxy import Proxy
 from tests.spark import programs
 from tests.spark.conftest import finish
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
+from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from django_pgqueue.spark.pipeline import Scenario, report, whatif
 from tests.settings import TASKS
 from tests.spark.pipeline.conftest import settled
 from tests.support.fixtures.workers import diary, environment, rows, session, start
+from tests.support.site.tasks import fail, take
 from tests.support.waiting import wait_until
-from tests.worker.tasks import fail, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_jobs_become_data_a_report_insights_a_prediction_and_jobs_again(  # noqa
     assert sum(succeeded for _, _, succeeded, _ in before) == JOBS
     assert read_lake(spark, lake, "report_hour").count() == len(before)
     insights = look_at_insights()
-    for words in ("tests.worker.tasks.take", "started too late", "ValueError"):
+    for words in ("tests.support.site.tasks.take", "started too late", "ValueError"):
         assert words in insights
 
     measured = waits_ms()

@@ -13,20 +13,20 @@ from django.test import Client, override_settings
 from django_pgqueue.models import Attempt
 from django_pgqueue.spark.source import registered
 from django_pgqueue.spark.tasks import declared
-from tests.example.test_browser import chromium, page, place_an_order, shop, worker
 from tests.settings import TASKS
 from tests.spark.pipeline.conftest import settled
+from tests.support.fixtures.browser import chromium, page, place_an_order, shop, worker
 from tests.support.fixtures.example import mailers
 from tests.support.fixtures.workers import diary, environment, rows, session, start
+from tests.support.site.tasks import write_row
 from tests.support.waiting import wait_until
-from tests.worker.tasks import write_row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from tests.example.test_browser import Page
+    from tests.support.fixtures.browser import Page
     from tests.support.fixtures.sessions import Connect
     from tests.support.fixtures.workers import Session, Start
 

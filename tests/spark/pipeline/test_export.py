@@ -14,8 +14,7 @@ from django_pgqueue.spark.lake.compaction import compact
 from django_pgqueue.spark.pipeline import drop_exported, export
 from django_pgqueue.spark.pipeline.source_database import writing
 from tests.spark.pipeline.conftest import settled
-from tests.sql.test_pgqueue_attempt import end_one
-from tests.support.sessions import NOON
+from tests.support.sessions import NOON, end_one
 
 if TYPE_CHECKING:
     from pathlib import Path

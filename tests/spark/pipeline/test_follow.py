@@ -10,7 +10,7 @@ from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.pipeline import export, follow
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
-from tests.sql.test_pgqueue_attempt import end_one
+from tests.support.sessions import end_one
 
 if TYPE_CHECKING:
     from pathlib import Path

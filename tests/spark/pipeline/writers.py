@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from tests.sql.test_pgqueue_attempt import end_one
-from tests.support.sessions import Session
+from tests.support.sessions import Session, end_one
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -1,0 +1,494 @@
+"""Many jobs at once: all of them or none, in order, without holding them in memory, and told of by position."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import DEFAULT_DB_ALIAS, connection, transaction
+
+from django_pgqueue import testing
+from django_pgqueue.backend import Call, bulk, enqueue_many
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.exceptions import ContentTooLarge, DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
+from django_pgqueue.models import Message
+from django_pgqueue.tasks import task
+from tests.support.fixtures.workers import rows
+from tests.support.processes import ROOT
+from tests.support.scheduled.tasks import send
+from tests.support.site.tasks import nothing, write
+from tests.support.waiting import wait_until
+from tests.support.watching import asleep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_django.fixtures import DjangoAssertNumQueries
+
+    from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
+
+__all__ = ["rows"]  # a fixture that others need
+
+SEND = send.module_path
+
+
+@task(unique_key=lambda name: name)
+def once(name: str) -> None: ...
+
+
+@task(unique_key=True, on_conflict="raise", unique_until="started")
+def strictly_once(name: str, *, colour: str = "") -> None: ...
+
+
+def unbound() -> None: ...
+
+
+renamed = task(unbound)
+
+
+def contents() -> list[Any]:
+    return list(Message.objects.order_by("pk").values_list("content", flat=True))
+
+
+def numbers() -> list[Any]:
+    """The first argument of each message, by id."""
+    return [content["args"][0] for content in contents()]
+
+
+# Items and columns
+
+
+def test_an_item_is_an_argument_a_tuple_a_dictionary_or_a_call(db: None) -> None:
+    items = ["Ada", ("Grace",), {"to": "Joan"}, Call(args=("Mary",), kwargs={"polite": False}), ["a", "list"]]
+    assert enqueue_many(send, items) == 5
+    assert contents() == [
+        {"args": ["Ada"], "kwargs": {}},
+        {"args": ["Grace"], "kwargs": {}},
+        {"args": [], "kwargs": {"to": "Joan"}},
+        {"args": ["Mary"], "kwargs": {"polite": False}},
+        {"args": [["a", "list"]], "kwargs": {}},
+    ]
+    assert [result.return_value for result in testing.drain()] == ["Ada", "Grace", "Joan", "Mary", ["a", "list"]]
+
+
+@pytest.mark.parametrize("calls", [["x"], [Call(args=("x",))]], ids=["plain", "Call"])
+def test_a_message_is_the_same_row_that_enqueue_makes(db: None, calls: list[Any]) -> None:
+    columns = [field.attname for field in Message._meta.fields if field.attname != "id"]
+    other = send.using(run_after=dt.datetime(2030, 1, 1, tzinfo=dt.UTC), priority=-3, queue_name="slow", max_attempts=9)
+    for one in (send, other):
+        one.enqueue("x")
+        enqueue_many(one, calls)
+        by_enqueue, by_many = Message.objects.order_by("-pk").values(*columns)[:2]
+        assert by_enqueue == by_many
+
+
+def test_each_call_has_its_own_priority_time_queue_and_channel(db: None) -> None:
+    at = dt.datetime(2030, 5, 5, 12, tzinfo=dt.UTC)
+    with testing.clock() as clock:
+        enqueue_many(
+            send,
+            [
+                Call(("a",), priority=100),
+                Call(("b",), run_after=at),
+                Call(("c",), run_after=dt.timedelta(hours=1)),
+                Call(("d",), queue_name="slow", channel="acme"),
+                "e",
+            ],
+        )
+        now = clock.at.replace(microsecond=clock.at.microsecond // 1000 * 1000)
+    found = list(Message.objects.order_by("pk").values_list("priority", "dequeue_at", "queue", "channel"))
+    assert found == [
+        (100, now, "mail", None),
+        (7, at, "mail", None),
+        (7, now + dt.timedelta(hours=1), "mail", None),
+        (7, now, "slow", "acme"),
+        (7, now, "mail", None),
+    ]
+
+
+def test_a_time_of_the_call_counts_and_not_the_one_of_the_task(db: None) -> None:
+    at = dt.datetime(2030, 5, 5, tzinfo=dt.UTC)
+    later = send.using(run_after=dt.timedelta(days=9))
+    enqueue_many(later, [Call(("a",), run_after=at), Call(("b",), priority=1)])
+    first, second = Message.objects.order_by("pk")
+    assert first.dequeue_at == at
+    assert second.dequeue_at - second.created_at > dt.timedelta(days=8)
+
+
+def test_ids_are_in_the_order_of_the_calls(db: None) -> None:
+    count = 2 * bulk.MESSAGES_A_STATEMENT + 7
+    mixed = (n if n % 1000 else Call((n,)) for n in range(count))
+    assert enqueue_many(nothing, mixed) == count
+    assert numbers() == list(range(count))
+    assert Message.objects.values("dequeue_at").distinct().count() == 1, "so they are first in, first out"
+
+
+def test_none_is_no_work(db: None, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    assert enqueue_many(send, []) == 0
+    assert enqueue_many(send, iter(())) == 0
+    assert not Message.objects.exists()
+
+
+def test_thousands_cost_a_few_statements(db: None, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    with django_assert_num_queries(5):  # a savepoint, the time, two statements, the savepoint's release
+        enqueue_many(nothing, range(2 * bulk.MESSAGES_A_STATEMENT))
+
+
+# All or none
+
+
+def failing(count: int) -> Iterator[int]:
+    yield from range(count)
+    raise RuntimeError("the source broke")
+
+
+@pytest.mark.parametrize("count", [3, bulk.MESSAGES_A_STATEMENT + 3])
+def test_outside_of_a_transaction_all_or_none(transactional_db: None, count: int) -> None:
+    with pytest.raises(RuntimeError, match="the source broke"):
+        enqueue_many(nothing, failing(count))
+    assert not Message.objects.exists()
+    assert connection.get_autocommit()
+    assert enqueue_many(nothing, range(count)) == count
+    assert Message.objects.count() == count
+
+
+def test_inside_of_a_transaction_an_error_takes_only_these_back(transactional_db: None) -> None:
+    with transaction.atomic():
+        send.enqueue("before")
+        with pytest.raises(RuntimeError):
+            enqueue_many(nothing, failing(bulk.MESSAGES_A_STATEMENT + 3))
+        enqueue_many(send, ["after"])
+    assert numbers() == ["before", "after"]
+
+
+def test_a_rolled_back_transaction_takes_all_of_them_back(transactional_db: None) -> None:
+    with transaction.atomic():
+        enqueue_many(nothing, range(10))
+        transaction.set_rollback(True)
+    assert not Message.objects.exists()
+
+
+# Size
+
+
+def test_hundreds_of_thousands_from_a_generator_take_a_few_megabytes(transactional_db: None) -> None:
+    produced, peaks = [0], list[int]()
+
+    def source() -> Iterator[int]:
+        for number in range(200_000):
+            # In the middle of it: to trace all of them would take a minute.
+            if number == 100_000:
+                tracemalloc.start()
+            if number == 125_000:
+                peaks.append(tracemalloc.get_traced_memory()[1])
+                tracemalloc.stop()
+            produced[0] += 1
+            yield number
+
+    ahead: list[int] = []
+    assert enqueue_many(nothing, source(), on_progress=lambda done: ahead.append(produced[0] - done)) == 200_000
+    assert peaks[0] < 8 * 2**20
+    assert set(ahead) == {0}, "nothing is read ahead of its statement"
+    with connection.cursor() as cursor:
+        cursor.execute("select count(*), count(distinct content -> 'args' -> 0) from pgqueue_message")
+        assert cursor.fetchone() == (200_000, 200_000)
+
+
+def test_large_contents_fill_a_statement_as_well(db: None) -> None:
+    """Five thousand of them would be more than a jsonb can hold, and more than anybody has in memory."""
+    large, done = "x" * 500_000, list[int]()
+    tracemalloc.start()
+    try:
+        enqueue_many(send, (f"{n}{large}" for n in range(40)), on_progress=done.append)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert max(later - earlier for earlier, later in zip([0, *done], done, strict=False)) <= 8
+    assert done[-1] == 40
+    assert peak < 12 * bulk.CHARACTERS_A_STATEMENT
+
+
+def test_progress_is_told_after_each_statement(db: None) -> None:
+    told: list[int] = []
+    enqueue_many(nothing, range(2 * bulk.MESSAGES_A_STATEMENT + 1), on_progress=told.append)
+    size = bulk.MESSAGES_A_STATEMENT
+    assert told == [size, 2 * size, 2 * size + 1]
+
+
+# Unique keys
+
+
+def test_unique_keys_are_kept(db: None) -> None:
+    once.enqueue("b")
+    assert enqueue_many(once, ["c", "b", "a", "c"]) == 4
+    assert sorted(numbers()) == ["a", "b", "c"]
+    assert enqueue_many(once, [Call(("a",), priority=5), "d"]) == 2
+    assert sorted(numbers()) == ["a", "b", "c", "d"]
+
+
+def test_raise_names_the_call_and_enqueues_nothing(db: None) -> None:
+    held = strictly_once.enqueue("b")
+    with pytest.raises(DuplicateMessage, match=rf"^calls\[2\]: .*message {held.id} holds") as caught:
+        enqueue_many(strictly_once, ["a", "c", "b"])
+    assert caught.value.existing_id == int(held.id)
+    assert numbers() == ["b"]
+    with pytest.raises(DuplicateMessage, match=r"^calls\[1\]"):
+        enqueue_many(strictly_once, ["a", "a"])
+    assert enqueue_many(strictly_once, ["x", Call(("y",), {"colour": "red"}, priority=3, channel="acme")]) == 2
+    [message] = Message.objects.filter(channel="acme")
+    assert (message.priority, message.unique_until_started, message.queue) == (3, True, "default")
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("item", "error", "words"),
+    [
+        (float("nan"), InvalidContent, r"^calls\[2\]\['args'\]\[0\] is nan"),
+        ("a\0b", InvalidContent, r"^calls\[2\]\['args'\]\[0\] contains the character NUL"),
+        ({1: 2}, InvalidContent, r"^calls\[2\]\['kwargs'\] has the key 1"),
+        (Call(("x",), {"at": dt.date(2026, 1, 1)}), InvalidContent, r"^calls\[2\]\['kwargs'\]\['at'\]"),
+        ("x" * 2_000_000, ContentTooLarge, r"^calls\[2\] has 2,000,0"),
+        (Call("abc"), InvalidMessage, r"^calls\[2\]: args must be a list or a tuple, not 'abc'"),
+        (Call((), [1]), InvalidMessage, r"^calls\[2\]: kwargs must be a dictionary, not \[1\]"),  # type: ignore[arg-type]
+        (Call(("x",), priority=101), InvalidMessage, r"^calls\[2\]: .*priority"),
+        (Call(("x",), priority="high"), InvalidMessage, r"^calls\[2\]: .*priority"),  # type: ignore[arg-type]
+        (Call(("x",), queue_name="q" * 300), InvalidMessage, r"^calls\[2\]: .*name of a queue"),
+        (Call(("x",), channel=""), InvalidMessage, r"^calls\[2\]: '' cannot be the name of a channel"),
+        (Call(("x",), run_after=dt.datetime(2030, 1, 1)), InvalidMessage, r"^calls\[2\]: .*aware"),  # noqa: DTZ001
+        (Call(("x",), run_after=dt.timedelta.max), InvalidMessage, r"^calls\[2\]: .*"),
+        (Call((float("inf"),), where="row 9"), InvalidContent, r"^row 9\['args'\]"),
+        (Call(("x",), priority=101, where="row 9"), InvalidMessage, r"^row 9: .*priority"),
+    ],
+    ids=lambda value: None if isinstance(value, type) else repr(value)[:40],
+)
+def test_an_error_names_the_call_and_nothing_is_enqueued(
+    db: None, item: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        enqueue_many(send, ["fine", "as well", item, "never reached"])
+    assert not Message.objects.exists()
+    assert enqueue_many(send, ["the transaction goes on"]) == 1
+
+
+def test_a_key_that_can_not_be_made_names_the_call(db: None) -> None:
+    with pytest.raises(InvalidMessage, match=r"^calls\[1\]: .*positional argument"):
+        enqueue_many(once, ["fine", ("one", "too many")])
+    with pytest.raises(InvalidMessage, match=r"^calls\[0\]: The unique_key of .* is 5"):
+        enqueue_many(once, [5])
+    assert not Message.objects.exists()
+
+
+def test_a_task_that_no_worker_could_find_is_refused(db: None) -> None:
+    with pytest.raises(InvalidTask, match="no worker could find it"):
+        enqueue_many(renamed, [()])
+
+
+def test_a_queue_that_is_not_in_the_settings_is_refused(db: None, settings: Any) -> None:
+    settings.TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": ["default"]}}
+    with pytest.raises(InvalidMessage, match=r"^calls\[1\]: .*slow"):
+        enqueue_many(nothing, [(), Call(queue_name="slow")])
+    assert not Message.objects.exists()
+
+
+def test_another_backend_is_named(settings: Any) -> None:
+    dummy = f"{'django_tasks' if 'django_tasks' in settings.INSTALLED_APPS else 'django.tasks'}.backends.dummy"
+    settings.TASKS = {"default": {"BACKEND": f"{dummy}.DummyBackend", "QUEUES": []}}
+    with pytest.raises(PgQueueError, match="DummyBackend, which keeps no jobs in PostgreSQL"):
+        enqueue_many(nothing, [()])
+
+
+# Workers
+
+
+def test_a_sleeping_worker_is_woken(start: Start, diary: Diary) -> None:
+    start("--threads", "2", options={})
+    wait_until(asleep, "the worker sleeps")
+    enqueue_many(write, (str(n) for n in range(50)))
+    wait_until(lambda: len(diary.words()) == 50, "all of them run")
+    assert sorted(diary.words(), key=int) == [str(n) for n in range(50)]
+
+
+# manage.py qenqueue
+
+
+def qenqueue(*arguments: str) -> str:
+    output = io.StringIO()
+    call_command("qenqueue", SEND, *arguments, stdout=output, no_color=True)
+    return output.getvalue()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.jsonl"
+
+
+def test_a_file_is_a_job_a_line(db: None, file: Path) -> None:
+    with file.open("w", encoding="utf-8-sig", newline="\r\n") as lines:
+        lines.write('["Ada"]\n\n{"kwargs": {"to": "Žofie"}, "priority": -5, "channel": "acme"}\n')
+        lines.write('{"args": ["Joan"], "run_after": "2030-05-05T12:00:00Z", "queue": "slow"}')
+    assert qenqueue("--from", str(file)) == f"enqueued 3 x {SEND}\n"
+    assert contents() == [
+        {"args": ["Ada"], "kwargs": {}},
+        {"args": [], "kwargs": {"to": "Žofie"}},
+        {"args": ["Joan"], "kwargs": {}},
+    ]
+    columns = list(Message.objects.order_by("pk").values_list("queue", "priority", "channel"))
+    assert columns == [("mail", 7, None), ("mail", -5, "acme"), ("slow", 7, None)]
+    assert Message.objects.get(queue="slow").dequeue_at == dt.datetime(2030, 5, 5, 12, tzinfo=dt.UTC)
+
+
+def test_durations_count_from_now(db: None, file: Path) -> None:
+    file.write_text('{"args": ["a"], "run_after": "PT90M"}\n{"args": ["b"], "run_after": "0"}\n')
+    qenqueue("--from", str(file), "-v", "0")
+    waits = [message.dequeue_at - message.created_at for message in Message.objects.order_by("pk")]
+    assert [round(wait / dt.timedelta(minutes=1)) for wait in waits] == [90, 0]
+
+
+def test_a_single_job_comes_from_the_command_line(db: None) -> None:
+    assert qenqueue("--args", '["Ada"]', "--kwargs", '{"polite": false}') == f"enqueued 1 x {SEND}\n"
+    assert contents() == [{"args": ["Ada"], "kwargs": {"polite": False}}]
+
+
+def test_quiet_is_quiet(db: None) -> None:
+    assert qenqueue("--args", '["Ada"]', "-v", "0") == ""
+
+
+BAD_LINES = {
+    '["unfinished': "line 2 is not JSON",
+    "5": "line 2 is neither a JSON array nor an object: 5",
+    '{"arguments": []}': "line 2 has the unknown key 'arguments'. Known are args, kwargs, priority",
+    '{"args": "Ada"}': "line 2: args must be a list or a tuple, not 'Ada'",
+    '{"kwargs": null}': "line 2: kwargs must be a dictionary, not None",
+    "[NaN]": "line 2['args'][0] is nan",
+    '["\\u0000"]': "line 2['args'][0] contains the character NUL",
+    '{"args": ["a"], "priority": 1000}': "line 2: priority must be",
+    '{"args": ["a"], "run_after": "soon"}': "line 2: run_after 'soon' is neither",
+    '{"args": ["a"], "run_after": 5}': "line 2: run_after 5 is neither",
+    '{"args": ["a"], "run_after": "2026-13-01T00:00Z"}': "line 2: run_after '2026-13-01T00:00Z' is neither",
+    '{"args": ["a"], "run_after": "2026-12-01T00:00"}': "line 2: run_after must be",
+    '{"args": ["a"], "queue": ""}': "line 2: ",
+    '{"args": ["a"], "channel": 7}': "line 2: 7 cannot be the name of a channel",
+    "[" * 100_000: "line 2 is not JSON",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), BAD_LINES.items(), ids=lambda text: text[:30])
+def test_a_wrong_line_is_named_and_nothing_is_enqueued(db: None, file: Path, line: str, words: str) -> None:
+    file.write_text(f'["fine"]\n{line}\n["never reached"]\n')
+    with pytest.raises(CommandError) as caught:
+        qenqueue("--from", str(file))
+    assert str(caught.value).startswith(f"Nothing was enqueued. {words}")
+    assert not Message.objects.exists()
+
+
+def test_a_line_that_is_no_text_is_named(db: None, file: Path) -> None:
+    file.write_bytes(b'["fine"]\n' * 2000 + b'["\xff"]\n')
+    with pytest.raises(CommandError, match=r"Nothing was enqueued\. line 2001 is not UTF-8"):
+        qenqueue("--from", str(file))
+
+
+def test_a_file_that_is_not_there_is_named(db: None, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"'nowhere\.jsonl' cannot be read: No such file"):
+        qenqueue("--from", "nowhere.jsonl")
+    with pytest.raises(CommandError, match="cannot be read: Is a directory"):
+        qenqueue("--from", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("send", "'send' is not the dotted path of a task"),
+        ("tests.support.scheduled.tasks.no", "is not a task: tests.support.scheduled.tasks has no 'no'"),
+        ("tests.support.scheduled.tasks.SCHEDULES", "has a str of that name. Declare it with @task"),
+        ("nowhere.tasks.send", "is not registered: nowhere.tasks has not been imported"),
+    ],
+)
+def test_a_task_that_is_not_there_is_named(db: None, path: str, words: str) -> None:
+    with pytest.raises(CommandError, match=f"Nothing was enqueued. .*{words}"):
+        call_command("qenqueue", path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--args", "Ada"], "--args is not JSON"),
+        (["--kwargs", "{"], "--kwargs is not JSON"),
+        (["--args", '{"to": 1}'], "--args and --kwargs: args must be a list"),
+        (["--args", '[1], "priority": 9'], "--args is not JSON"),
+    ],
+)
+def test_a_wrong_argument_is_named(db: None, arguments: list[str], words: str) -> None:
+    with pytest.raises(CommandError, match=f"Nothing was enqueued. {words}"):
+        qenqueue(*arguments)
+
+
+# The same as a program
+
+
+def program(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "django", "qenqueue", SEND, *arguments]
+
+
+@pytest.fixture
+def variables(environment: dict[str, str]) -> dict[str, str]:
+    return {**environment, "DJANGO_SETTINGS_MODULE": "tests.support.scheduled.settings"}
+
+
+def test_standard_input(variables: dict[str, str]) -> None:
+    lines = "".join(f"{json.dumps([f'ž{n}'])}\n" for n in range(3))
+    done = subprocess.run(
+        program("--from", "-"), input=lines.encode(), env=variables, cwd=ROOT, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"enqueued 3 x {SEND}\n", b"")
+    assert numbers() == ["ž0", "ž1", "ž2"]
+
+
+def test_a_wrong_line_ends_the_program_with_an_error(variables: dict[str, str]) -> None:
+    done = subprocess.run(
+        program("--from", "-"), input=b'["a"]\nno\n', env=variables, cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.decode().startswith("CommandError: Nothing was enqueued. line 2 is not JSON")
+    assert not Message.objects.exists()
+
+
+def test_a_terminal_shows_a_progress_bar(variables: dict[str, str], file: Path) -> None:
+    file.write_text("".join(f'["{n}"]\n' for n in range(1000)))
+    ours, theirs = pty.openpty()
+    shown = bytearray()
+
+    def look() -> None:
+        while True:
+            try:
+                some = os.read(ours, 4096)
+            except OSError:  # the other end is closed
+                return
+            shown.extend(some)
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    process = subprocess.run(
+        program("--from", str(file)), stderr=theirs, stdout=subprocess.PIPE,
+        env=variables | {"TERM": "xterm-256color", "COLUMNS": "80"}, cwd=ROOT, check=False,
+    )  # fmt: skip
+    os.close(theirs)
+    looker.join()
+    os.close(ours)
+    assert process.stdout.decode() == f"enqueued 1,000 x {SEND}\n"
+    assert "enqueuing" in shown.decode()
+    assert "100%" in shown.decode()
+    assert Message.objects.using(DEFAULT_DB_ALIAS).count() == 1000

@@ -1,0 +1,249 @@
+"""System checks: what is wrong in the settings is said before anything runs, by name and with the next step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.checks.registry import registry
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+
+from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.backend.lookup import pgqueue_backends
+from django_pgqueue.checks import check_backends
+from django_pgqueue.compat import task_backends
+from tests.support.django_tasks_api import DUMMY, PACKAGE
+
+if TYPE_CHECKING:
+    from pytest_django.fixtures import Settings
+
+OURS = "django_pgqueue.backend.PgQueueBackend"
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Subclass(PgQueueBackend):
+    """A project's own."""
+
+
+class Foreign(PgQueueBackend.__base__):  # type: ignore[misc,name-defined]
+    """Must not be made by a check that it does not concern."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any: ...
+
+
+def factory(alias: str, params: dict[str, Any]) -> Any:
+    raise AssertionError
+
+
+def found(settings: Settings, **params: Any) -> list[tuple[str | None, str, str]]:
+    settings.TASKS = {"jobs": {"BACKEND": OURS, **params}}
+    return [(message.id, message.msg, message.hint or "") for message in check_backends(None)]
+
+
+def test_the_defaults_are_right(settings: Settings) -> None:
+    assert found(settings) == []
+    assert found(settings, QUEUES=[], OPTIONS={}) == []
+
+
+def test_every_option_can_be_set(settings: Settings) -> None:
+    options = {
+        "DATABASE": "default",
+        "MAX_ATTEMPTS": 5,
+        "MAX_CONTENT_BYTES": 10_000_000,
+        "LOCK_SECONDS": 0.5,
+        "GRACE_SECONDS": 60,
+        "HISTORY_DAYS": None,
+        "LISTEN": False,
+        "SENSITIVE": ["card"],
+    }
+    assert found(settings, QUEUES=["default", "mail"], OPTIONS=options) == []
+
+
+@pytest.mark.parametrize("key", ["MAX_ATEMPTS", "max_attempts", "database", "names", "lock_ms", "", 5])
+def test_an_unknown_key_is_an_error_that_names_it(settings: Settings, key: Any) -> None:
+    [(check_id, message, hint)] = found(settings, OPTIONS={key: 3})
+    assert check_id == "pgqueue.E001"
+    assert message == f"TASKS['jobs']['OPTIONS'] has the unknown key {key!r}."
+    assert "MAX_ATTEMPTS, MAX_CONTENT_BYTES" in hint
+
+
+def test_an_unknown_key_does_not_stop_a_site(settings: Settings) -> None:
+    settings.TASKS = {"default": {"BACKEND": OURS, "OPTIONS": {"MAX_ATEMPTS": 3, "LOCK_SECONDS": 5}}}
+    backend = task_backends["default"]
+    assert isinstance(backend, PgQueueBackend)
+    assert (backend.settings.max_attempts, backend.settings.lock_seconds) == (None, 5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("MAX_ATTEMPTS", value) for value in (0, -1, 2.5, "3", True, 10**9)),
+        *(("HISTORY_DAYS", value) for value in (0, -1, 0.5, "30", True, 10**9)),
+        *(("MAX_CONTENT_BYTES", value) for value in (0, -1, 1e6, "1MB", None, True, 2**28)),
+        *(("LOCK_SECONDS", value) for value in (0, -5, "60", None, True, float("nan"), float("inf"), 1e300)),
+        *(("GRACE_SECONDS", value) for value in (0, -5, "25", None, True, float("nan"), float("inf"))),
+        *(("LISTEN", value) for value in ("no", 0, 1, None)),
+        *(("SENSITIVE", value) for value in ("card", 1, None, [1], [""])),
+    ],
+)
+def test_an_impossible_value_is_an_error_that_says_what_is_possible(settings: Settings, key: str, value: Any) -> None:
+    [(check_id, message, hint)] = found(settings, OPTIONS={key: value})
+    assert check_id == "pgqueue.E002"
+    assert message == f"TASKS['jobs']['OPTIONS'][{key!r}] is {value!r}."
+    assert hint.startswith("It must be ")
+
+
+@pytest.mark.parametrize("options", [None, [], "LISTEN", 5])
+def test_options_are_a_dictionary(settings: Settings, options: Any) -> None:
+    [(check_id, message, _)] = found(settings, OPTIONS=options)
+    assert check_id == "pgqueue.E002"
+    assert f"TASKS['jobs']['OPTIONS'] is {options!r}" in message
+    assert isinstance(task_backends["jobs"], PgQueueBackend)
+
+
+@pytest.mark.parametrize("database", ["jobs", "", None, 5, ["default"]])
+def test_the_database_is_one_of_databases(settings: Settings, database: Any) -> None:
+    [(check_id, message, hint)] = found(settings, OPTIONS={"DATABASE": database})
+    assert check_id == "pgqueue.E003"
+    assert f"is {database!r}, which is not in DATABASES" in message
+    assert hint == "DATABASES has default."
+
+
+@pytest.mark.parametrize("queues", ["mail", None, 5, ["mail", ""], ["q" * 256], ["a\x00"], [5], {"mail": 1}])
+def test_queues_is_a_list_of_names(settings: Settings, queues: Any) -> None:
+    [(check_id, message, hint)] = found(settings, QUEUES=queues)
+    assert check_id == "pgqueue.E005"
+    assert message == f"TASKS['jobs']['QUEUES'] is {queues!r}."
+    assert "empty for any name" in hint
+
+
+def test_every_alias_and_every_mistake_is_told(settings: Settings) -> None:
+    settings.TASKS = {
+        "first": {"BACKEND": OURS, "OPTIONS": {"TYPO": 1, "LISTEN": "no"}},
+        "second": {"BACKEND": f"{__name__}.Subclass", "OPTIONS": {"DATABASE": "other"}},
+    }
+    assert [(message.id, message.msg.split("'")[1]) for message in check_backends(None)] == [
+        ("pgqueue.E001", "first"),
+        ("pgqueue.E002", "first"),
+        ("pgqueue.E003", "second"),
+    ]
+
+
+def test_other_backends_are_neither_made_nor_checked(settings: Settings) -> None:
+    settings.TASKS = {
+        "default": {"BACKEND": OURS},
+        "dummy": {"BACKEND": DUMMY, "OPTIONS": {"anything": 1}},
+        "foreign": {"BACKEND": f"{__name__}.Foreign"},
+        "factory": {"BACKEND": f"{__name__}.factory"},
+        "missing": {"BACKEND": "does.not.exist"},
+        "nothing": {},
+        "our subclass": {"BACKEND": f"{__name__}.Subclass", "QUEUES": []},
+    }
+    assert check_backends(None) == []
+    assert list(pgqueue_backends()) == ["default", "our subclass"]
+
+
+@pytest.mark.django_db
+class TestManagePy:
+    def test_check_finds_nothing_in_these_settings(self, capsys: pytest.CaptureFixture[str]) -> None:
+        call_command("check")
+        assert "System check identified no issues" in capsys.readouterr().out
+
+    def test_check_fails_with_the_message(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"DATABSE": "default"}}}
+        with pytest.raises(SystemCheckError, match=r"(?s)\(pgqueue\.E001\).*unknown key 'DATABSE'.*HINT: Known are"):
+            call_command("check")
+
+    def test_it_is_registered_once(self) -> None:
+        assert [check for check in registry.get_checks() if check == check_backends] == [check_backends]
+
+    def test_makemigrations_finds_nothing_to_do(self, capsys: pytest.CaptureFixture[str]) -> None:
+        call_command("makemigrations", "pgqueue", check=True, dry_run=True)
+        assert "No changes detected" in capsys.readouterr().out
+
+
+def check_of_a_project(tmp_path: Path, *, apps: list[str], engine: str) -> str:
+    """What ``manage.py check`` prints in a project that has tasks, and a database that nobody can reach."""
+    apps = [*apps, "their_app"] + (["django_tasks"] if PACKAGE == "django_tasks" else [])
+    database = {"ENGINE": f"django.db.backends.{engine}", "NAME": "nowhere", "HOST": "192.0.2.1"}
+    (tmp_path / "their_settings.py").write_text(
+        f"INSTALLED_APPS = {apps!r}\n"
+        "USE_TZ = True\n"
+        f"DATABASES = {{'default': {database!r}}}\n"
+        f"TASKS = {{'default': {{'BACKEND': {OURS!r}}}}}\n"
+    )
+    (tmp_path / "their_app").mkdir()
+    (tmp_path / "their_app" / "models.py").write_text(
+        f"from {PACKAGE} import task\n@task(priority=3)\ndef post(): ...\n"
+    )
+    return said_by_check(tmp_path, "their_settings")
+
+
+def said_by_check(folder: Path, settings: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "django", "check", "--settings", settings],
+        cwd=folder,
+        env={"PYTHONPATH": f"{folder}:{ROOT}", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return ended.stdout + ended.stderr
+
+
+def test_a_database_that_is_not_postgresql_is_an_error(tmp_path: Path) -> None:
+    said = check_of_a_project(tmp_path, apps=["django_pgqueue"], engine="sqlite3")
+    assert "(pgqueue.E004) The queue of TASKS['default'] is in the database 'default', which is sqlite." in said
+    assert "point DATABASE in OPTIONS at a PostgreSQL database" in said
+
+
+def test_checks_do_not_connect(tmp_path: Path) -> None:
+    said = check_of_a_project(tmp_path, apps=["django_pgqueue"], engine="postgresql")
+    assert "System check identified no issues" in said
+
+
+def test_an_app_that_was_forgotten_is_an_error(tmp_path: Path) -> None:
+    said = check_of_a_project(tmp_path, apps=[], engine="postgresql")
+    assert "(pgqueue.E006) TASKS['default'] is a PgQueueBackend, but 'django_pgqueue' is not in INSTALLED_APPS." in said
+    assert "run manage.py migrate" in said
+
+
+def without(tmp_path: Path, package: str) -> None:
+    """What comes first on the path is found first: an import of the package fails as if it were not installed."""
+    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('No module named {package}', name='{package}')")
+
+
+def test_an_admin_without_its_range_filters_says_what_to_install(tmp_path: Path) -> None:
+    without(tmp_path, "rangefilter")
+    apps = [f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")]
+    said = check_of_a_project(tmp_path, apps=[*apps, "django_pgqueue"], engine="postgresql")
+    assert said.splitlines()[-1].startswith("django.core.exceptions.ImproperlyConfigured: ")
+    assert "pip install django-admin-rangefilter" in said
+
+
+def test_without_an_admin_nobody_needs_range_filters(tmp_path: Path) -> None:
+    without(tmp_path, "rangefilter")
+    said = check_of_a_project(tmp_path, apps=["django_pgqueue"], engine="postgresql")
+    assert "System check identified no issues" in said
+
+
+@pytest.mark.skipif(PACKAGE != "django_tasks", reason="Django has the tasks API itself")
+def test_django_52_without_the_backport_says_what_to_install(tmp_path: Path) -> None:
+    without(tmp_path, "django_tasks")
+    (tmp_path / "plain_settings.py").write_text("INSTALLED_APPS = ['django_pgqueue']")
+    said = said_by_check(tmp_path, "plain_settings")
+    assert said.splitlines()[-1].startswith("django.core.exceptions.ImproperlyConfigured: Django 5.2")
+    assert "django-pgqueue[django52]" in said
+
+
+def test_django_asks_the_backend(settings: Settings) -> None:
+    settings.TASKS = {"default": {"BACKEND": OURS}}
+    assert list(task_backends["default"].check()) == []

@@ -1,0 +1,336 @@
+"""Jobs are cancelled: those that wait at once, those that run when they look."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, transaction
+
+from django_pgqueue import functions
+from django_pgqueue.compat import task_backends
+from django_pgqueue.consumer.wakeup import Wakeup
+from django_pgqueue.control import cancel
+from django_pgqueue.exceptions import TaskCancelled
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.queue import Queue
+from django_pgqueue.testing import drain
+from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run.clock import DatabaseClock
+from django_pgqueue.worker.run.outcome import Cancelled, Succeeded
+from django_pgqueue.worker.run.threads import Slots
+from tests.support.fixtures.backend import no_queries
+from tests.support.fixtures.consumers import close_event_loop
+from tests.support.site import jobs
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume, Effects
+    from tests.support.fixtures.workers import Session, Start
+
+pytestmark = pytest.mark.django_db
+
+CANCELLED = "django_pgqueue.exceptions.TaskCancelled"
+
+
+def running(diary: Diary, attempt: int = 1) -> None:
+    wait_until(
+        lambda: any(entry.get("attempt", attempt) == attempt for entry in diary.entries("runs")),
+        f"attempt {attempt} runs",
+    )
+
+
+class TestWaiting:
+    def test_it_leaves_the_queue_for_the_history(self) -> None:
+        result = jobs.follow.enqueue()
+        assert cancel(result) == "cancelled"
+        assert drain() == []
+        [attempt] = Attempt.objects.filter(message_id=result.id)
+        assert (attempt.status, attempt.final, attempt.attempt, attempt.worker) == ("cancelled", True, 0, None)
+        assert attempt.content == {"args": [], "kwargs": {}}
+
+    def test_its_result_has_failed_without_an_attempt(self) -> None:
+        result = jobs.follow.enqueue()
+        cancel(result)
+        result.refresh()
+        assert (result.status, result.is_finished, result.attempts) == ("FAILED", True, 0)
+        assert (result.errors, result.started_at, result.worker_ids) == ([], None, [])
+        assert result.finished_at is not None
+        with pytest.raises(ValueError, match="Task failed"):
+            _ = result.return_value
+
+    @pytest.mark.parametrize("of", [lambda r: r, lambda r: r.id, lambda r: int(r.id)], ids=["result", "id", "number"])
+    def test_a_result_and_its_id_are_the_same(self, of: Any) -> None:
+        assert cancel(of(jobs.follow.enqueue())) == "cancelled"
+
+    def test_what_is_scheduled_or_waits_for_its_retry_waits(self) -> None:
+        scheduled = jobs.follow.using(run_after=dt.timedelta(days=1)).enqueue()
+        retried = jobs.follow.using(max_attempts=3).enqueue({"raise": "OSError"})
+        deferred = jobs.follow.enqueue({"defer": 3600})
+        drain(limit=2)
+        assert [cancel(result) for result in (scheduled, retried, deferred)] == ["cancelled"] * 3
+        retried.refresh()
+        assert (retried.status, len(retried.errors), retried.attempts) == ("FAILED", 1, 1)
+        assert [statuses(result)[-1] for result in (scheduled, retried, deferred)] == ["cancelled"] * 3
+
+    def test_a_raw_message_can_be_cancelled_by_its_id(self) -> None:
+        queue = Queue("warehouse")
+        waits, runs = queue.send("tea"), queue.send("coffee")
+        assert cancel(waits) == "cancelled"
+        message = queue.receive()
+        assert message
+        assert message.id == runs
+        assert cancel(runs) == "requested"
+        message.defer()
+        assert queue.receive() is None
+
+    def test_it_is_part_of_the_transaction(self) -> None:
+        result = jobs.follow.enqueue()
+        with transaction.atomic():
+            assert cancel(result) == "cancelled"
+            transaction.set_rollback(True)
+        assert [done.id for done in drain()] == [result.id]
+
+    def test_many_at_once(self) -> None:
+        """As the admin does it."""
+        results = [jobs.follow.enqueue() for _ in range(300)]
+        ids = [int(result.id) for result in results]
+        running = {message.id for message in functions.message_dequeue(connection, limit=50, worker="w1", tasks=True)}
+        assert functions.message_cancel(connection, ids) == set(ids) - running
+        assert functions.message_request_cancel(connection, ids) == running
+        assert functions.message_cancellations(connection, ids, worker="w1") == running
+        assert Message.objects.filter(cancel_requested_at__isnull=False).count() == 50
+        assert Attempt.objects.filter(status="cancelled", final=True).count() == 250
+
+
+class TestNothingToCancel:
+    def test_what_has_ended_is_left_as_it_ended(self) -> None:
+        good, bad = jobs.follow.enqueue(), jobs.follow.enqueue({"raise": "OSError"})
+        drain()
+        assert [cancel(result) for result in (good, bad)] == [None, None]
+        assert (statuses(good), statuses(bad)) == (["succeeded"], ["failed"])
+        cancelled = jobs.follow.enqueue()
+        assert [cancel(cancelled), cancel(cancelled)] == ["cancelled", None]
+
+    def test_what_never_was(self) -> None:
+        assert cancel(2**62) is None
+
+    @pytest.mark.parametrize("result_id", ["", "seven", "1.5", -1, 2**63, "9" * 5000, "7\x00", "\u0667", True])
+    def test_what_can_be_no_id_is_no_question_to_the_database(self, result_id: Any) -> None:
+        with no_queries():
+            assert cancel(result_id) is None
+
+
+@pytest.fixture
+def slots(transactional_db: None, diary: Diary) -> Iterator[Slots]:
+    """A worker's slots, one for plain and one for async tasks, without the worker."""
+    backend: Any = task_backends["default"]
+    slots = Slots(1, backend=backend, clock=DatabaseClock(), wakeup=Wakeup(), on_end=lambda _: None, idle_seconds=0.5)
+    yield slots
+    slots.stop()
+    close_event_loop(slots)
+
+
+class TestBetween:
+    @pytest.mark.django_db(transaction=True)
+    def test_what_comes_back_into_the_queue_meanwhile_is_cancelled(self, session: Session) -> None:
+        """It runs when the waiting ones are looked at, and waits when the running ones are."""
+        result = jobs.follow.enqueue()
+        [held] = functions.message_dequeue(connection, worker="w1", tasks=True)
+
+        def defer_first(execute: Any, sql: str, *rest: Any) -> Any:
+            if "request_cancel" in sql:
+                functions.message_defer(session.connection, held)
+            return execute(sql, *rest)
+
+        with connection.execute_wrapper(defer_first):
+            assert cancel(result) == "cancelled"
+        assert statuses(result) == ["deferred", "cancelled"]
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [(jobs.hold_the_key, jobs.hold_the_key), (jobs.wait_until_allowed, jobs.wait_until_allowed)],
+        ids=["plain", "async"],
+    )
+    def test_what_is_claimed_and_not_begun_does_not_begin(
+        self, slots: Slots, diary: Diary, first: Any, second: Any
+    ) -> None:
+        results = [job.using(unique_key=word).enqueue(word) for job, word in ((first, "a"), (second, "b"))]
+        slots.run(functions.message_dequeue(connection, limit=2, worker="w1", tasks=True))
+        wait_until(diary.words, "the first one runs")
+        slots.cancel({int(results[1].id)})
+        diary.allow("a")
+        diary.allow("b")
+        wait_until(lambda: len(slots.done) == 2, "both have ended")
+        ends = slots.take_done()
+        assert [type(end.outcome) for end in ends] == [Succeeded, Cancelled]
+        assert diary.words() == ["a"]
+        record(connection, ends, worker="w1")
+        assert [statuses(result) for result in results] == [["succeeded"], ["cancelled"]]
+
+    def test_whatever_the_moment_no_end_is_lost(self, slots: Slots) -> None:
+        """A coroutine that is cancelled before its first step never takes it."""
+        for number in range(1, 41):
+            jobs.wait_for_ever.enqueue(f"{number}")
+            held = functions.message_dequeue(connection, worker="w1", tasks=True)
+            slots.run(held)
+            time.sleep(0.0001 * (number % 4))
+            slots.cancel({held[0].id})
+            wait_until(lambda: slots.done, f"number {number} has ended")
+            [end] = slots.take_done()
+            assert type(end.outcome) is Cancelled
+            slots.reports.forget(held[0])
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRunning:
+    def test_a_task_that_looks_sees_it_within_about_a_second(self, consume: Consume, diary: Diary) -> None:
+        result = jobs.wait_for_a_request.enqueue()
+        consume()
+        running(diary)
+        asked_at = time.time()
+        assert cancel(result) == "requested"
+        assert ended(result).status == "FAILED"
+        assert diary.entries("asked")[0]["at"] - asked_at < 2
+        assert statuses(result) == ["cancelled"]
+        [error] = result.errors
+        assert error.exception_class_path == CANCELLED
+        assert "Somebody asked the task to stop." in error.traceback
+        [attempt] = Attempt.objects.all()
+        assert (attempt.final, attempt.attempt) == (True, 1)
+        assert attempt.content is not None
+        assert cancel(result) is None
+
+    def test_an_async_task_is_cancelled_where_it_waits(self, consume: Consume, diary: Diary) -> None:
+        result = jobs.wait_for_ever.using(max_attempts=5).enqueue()
+        consume()
+        running(diary)
+        asked_at = time.time()
+        assert cancel(result) == "requested"
+        assert ended(result).status == "FAILED"
+        assert diary.entries("runs, cancelled")[0]["at"] - asked_at < 2
+        assert statuses(result) == ["cancelled"]
+        assert result.errors[0].exception_class_path.endswith("CancelledError")
+
+    def test_only_the_one_that_was_meant_is_cancelled(self, consume: Consume, diary: Diary) -> None:
+        results = [jobs.wait_for_ever.enqueue("a"), jobs.wait_for_ever.enqueue("b")]
+        consume()
+        wait_until(lambda: sorted(diary.words()) == ["a", "b"], "both run")
+        cancel(results[0])
+        ended(results[0])
+        assert [word for word in diary.words() if "cancelled" in word] == ["a, cancelled"]
+        results[1].refresh()
+        assert results[1].status == "RUNNING"
+        cancel(results[1])
+        ended(results[1])
+
+    @pytest.mark.parametrize("job", [jobs.wait_for_a_request, jobs.will_not_be_cancelled], ids=["plain", "async"])
+    def test_a_task_that_succeeds_all_the_same_has_succeeded(self, consume: Consume, diary: Diary, job: Any) -> None:
+        result = job.enqueue(*(["go on"] if job is jobs.wait_for_a_request else []))
+        consume()
+        running(diary)
+        cancel(result)
+        assert ended(result).return_value == "done all the same"
+        assert (result.status, statuses(result)) == ("SUCCESSFUL", ["succeeded"])
+
+    @pytest.mark.parametrize("then", ["error", "defer", "retry"])
+    def test_it_is_not_begun_again_however_the_attempt_ends(self, consume: Consume, diary: Diary, then: str) -> None:
+        result = jobs.wait_for_a_request.using(max_attempts=5).enqueue(then)
+        consume()
+        running(diary)
+        cancel(result)
+        assert ended(result).status == "FAILED"
+        assert statuses(result) == ["cancelled"]
+        words = {"error": ["builtins.OSError"], "defer": [], "retry": ["django_pgqueue.exceptions.Retry"]}
+        assert [error.exception_class_path for error in result.errors] == words[then]
+
+    def test_an_atomic_task_is_rolled_back(self, consume: Consume, diary: Diary, effects: Effects) -> None:
+        result = jobs.write_and_wait_for_a_request.enqueue("x")
+        consume()
+        running(diary)
+        wait_until(effects.writers, "it has written")
+        cancel(result)
+        assert statuses(ended(result)) == ["cancelled"]
+        assert effects() == []
+
+    def test_one_that_is_lost_meanwhile_is_cancelled(self, consume: Consume, diary: Diary, session: Session) -> None:
+        result = jobs.wait_for_a_request.using(max_attempts=5).enqueue("go on")
+        consume()
+        running(diary)
+        with session.connection.transaction():
+            assert functions.message_request_cancel(session.connection, [int(result.id)])
+            session.rows("update pgqueue_message set unlock_at = 0")
+            session.rows("select pgqueue_message_expire()")
+        assert statuses(ended(result)) == ["cancelled"]
+        assert result.errors[0].exception_class_path == "django_pgqueue.exceptions.AttemptLost"
+
+    def test_a_request_that_is_rolled_back_was_none(self, consume: Consume, diary: Diary) -> None:
+        result = jobs.wait_for_ever.enqueue()
+        consume()
+        running(diary)
+        with transaction.atomic():
+            assert cancel(result) == "requested"
+            transaction.set_rollback(True)
+        later = jobs.wait_for_ever.enqueue("later")
+        wait_until(lambda: "later" in diary.words(), "another one runs")
+        cancel(later)
+        ended(later)
+        assert "runs, cancelled" not in diary.words()
+        cancel(result)
+        ended(result)
+
+    def test_what_looks_like_it_and_was_not_asked_for_is_an_error(self, consume: Consume) -> None:
+        result = jobs.cancels_itself.using(max_attempts=2).enqueue()
+        consume()
+        wait_until(lambda: statuses(result), "the first attempt has ended")
+        assert statuses(result) == ["retried"]
+        assert cancel(result) == "cancelled"
+
+    def test_the_next_job_in_the_slot_knows_nothing_of_it(self, consume: Consume, diary: Diary) -> None:
+        result = jobs.wait_for_a_request.enqueue()
+        consume(threads=1)
+        running(diary)
+        cancel(result)
+        ended(result)
+        assert ended(jobs.stop_without_being_asked.enqueue()).return_value is False
+
+    def test_when_its_worker_is_killed_it_is_cancelled_and_not_run_again(self, start: Start, diary: Diary) -> None:
+        result = jobs.wait_for_a_request.using(max_attempts=5).enqueue("go on")
+        worker = start("--lock-seconds", "1")
+        running(diary)
+        worker.send_to_group(signal.SIGSTOP)
+        assert cancel(result) == "requested"
+        worker.kill()
+        other = start("--lock-seconds", "1")
+        assert statuses(ended(result)) == ["cancelled"]
+        assert len(diary.entries("runs")) == 1
+        assert other.stop() == 0
+
+
+class TestInDrain:
+    def test_a_task_sees_that_it_was_asked_to(self) -> None:
+        result = jobs.cancel_yourself.enqueue()
+        drain()
+        result.refresh()
+        assert (result.status, statuses(result)) == ("FAILED", ["cancelled"])
+        assert result.errors[0].exception_class_path == CANCELLED
+
+    def test_nobody_asked(self) -> None:
+        jobs.stop_without_being_asked.enqueue()
+        assert drain()[0].return_value is False
+
+    def test_an_async_task_may_look_too(self) -> None:
+        jobs.say_async.enqueue(0.5)
+        assert [(result.status, result.return_value) for result in drain()] == [("SUCCESSFUL", False)]
+
+    def test_words_of_the_exception(self) -> None:
+        assert str(TaskCancelled()) == "Somebody asked the task to stop."
+        assert not issubclass(TaskCancelled, asyncio.CancelledError)

@@ -1,0 +1,219 @@
+"""A paused queue gives nothing to anybody, until it is resumed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, transaction
+
+from django_pgqueue import functions
+from django_pgqueue.consumer import polling
+from django_pgqueue.control import cancel, pause, resume
+from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.queue import Queue
+from django_pgqueue.testing import drain
+from django_pgqueue.worker.claim import floors
+from tests.support.fixtures.backend import no_queries
+from tests.support.site import jobs
+from tests.support.site.tasks import hold, nothing, write
+from tests.support.waiting import wait_until
+from tests.support.watching import asleep, ended, holder, started, statuses
+
+if TYPE_CHECKING:
+    from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session, Start
+
+pytestmark = pytest.mark.django_db
+
+
+def paused() -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute("select name, paused_by, paused_at from pgqueue_queue where paused_at is not null order by 1")
+        return list(cursor.fetchall())
+
+
+class TestControl:
+    def test_what_comes_waits_until_it_is_resumed(self) -> None:
+        pause("mail")
+        waits = jobs.follow.using(queue_name="mail").enqueue()
+        runs = jobs.follow.enqueue()
+        assert [result.id for result in drain()] == [runs.id]
+        waits.refresh()
+        assert (waits.status, waits.attempts) == ("READY", 0)
+        assert resume("mail") is True
+        assert [result.id for result in drain()] == [waits.id]
+
+    def test_raw_messages_of_it_wait_too(self) -> None:
+        queue = Queue("mail")
+        queue.send("tea")
+        pause("mail")
+        assert queue.receive() is None
+        assert queue.receive_many(5) == []
+        resume("mail")
+        message = queue.receive()
+        assert message
+        message.complete()
+
+    def test_what_is_held_goes_on(self) -> None:
+        queue = Queue("mail")
+        queue.send_many(["tea", "coffee"])
+        first, second = queue.receive_many(2)
+        pause("mail")
+        first.heartbeat()
+        first.complete()
+        second.defer()
+        assert queue.receive() is None
+
+    def test_it_says_who_and_keeps_the_first(self) -> None:
+        pause("mail", by="Ada")
+        before = paused()
+        pause("mail", by="Bob")
+        pause("mail")
+        assert paused() == before
+        assert before[0][:2] == ("mail", "Ada")
+
+    def test_who_says_nothing_is_the_user_of_the_database(self) -> None:
+        pause("mail")
+        assert paused()[0][1] == connection.settings_dict["USER"]
+
+    def test_resume_answers_whether_it_was_paused(self) -> None:
+        assert resume("mail") is False
+        pause("mail")
+        assert [resume("mail"), resume("mail")] == [True, False]
+        assert paused() == []
+
+    def test_it_is_part_of_the_transaction(self) -> None:
+        with transaction.atomic():
+            pause("default")
+            transaction.set_rollback(True)
+        result = jobs.follow.enqueue()
+        assert [done.id for done in drain()] == [result.id]
+
+    def test_what_waits_there_can_be_cancelled(self) -> None:
+        pause("default")
+        result = jobs.follow.enqueue()
+        assert cancel(result) == "cancelled"
+        assert statuses(result) == ["cancelled"]
+
+    @pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "q" * 256, None, 5, ["mail"]], ids=repr)
+    def test_what_can_be_no_name_is_refused_before_any_sql(self, name: Any) -> None:
+        for control in (pause, resume):
+            with (
+                no_queries(),
+                pytest.raises(InvalidMessage, match="cannot be the name of a queue: names are text") as e,
+            ):
+                control(name)
+            assert repr(name)[:77] in str(e.value)
+
+    @pytest.mark.parametrize("name", ["'; drop table pgqueue_message; --", "a,b", "{}", "q" * 255, "é 🍵"])
+    def test_any_name_that_a_queue_may_have_can_be_paused(self, name: str) -> None:
+        Queue(name).send("tea")
+        pause(name)
+        assert Queue(name).receive() is None
+        assert resume(name)
+        assert Queue(name).receive()
+
+
+@pytest.mark.django_db(transaction=True)
+class TestInAWorker:
+    @pytest.mark.parametrize("slow", [False, True], ids=["full claims", "claims from floors"])
+    def test_nothing_of_it_begins_any_more_while_other_queues_go_on(
+        self, consume: Consume, monkeypatch: pytest.MonkeyPatch, *, slow: bool
+    ) -> None:
+        if slow:  # as if every claim had to walk over what somebody's old snapshot keeps
+            monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
+            monkeypatch.setattr(floors, "FULL_SHARE", 0.01)
+        for _ in range(1500):
+            nothing.enqueue()
+        consume(threads=1)
+        wait_until(Attempt.objects.exists, "the first ones have run")
+        pause("default")
+        ended(write.using(queue_name="mail").enqueue("after a claim that may have begun before the pause"))
+        wait_until(lambda: not Message.objects.filter(worker__isnull=False).exists(), "what was claimed has ended")
+        left = Message.objects.count()
+        assert left > 0
+        for n in range(3):
+            ended(write.using(queue_name="mail").enqueue(f"{n}"))
+        assert Message.objects.filter(queue="default", attempt=0).count() == left
+        resume("default")
+        wait_until(lambda: not Message.objects.exists(), "the rest has run")
+
+    def test_what_runs_goes_on(self, start: Start, diary: Diary) -> None:
+        runs, waits = hold.enqueue("x"), None
+        worker = start("--threads", "2", "--lock-seconds", "1")
+        started(diary, "x")
+        pause("default")
+        waits = hold.enqueue("y")
+        other = write.using(queue_name="mail").enqueue("other")
+        ended(other)
+        assert holder(runs)
+        assert holder(waits) is None
+        diary.allow("x-1")
+        assert ended(runs).status == "SUCCESSFUL"
+        assert not diary.entries("y")
+        resume("default")
+        started(diary, "y")
+        diary.allow("y-1")
+        ended(waits)
+        assert worker.stop() == 0
+
+    def test_resuming_wakes_a_sleeper(self, consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(polling, "POLL_SECONDS", 600.0)  # it would not look by itself
+        consume()
+        pause("default")
+        result = nothing.enqueue()
+        wait_until(asleep, "the consumer sleeps")
+        resume("default")
+        assert ended(result).status == "SUCCESSFUL"
+
+    def test_sleepers_sleep_although_something_is_due_in_it(
+        self, consume: Consume, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks: list[float] = []
+        look = functions.message_dequeue
+
+        def count(*args: Any, **options: Any) -> Any:
+            looks.append(time.monotonic())
+            return look(*args, **options)
+
+        pause("default")
+        nothing.enqueue()
+        consume()
+        wait_until(asleep, "the consumer sleeps")
+        monkeypatch.setattr(functions, "message_dequeue", count)
+        wait_until(lambda: len(looks) > 4, "it has looked a few times")
+        assert looks[4] - looks[1] > 2, "about once a second"
+
+    def test_a_burst_leaves_what_is_paused(self, start: Start) -> None:
+        pause("mail")
+        waits, runs = nothing.using(queue_name="mail").enqueue(), nothing.enqueue()
+        assert start("--burst", ready=False).ends() == 0
+        runs.refresh()
+        waits.refresh()
+        assert (runs.status, waits.status) == ("SUCCESSFUL", "READY")
+
+    def test_pausing_waits_for_nobody_and_holds_nobody_up(self, session: Session) -> None:
+        """Enqueueing and dequeueing only read the row."""
+        for _ in range(20):
+            nothing.enqueue()
+        session.rows("set lock_timeout = '2s'")
+        with transaction.atomic():
+            pause("default")
+            taken = functions.message_dequeue(session.connection, limit=5, tasks=True)
+            assert len(taken) == 5, "from the commit on"
+            functions.enqueue(
+                session.connection, functions.NewMessage(content='{"args": [], "kwargs": {}}', task=nothing.module_path)
+            )
+        with session.connection.transaction():
+            assert functions.message_dequeue(session.connection, tasks=True) == []
+            with connection.cursor() as cursor:
+                cursor.execute("set lock_timeout = '2s'")
+            try:
+                resume("default")
+            finally:
+                connection.close()
+        assert len(functions.message_dequeue(session.connection, limit=50, tasks=True)) == 16

@@ -1,0 +1,275 @@
+"""``manage.py qstatus`` as a person, a pipe and a program see it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import doctest
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from django_pgqueue import control, functions, testing
+from django_pgqueue.management.terminal import text
+from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
+from django_pgqueue.worker.upkeep import bloat
+from tests.support.fixtures.admin import claim, fail, retry, send, sign_in, sql
+from tests.support.fixtures.workers import conninfo
+from tests.support.processes import ROOT
+from tests.support.window import ALTERNATE, BACK, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from django_pgqueue.testing import Clock
+
+NOON = dt.datetime(2026, 1, 9, 12, 0, tzinfo=dt.UTC)
+HOUR_MS = 3_600_000
+COLOUR = re.compile("\x1b\\[[0-9;]*3[0-9][0-9;]*m")
+
+
+@pytest.fixture(autouse=True)
+def slim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests have left behind of dead rows is not what these are about."""
+    monkeypatch.setattr(bloat, "found", lambda _: iter(()))
+
+
+@pytest.fixture
+def clock(db: None) -> Iterator[Clock]:
+    with testing.clock() as clock:
+        clock.move_to(NOON)
+        yield clock
+
+
+def said(*arguments: str) -> list[str]:
+    out = io.StringIO()
+    call_command("qstatus", *arguments, stdout=out)
+    return out.getvalue().splitlines()
+
+
+def told(*arguments: str) -> dict[str, Any]:
+    [line] = said("--json", *arguments)
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def busy(clock: Clock) -> None:
+    """A queue with a bit of everything, and others."""
+    sign_in("gone")
+    clock.advance(dt.timedelta(minutes=10))
+    sign_in("awake", slots=3, queues=["default"])
+    sign_in("asleep", asleep_ms=60_000, queues=["default"])
+    sign_in("listener", tasks=False)
+    send()
+    fail(claim()[0])
+    put_back = send()
+    retry(claim()[0], delay_ms=HOUR_MS)
+    functions.enqueue(connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((put_back,))))
+    send(priority=3)
+    claim()
+    send()
+    send(queue="mail")
+    control.pause("reports", by="Ada")
+    sql(
+        "insert into pgqueue_schedule (name, next_at, task, interval_ms) values ('nightly', %s, 'shop.t', 1000)",
+        int(clock.at.timestamp() * 1000) + HOUR_MS,
+    )
+    clock.advance(dt.timedelta(seconds=30))
+
+
+def test_what_there_is_stands_in_a_table(clock: Clock) -> None:
+    busy(clock)
+    assert said() == [
+        "default at 2026-01-09 12:10:30",
+        "Workers: 1 awake, 1 asleep, 7 slots; 1 listening for raw messages",
+        "! Worker gone has said nothing for 10 min: it died, or is cut off.",
+        "",
+        "Queue    Ready  Oldest  Scheduled  Running  Failed 24 h  Ended/min  Waited",
+        "default      1    30 s          1        1            1        0.2    0 ms",
+        "  1 wait for others",
+        "mail         1    30 s          0        0            0          -       -",
+        "  no worker",
+        "reports      0       -          0        0            0          -       -",
+        "  paused 30 s ago by Ada",
+        "",
+        "Next schedules",
+        "  nightly  2026-01-09 13:10:00 in 60 min",
+    ]
+
+
+def test_an_empty_queue_says_that_it_is_empty(clock: Clock) -> None:
+    assert said()[1:] == [
+        "Workers: 0 awake, 0 asleep, 0 slots",
+        "",
+        "Nothing waits, nothing runs, and nothing has ended in the last 4 hours.",
+    ]
+
+
+def test_programs_get_json_with_the_same_numbers(clock: Clock) -> None:
+    busy(clock)
+    found = told()
+    queues = {queue.pop("name"): queue for queue in found.pop("queues")}
+    assert queues["default"] == {
+        "ready": 1, "scheduled": 1, "wait_for_others": 1, "running": 1, "expired": 0, "failed_24_hours": 1,
+        "at_least": [], "oldest_ready_seconds": 30.0, "ended_a_minute": 0.2, "waited_seconds": 0.0, "paused": None,
+        "no_worker": False,
+    }  # fmt: skip
+    assert queues["mail"]["no_worker"] is True
+    assert queues["reports"]["paused"] == {"since": "2026-01-09T12:10:00+00:00", "by": "Ada"}
+    assert found == {
+        "database": "default",
+        "at": "2026-01-09T12:10:30+00:00",
+        "more_queues": False,
+        "estimated": False,
+        "workers": {
+            "awake": 1, "asleep": 1, "slots": 7, "listeners": 1,
+            "silent": [{"id": "gone", "hostname": "web1", "pid": 42, "silent_seconds": 630.0}],
+        },
+        "schedules": [{"name": "nightly", "task": "shop.t", "next_at": "2026-01-09T13:10:00+00:00"}],
+        "pinned": [],
+        "bloated": [],
+    }  # fmt: skip
+
+
+def test_counts_end_somewhere_and_that_is_told(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "MOST", 3)
+    monkeypatch.setattr(throughput, "SAMPLE", 2)
+    for _ in range(5):
+        send(task=None)
+        send()
+        fail(claim()[0])
+    lines = said()
+    assert re.fullmatch(r"default +3\+ .* ~\d[.\d]* +0 ms", lines[4])
+    assert lines[-1] == "+ means: at least so many. ~ means: estimated."
+    found = told()
+    assert found["queues"][0]["at_least"] == ["ready", "failed_24_hours"]
+    assert found["estimated"] is True
+
+
+def test_only_the_queues_that_are_asked_for(clock: Clock) -> None:
+    busy(clock)
+    assert [queue["name"] for queue in told("--queue", "mail,reports", "--queue", "none")["queues"]] == [
+        "mail", "none", "reports",
+    ]  # fmt: skip
+
+
+def test_a_narrow_terminal_leaves_columns_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy(clock)
+    monkeypatch.setenv("COLUMNS", "40")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    call_command("qstatus", "--once", stdout=out, no_color=True)
+    assert out.getvalue().splitlines()[4] == "Queue    Ready  Oldest  Running"
+
+
+def test_names_can_not_steer_a_terminal(clock: Clock) -> None:
+    send(queue="mail\x1b[2J\u202e", task=None)
+    assert any(line.startswith("mail\\x1b[2J\\u202e  ") for line in said())
+
+
+@pytest.mark.django_db(transaction=True)  # within a transaction PostgreSQL shows the sessions as they were before
+def test_a_transaction_that_keeps_old_rows_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_transactions, "OLD", dt.timedelta(seconds=-1))
+    with psycopg.connect(conninfo(), application_name="a long report") as other:
+        other.execute("begin isolation level repeatable read")
+        [[pid]] = other.execute("select pg_backend_pid() from pg_class limit 1").fetchall()
+        assert any(f"session {pid} (a long report, user " in line for line in said() if line.startswith("! "))
+        assert [one["application"] for one in told()["pinned"]] == ["a long report"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
+    with psycopg.connect(conninfo()) as other:
+        other.execute("lock table pgqueue_message in access exclusive mode")
+        with pytest.raises(CommandError, match="That would have taken longer than 5 seconds, so it was stopped"):
+            said()
+
+
+def test_without_tables_it_says_what_to_do(db: None) -> None:
+    sql("alter table pgqueue_queue rename to elsewhere")
+    with pytest.raises(CommandError, match=r"run manage\.py migrate"):
+        said()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--database", "nowhere"], "names no queue in the database 'nowhere'"),
+        (["--interval", "0"], "--interval 0 is not a number of seconds from 0.1 on"),
+        (["--interval", "nan"], "--interval nan is not"),
+    ],
+)
+def test_nonsense_is_refused(db: None, arguments: list[str], problem: str) -> None:
+    with pytest.raises(CommandError, match=problem):
+        said(*arguments)
+
+
+def test_a_window_shows_a_table_that_is_drawn_again(environment: dict[str, str]) -> None:
+    sign_in("awake")
+    send(queue="first")
+    control.pause("first")
+    window = Window("qstatus", "--interval", "0.1", environment=environment)
+    window.shows("first")
+    assert ALTERNATE in window.seen
+    assert COLOUR.search(window.seen), "what is paused is coloured"
+    send(queue="second")
+    window.shows("second")
+    assert window.ends(signal.SIGINT) == 0
+    left = window.seen.rpartition(BACK)[2]
+    assert "second" in left, "what was seen last stays to be read"
+    assert "Ctrl-C" not in left
+    assert "Traceback" not in window.seen
+
+
+def test_a_window_without_colours_that_is_too_small_and_is_stopped(environment: dict[str, str]) -> None:
+    for number in range(30):
+        send(queue=f"queue-{number:02}", task=None)
+    control.pause("queue-00")
+    window = Window("qstatus", environment={**environment, "NO_COLOR": "1"}, columns=30, lines=10)
+    window.shows("do not fit")
+    assert "queue-29" not in window.seen
+    assert "Failed 24 h" not in window.seen
+    assert window.ends(signal.SIGTERM) == 0
+    assert BACK in window.seen, "the terminal is as it was"
+    assert not COLOUR.search(window.seen)
+
+
+def test_a_terminal_without_rich_gets_plain_text(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "rich.py").write_text("raise ImportError('no rich here')")
+    window = Window("qstatus", environment={**environment, "PYTHONPATH": str(tmp_path)})
+    assert window.ends() == 0
+    assert "pip install 'django-pgqueue[cli]'" in window.seen
+    assert "Workers: 0 awake" in window.seen
+    assert "\x1b[?1049h" not in window.seen
+
+
+def test_a_pipe_gets_a_look_each_interval_until_nobody_reads(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "tests.support.site.manage", "qstatus", "--json", "--interval", "0.1"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        looks = [json.loads(process.stdout.readline())["at"] for _ in range(2)]
+        assert looks[0] < looks[1]
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(30) == 0
+
+
+def test_what_the_docstrings_show_is_so() -> None:
+    assert doctest.testmod(text).failed == 0

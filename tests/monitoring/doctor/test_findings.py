@@ -1,0 +1,916 @@
+"""Each finding is found where the real condition is there, and not where it is not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from django.db import connection, connections
+from psycopg import pq
+
+from django_pgqueue import functions
+from django_pgqueue.checks import check_pins
+from django_pgqueue.functions import sql_files
+from django_pgqueue.models import Message
+from django_pgqueue.monitoring.doctor import (
+    KINDS,
+    Severity,
+    Subject,
+    clocks,
+    disks,
+    examine,
+    history,
+    installation,
+    locks,
+    pooler,
+    schedules,
+    server,
+    snapshots,
+    tables,
+    workers,
+)
+from django_pgqueue.monitoring.overview import limits
+from django_pgqueue.worker.upkeep import bloat
+from tests.support.fixtures.admin import claim, complete, fail, send, sign_in, sql
+from tests.support.fixtures.workers import conninfo
+from tests.support.pooler import Pooler
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django.fixtures import Settings
+
+    from django_pgqueue.monitoring.doctor import Finding
+    from tests.monitoring.doctor.conftest import Find
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
+
+    Another = Callable[..., psycopg.Connection[Any]]
+
+NOW_GONE = dt.timedelta(seconds=-1)
+"""An age that everything has."""
+OURS = "tests.monitoring.doctor.test_findings"
+BACKEND = "django_pgqueue.backend.PgQueueBackend"
+
+
+def only(found: list[Finding]) -> Finding:
+    [finding] = found
+    return finding
+
+
+def version() -> int:
+    return int(sql("show server_version_num")[0][0])
+
+
+# Old snapshots
+
+
+def test_old_transaction(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = another(application_name="a long report")
+    session.execute("begin isolation level repeatable read")
+    session.execute("select 'what it did' from pg_class limit 1")
+    pid = session.info.backend_pid
+    assert find("old-transaction", snapshots.transactions, pid=pid) == [], "it is young"
+    monkeypatch.setattr(snapshots, "OLD", NOW_GONE)
+    found = only(find("old-transaction", snapshots.transactions, pid=pid))
+    assert found.severity is Severity.WARNING
+    assert f"session {pid} (a long report, user " in found.found
+    assert "idle in transaction) has been open for" in found.found
+    assert "select 'what it did' from pg_class" in found.found
+    assert found.command == f"select pg_terminate_backend({pid});"
+    monkeypatch.setattr(snapshots, "VERY_OLD", NOW_GONE)
+    assert only(find("old-transaction", snapshots.transactions, pid=pid)).severity is Severity.ERROR
+    sql(found.command)
+    wait_until(lambda: not find("old-transaction", snapshots.transactions, pid=pid), "the command ends it")
+
+
+def test_prepared_transaction(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sql("show max_prepared_transactions") == [("0",)]:
+        pytest.skip("the server has max_prepared_transactions = 0: there are no prepared transactions")
+    monkeypatch.setattr(snapshots, "OLD", NOW_GONE)
+    session = another()
+    session.execute("begin")
+    session.execute("insert into pgqueue_queue (name) values ('half done')")
+    session.execute("prepare transaction 'it''s forgotten'")
+    found = only(find("prepared-transaction", snapshots.prepared_transactions, gid="it's forgotten"))
+    assert found.command == "rollback prepared 'it''s forgotten';"
+    session.execute(found.command)
+    assert find("prepared-transaction", snapshots.prepared_transactions) == []
+
+
+class Standby:
+    """As much of a standby as the server can see: it streams, and says which rows its queries still need."""
+
+    def __init__(self, slot: str = "") -> None:
+        address = psycopg.conninfo.make_conninfo(conninfo(), application_name="standby-1")
+        self.connection = pq.PGconn.connect(f"{address} replication=true".encode())
+        if self.connection.status != pq.ConnStatus.OK:
+            pytest.skip(f"the server lets nobody replicate: {self.connection.error_message.decode()}")
+        if slot:
+            self._run(f"CREATE_REPLICATION_SLOT {slot} TEMPORARY PHYSICAL")
+        [[place]] = sql("select pg_current_wal_flush_lsn()::text")  # older logs may have been removed
+        started = self.connection.exec_(f"START_REPLICATION {f'SLOT {slot}' if slot else ''} PHYSICAL {place}".encode())
+        if started.status != pq.ExecStatus.COPY_BOTH:
+            pytest.skip(f"the server does not replicate: {started.error_message.decode()}")
+
+    def _run(self, command: str) -> None:
+        answer = self.connection.exec_(command.encode())
+        if answer.status not in {pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK}:
+            pytest.skip(f"the server has no room for a slot: {answer.error_message.decode()}")
+
+    def needs(self, xid: int) -> None:
+        self.connection.put_copy_data(b"h" + struct.pack("!qIIII", 0, xid, 0, 0, 0))
+        self.connection.flush()
+
+    def close(self) -> None:
+        self.connection.finish()
+
+
+@pytest.fixture
+def standby(transactional_db: None) -> Iterator[Callable[..., Standby]]:
+    opened: list[Standby] = []
+
+    def open_one(slot: str = "") -> Standby:
+        opened.append(Standby(slot))
+        opened[-1].needs(sql("select pg_current_xact_id()::text::bigint")[0][0])
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
+    wait_until(lambda: not sql("select from pg_stat_replication where application_name = 'standby-1'"), "it is gone")
+
+
+def test_standby_feedback(find: Find, standby: Callable[..., Standby], monkeypatch: pytest.MonkeyPatch) -> None:
+    standby()
+    assert find("standby-feedback", snapshots.standbys) == [], "it is near"
+    monkeypatch.setattr(snapshots, "FAR_XIDS", 10)
+    for _ in range(15):
+        sql("select pg_current_xact_id()")
+    found = wait_until(lambda: find("standby-feedback", snapshots.standbys), "it is seen")[0]
+    assert "The standby standby-1 at " in found.found
+
+
+def test_replication_slot(find: Find, standby: Callable[..., Standby], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "FAR_XIDS", 10)
+    name = "pgqueue_doctor_test"
+    standby(name)
+    for _ in range(15):
+        sql("select pg_current_xact_id()")
+    found = wait_until(lambda: find("replication-slot", snapshots.replication_slots, slot=name), "it is seen")[0]
+    assert re.search(
+        rf"The replication slot {name} \(active\) holds the rows of the last \d+ transactions", found.found
+    )
+
+
+def test_limited_sight(find: Find, db: None) -> None:
+    assert find("limited-sight", snapshots.sight) == []
+    sql("create role pgqueue_test_blind")
+    sql("set local role pgqueue_test_blind")
+    assert only(find("limited-sight", snapshots.sight)).command == "grant pg_read_all_stats to pgqueue_test_blind;"
+
+
+# Tables
+
+
+def test_unanalysed_table(find: Find, another: Another) -> None:
+    name = "pgqueue_report_error"  # no other test analyses it
+    another().execute(
+        f"insert into {name} (hour, queue, error_class, attempts) select now(), 'q', repeat('x', 99), 1 "
+        "from generate_series(1, 10000)"
+    )
+    found = only(find("unanalysed-table", tables.unanalysed, table=name))
+    assert re.search(rf"{name} has \d\.\d MB and has never been analysed", found.found)
+    sql(found.command)
+    assert find("unanalysed-table", tables.unanalysed, table=name) == []
+    sql(f"truncate {name}")
+    sql(f"vacuum {name}")
+
+
+@pytest.fixture
+def emptied(another: Another, monkeypatch: pytest.MonkeyPatch) -> psycopg.Connection[Any]:
+    """Of many messages one is left, the last one."""
+    monkeypatch.setattr(bloat, "LARGE_BYTES", 200_000)
+    monkeypatch.setattr(bloat, "MANY_DEAD", 10_000)
+    session = another()
+    session.execute(
+        "insert into pgqueue_message (dequeue_at, queue, content) select i, 'q', '{}' from generate_series(1, 20000) i"
+    )
+    session.execute("delete from pgqueue_message where dequeue_at < 20000")
+    session.close()  # tells what it counted: an idle session keeps that for a while, on PostgreSQL 14 for ever
+    return another()
+
+
+def test_dead_rows(find: Find, emptied: psycopg.Connection[Any]) -> None:
+    found = wait_until(lambda: find("dead-rows", tables.bloated, relation="pgqueue_message"), "the counters are told")[
+        0
+    ]
+    assert re.search(r"pgqueue_message has [\d,]+ dead rows and [\d,]+ live ones, in \d", found.found)
+    assert find("bloated-table", tables.bloated, relation="pgqueue_message") == [], "that is another thing"
+    emptied.execute(found.command)
+    wait_until(lambda: not find("dead-rows", tables.bloated, relation="pgqueue_message"), "the command helps")
+
+
+def test_bloated_table(find: Find, emptied: psycopg.Connection[Any]) -> None:
+    emptied.execute("vacuum (analyze) pgqueue_message")
+    found = wait_until(lambda: find("bloated-table", tables.bloated, relation="pgqueue_message"), "it is seen")[0]
+    assert re.search(r"pgqueue_message takes \d\.\d MB for 1 live rows", found.found)
+    emptied.execute(found.command)
+    wait_until(lambda: not find("bloated-table", tables.bloated, relation="pgqueue_message"), "the command helps")
+
+
+def test_bloated_index(find: Find, emptied: psycopg.Connection[Any]) -> None:
+    emptied.execute("vacuum (analyze) pgqueue_message")
+    name = "pgqueue_message_ready_ix"
+    found = wait_until(lambda: find("bloated-index", tables.bloated, relation=name), "it is seen")[0]
+    emptied.execute(found.command)
+    assert find("bloated-index", tables.bloated, relation=name) == []
+
+
+def test_invalid_index(find: Find, another: Another) -> None:
+    send(queue="mail")
+    send(queue="mail")
+    session = another()
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        session.execute("create unique index concurrently pgqueue_doctor_test_ix on pgqueue_message (queue)")
+    try:
+        found = only(find("invalid-index", tables.invalid_indexes))
+        assert found.values["index"] == "pgqueue_doctor_test_ix"
+        session.execute("delete from pgqueue_message")
+        session.execute(found.command)
+        assert find("invalid-index", tables.invalid_indexes) == []
+    finally:
+        session.execute("drop index pgqueue_doctor_test_ix")
+
+
+def test_sequence_near_end(find: Find, db: None) -> None:
+    send()
+    [[last]] = sql("select last_value from pgqueue_message_id_seq")
+    try:
+        sql("select setval('pgqueue_message_id_seq', 8000000000000000000)")
+        found = only(find("sequence-near-end", tables.sequences))
+        assert "(86.7%)" in found.found
+        assert found.severity is Severity.WARNING
+        sql("select setval('pgqueue_message_id_seq', 9200000000000000000)")
+        assert only(find("sequence-near-end", tables.sequences)).severity is Severity.ERROR
+        sql(found.command)
+        assert find("sequence-near-end", tables.sequences) == []
+    finally:  # no rollback does it
+        sql("select setval('pgqueue_message_id_seq', %s)", last)
+
+
+def test_wraparound(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "OLD_XIDS", 100)
+    session = another()
+    session.execute("vacuum (freeze) pgqueue_ledger")
+    assert find("wraparound", tables.wraparound, table="pgqueue_ledger") == []
+    monkeypatch.setattr(tables, "OLD_XIDS", 5)
+    for _ in range(10):
+        session.execute("select pg_current_xact_id()")
+    monkeypatch.setattr(tables, "VERY_OLD_XIDS", 1_000_000_000)
+    with monkeypatch.context() as all_of_them:
+        all_of_them.setattr(tables, "FROZEN", tables.FROZEN.replace("limit 5", ""))
+        found = only(find("wraparound", tables.wraparound, table="pgqueue_ledger"))
+    assert found.command == "vacuum (freeze, verbose) pgqueue_ledger;"
+
+
+# The history
+
+
+def partition(days: int) -> str:
+    [[name]] = sql(
+        "select 'pgqueue_attempt_' || to_char((pgqueue_clock() at time zone 'UTC')::date + %s, 'YYYYMMDD')", days
+    )
+    return str(name)
+
+
+def test_missing_partition(find: Find, db: None) -> None:
+    assert find("missing-partition", history.partitions) == []
+    sql(f"drop table {partition(1)}")
+    assert only(find("missing-partition", history.partitions)).severity is Severity.WARNING
+    sql(f"alter table pgqueue_attempt detach partition {partition(0)}")
+    sql(f"drop table {partition(0)}")
+    today, _ = find("missing-partition", history.partitions)
+    assert "no partition for today, " in today.found
+    assert today.severity is Severity.ERROR
+    sql(today.command)
+    assert find("missing-partition", history.partitions) == []
+
+
+def test_default_partition(find: Find, db: None) -> None:
+    assert find("default-partition", history.default_partition) == []
+    sql(
+        "insert into pgqueue_attempt (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, "
+        "status, queue) select 1, 0, day, day, 1, 0, true, 'succeeded', 'q' "
+        "from unnest(array['2020-02-03', '2020-02-05']::timestamptz[]) day"
+    )
+    found = only(find("default-partition", history.default_partition))
+    assert "has 2 attempts, which ended from 2020-02-03 to 2020-02-05" in found.found
+    sql(found.command)
+    assert find("default-partition", history.default_partition) == []
+
+
+def test_history_overdue(find: Find, db: None, settings: Settings) -> None:
+    sql("select pgqueue_attempt_partition((pgqueue_clock() at time zone 'UTC')::date - 31)")
+    assert find("history-overdue", history.overdue) == [], "it is about to be dropped"
+    sql("select pgqueue_attempt_partition('2020-02-03')")
+    found = only(find("history-overdue", history.overdue))
+    assert re.search(r"1 day of history \(\d+ kB, from 2020-02-03 on\) are older than HISTORY_DAYS, 30", found.found)
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": {"HISTORY_DAYS": None}}}
+    assert find("history-overdue", history.overdue) == [], "it is kept for ever"
+    sql(found.command)
+    settings.TASKS = {"default": {"BACKEND": BACKEND}}
+    assert find("history-overdue", history.overdue) == []
+
+
+# Who works
+
+
+def test_dead_worker(find: Find, db: None) -> None:
+    sign_in("it's dead", hostname="web7", pid=77)
+    sign_in("a listener", tasks=False)
+    assert find("dead-worker", workers.dead_workers) == []
+    sql("update pgqueue_worker set seen_at = seen_at - interval '5 min'")
+    found = only(find("dead-worker", workers.dead_workers))
+    assert "Worker it's dead (pid 77 on web7) has said nothing for 5 min" in found.found
+    sql(found.command)
+    assert find("dead-worker", workers.dead_workers) == []
+
+
+def test_no_worker(find: Find, db: None) -> None:
+    sign_in(queues=["mail"])
+    send(queue="mail")
+    send(queue="a b")
+    send(queue="a b", channel="acme")
+    send(queue="raw", task=None)
+    send(queue="later", delay_ms=3_600_000)
+    send(queue="paused")
+    functions.queue_pause(connection, "paused", by=None)
+    found = only(find("no-worker", workers.idle_queues))
+    assert "No worker serves the queue 'a b': 2 are ready, the oldest for " in found.found
+    assert found.command == "python manage.py qworker --queues 'a b'"
+
+
+def test_expired_messages(find: Find, db: None) -> None:
+    for queue in ("mail", "paused"):
+        send(queue=queue)
+        claim(queue)
+    functions.queue_pause(connection, "paused", by=None)
+    assert find("expired-messages", workers.expired_messages) == [], "somebody may be about to take it over"
+    sql("update pgqueue_message set unlock_at = unlock_at - 660000")
+    found = only(find("expired-messages", workers.expired_messages))
+    assert "1 messages of the queue 'mail' lost their worker, the first 10 min ago" in found.found
+
+
+def test_worker_problem(find: Find, db: None) -> None:
+    for worker, problem in (
+        ("a", None),
+        ("b", "schedules: no rights"),
+        ("c", "schedules: no rights"),
+        ("d", "claim: x"),
+    ):
+        sign_in(worker)
+        sql("update pgqueue_worker set problem = %s where id = %s", problem, worker)
+    first, second = find("worker-problem", workers.worker_problems)
+    assert first.found == "Worker b and 1 more cannot do all of its work: schedules: no rights"
+    assert (second.values["worker"], second.values["problem"]) == ("d", "claim: x")
+    sql("update pgqueue_worker set seen_at = now() - interval '1 hour'")
+    assert find("worker-problem", workers.worker_problems) == [], "that is another finding"
+
+
+def test_worker_problem_of_a_look_that_fails(find: Find, session: Session, consume: Consume) -> None:
+    """What a real worker says when its look at messages that wait for others fails."""
+    session.rows("alter function pgqueue_message_settle rename to pgqueue_message_settle_away")
+    try:
+        consume()
+        wait_until(lambda: find("worker-problem", workers.worker_problems), "it says so")
+        found = only(find("worker-problem", workers.worker_problems))
+        assert "dependencies: function pgqueue_message_settle" in found.found
+    finally:
+        session.rows("alter function pgqueue_message_settle_away rename to pgqueue_message_settle")
+    wait_until(lambda: not find("worker-problem", workers.worker_problems), "it is over")
+
+
+def test_paused_queue(find: Find, db: None) -> None:
+    for queue in ("mail", "empty", "fresh", "later"):
+        functions.queue_pause(connection, queue, by="ada")
+    send(queue="mail")
+    send(queue="mail", channel="acme")
+    send(queue="fresh")
+    send(queue="later", delay_ms=3_600_000)
+    assert find("paused-queue", workers.idle_queues) == [], "a day is not over"
+    sql("update pgqueue_queue set paused_at = paused_at - interval '30 hours' where name <> 'fresh'")
+    found = only(find("paused-queue", workers.idle_queues))
+    assert found.found == "The queue 'mail' was paused 1 d ago by ada, and 2 are ready in it."
+    sql(found.command)
+    assert find("paused-queue", workers.idle_queues) == []
+
+
+def test_long_held(find: Find, db: None) -> None:
+    for number in range(3):
+        send(task="shop.tasks.slow" if number < 2 else None)
+    held = claim(limit=3), claim(tasks=False)
+    first = held[0][0].id
+    assert find("long-held", workers.long_held) == []
+    sql("update pgqueue_message set locked_at = locked_at - interval '7 hours'")
+    sql("update pgqueue_message set locked_at = locked_at - interval '1 hour' where id = %s", first)
+    tasks, raw = find("long-held", workers.long_held)
+    assert "2 jobs of shop.tasks.slow have been running for more than 6 h, " in tasks.found
+    assert f"{first} in worker " in tasks.found
+    assert raw.found.startswith("1 raw message has been running")
+    sql(tasks.command)
+    assert sql("select id from pgqueue_message where cancel_requested_at is not null") == [(first,)]
+    sql("update pgqueue_message set unlock_at = 0")
+    assert find("long-held", workers.long_held) == [], "nobody holds it any more"
+
+
+def test_overdue_look(find: Find, db: None) -> None:
+    first = send()
+    sql("select pgqueue_message_create_after(array[%s], '1')", first)
+    assert find("overdue-look", workers.overdue_looks) == []
+    sql("update pgqueue_message set check_at = check_at - 600000 where check_at is not null")
+    found = only(find("overdue-look", workers.overdue_looks))
+    assert "1 look is due at messages that wait for others, the first for 10 min" in found.found
+    sql(found.command)
+    assert find("overdue-look", workers.overdue_looks) == []
+    sql("insert into pgqueue_ended (message_id, look_at) values (%s, pgqueue_now() - 300000)", first)
+    assert len(find("overdue-look", workers.overdue_looks)) == 1
+
+
+# Schedules
+
+
+def fired(name: str, number: int, *, ends: Callable[[Any], None]) -> None:
+    sql(
+        "insert into pgqueue_schedule (name, task, next_at, interval_ms) values (%s, 'shop.tasks.report', 0, 1000) "
+        "on conflict do nothing",
+        name,
+    )
+    for _ in range(number):
+        [[at]] = sql("select next_at from pgqueue_schedule where name = %s", name)
+        sql("select pgqueue_schedule_fire(%s, array[%s::bigint], %s, %s)", name, at, at, at + 1000)
+        [message] = claim()
+        ends(message)
+
+
+def test_failing_schedule(find: Find, db: None) -> None:
+    fired("bad", 2, ends=lambda message: fail(message, ValueError("secret")))
+    fired("good", 4, ends=complete)
+    assert find("failing-schedule", schedules.failing) == [], "twice may be bad luck"
+    fired("bad", 1, ends=lambda message: fail(message, KeyError("secret")))
+    found = only(find("failing-schedule", schedules.failing))
+    assert found.found == (
+        "The last 3 jobs of the schedule 'bad' (shop.tasks.report) that ended have failed, the last one with "
+        "builtins.KeyError."
+    )
+    assert sql(found.command)[0][2:] == ("builtins.KeyError", "'secret'")
+    fired("bad", 1, ends=complete)
+    assert find("failing-schedule", schedules.failing) == [], "it works again"
+    fired("bad", 3, ends=fail)
+    sql("update pgqueue_schedule set paused_at = now() where name = 'bad'")
+    assert find("failing-schedule", schedules.failing) == [], "somebody knows"
+
+
+def test_schedule_versions(find: Find, db: None) -> None:
+    for worker, interval in (("old", 1000), ("new-1", 2000), ("new-2", 2000), ("gone", 3000)):
+        if worker != "gone":
+            sign_in(worker)
+        declared = "select pgqueue_schedule_declare('s', 't.t', 9, p_interval_ms => %s, p_worker => %s)"
+        sql(declared, interval, worker)
+        sql("select pgqueue_schedule_declare('same', 't.t', 9, p_interval_ms => 5, p_worker => %s)", worker)
+    found = only(find("schedule-versions", schedules.versions))
+    assert found.found == ("Workers that are alive declare the schedule 's' in different ways: 2 as new-1, 1 as old.")
+
+
+def test_poison_job(find: Find, db: None) -> None:
+    poison, innocent = send(task="shop.tasks.crash"), send(task="shop.tasks.crash")
+    for times in range(3):
+        assert find("poison-job", workers.poison_jobs) == [], f"{times} losses may be anybody's doing"
+        sql("update pgqueue_message set alone_at = null, dequeue_at = 0")  # as if it could be taken with others
+        held = {message.id: message for message in claim(limit=2)}
+        for message in [held[poison], *([held[innocent]] if times == 0 else [])]:
+            functions.worker_died(
+                connection, message.worker, ids=[message.id], attempts=[message.attempt], running=[True]
+            )
+        if times == 0:
+            sql("delete from pgqueue_message where id = %s", innocent)
+    found = only(find("poison-job", workers.poison_jobs))
+    assert "while they ran the task shop.tasks.crash: up to 3 times for one job, 1 job in the last day" in found.found
+    assert found.values["newest"] == poison
+    sql(found.command)
+    assert Message.objects.count() == 0
+
+
+def test_unknown_task(find: Find, db: None) -> None:
+    send(task="example_project.shop.tasks.send_receipt")
+    assert find("unknown-task", workers.unknown_tasks) == []
+    send(task="example_project.shop.tasks.gone", queue="mail")
+    sql("insert into pgqueue_schedule (name, next_at, task, interval_ms) values ('it''s old', 0, 'shop.gone', 1000)")
+    message, schedule = find("unknown-task", workers.unknown_tasks)
+    assert "has no 'gone'" in message.found
+    assert message.values["messages"] == 1
+    assert 'The schedule "it\'s old" enqueues a task that is not there' in schedule.found
+    for found in (message, schedule):
+        sql(found.command)
+    assert find("unknown-task", workers.unknown_tasks) == []
+
+
+def test_channel_count(find: Find, db: None) -> None:
+    functions.channel_set(connection, "acme", max_concurrency=5)
+    for _ in range(3):
+        send(channel="acme")
+    held = claim(limit=2)
+    functions.message_complete(connection, [functions.Success(held[0].id, 1, None)], worker=held[0].worker)
+    assert find("channel-count", workers.miscounted_channels) == [], "what has ended is noted, and counted later"
+    sql("alter table pgqueue_message disable trigger pgqueue_message_lane_delete")
+    sql("delete from pgqueue_message where id = %s", held[1].id)
+    sql("alter table pgqueue_message enable trigger pgqueue_message_lane_delete")
+    found = only(find("channel-count", workers.miscounted_channels))
+    assert "The channel 'acme' counts 2 running messages, and there are 1." in found.found
+    sql(found.command)
+    assert find("channel-count", workers.miscounted_channels) == []
+
+
+# What is installed
+
+
+def test_nothing_is_said_of_a_queue_as_the_migrations_make_it(fixed_clock: object) -> None:
+    patient = Subject("default")
+    assert [*installation.migrations(patient), *installation.parts(patient)] == []
+    assert sql("select from pg_namespace where nspname = 'pgqueue_doctor_copy'") == [], "the copy leaves nothing"
+
+
+def test_a_clock_that_any_session_can_move_is_found(find: Find, db: None) -> None:
+    found = {finding.command for finding in find("changed-function", installation.parts)}
+    assert found == {"psql -f sql/clock/pgqueue_clock.sql", "psql -f sql/clock/pgqueue_now.sql"}
+
+
+def test_strayed_functions(find: Find, db: None) -> None:
+    assert find("strayed-functions", installation.pins) == []
+    sql("alter schema public rename to shop; set local search_path = shop")
+    found = only(find("strayed-functions", installation.pins))
+    assert "functions of the queue in the schema shop search" in found.found
+    assert found.command == "psql -f sql/repin.sql"
+    [error] = check_pins(databases=["default"])
+    assert (error.id, found.found in error.msg) == ("pgqueue.E010", True)
+    with connection.cursor() as cursor:
+        cursor.execute(sql_files.current("repin"))
+    assert find("strayed-functions", installation.pins) == []
+    assert check_pins(databases=["default"]) == []
+
+
+def test_unapplied_migration(find: Find, db: None) -> None:
+    sql("delete from django_migrations where app = 'pgqueue'")
+    found = only(find("unapplied-migration", installation.migrations))
+    assert "lacks the migrations 0001_initial" in found.found
+    assert found.command == "python manage.py migrate pgqueue --database default"
+
+
+def test_missing_table(find: Find, db: None) -> None:
+    sql("drop table pgqueue_ledger, pgqueue_arrival, pgqueue_staged")
+    assert [finding.command for finding in find("missing-table", installation.parts)] == [
+        "psql -f sql/tables/pgqueue_channel.sql",
+        "psql -f sql/tables/pgqueue_ledger.sql",
+        "psql -f sql/tables/pgqueue_ledger.sql",
+    ]
+
+
+def test_a_database_without_a_queue_says_so_and_no_more(db: None) -> None:
+    sql("alter table pgqueue_message rename to elsewhere")
+    found = {finding.name: finding for finding in examine(Subject("default"))}
+    assert found["missing-table"].command == "python manage.py migrate --database default"
+    assert not {"could-not-look", "missing-index"} & set(found)
+
+
+def test_changed_table(find: Find, db: None) -> None:
+    sql("alter table pgqueue_message alter attempt drop not null")
+    sql("alter table pgqueue_worker drop column slots")
+    sql("alter table pgqueue_message drop constraint pgqueue_message_lock_whole")
+    sql("alter table pgqueue_message add column of_ours integer")
+    column, missing, constraint = find("changed-table", installation.parts)
+    assert "pgqueue_message: the column attempt should be 'integer not null default 0', and is" in column.found
+    assert "pgqueue_worker: the column slots should be 'integer not null', and is missing" in missing.found
+    assert "the constraint pgqueue_message_lock_whole" in constraint.found
+
+
+def test_missing_function(find: Find, db: None) -> None:
+    sql("drop function pgqueue_queue_pause(text, text)")
+    found = only(find("missing-function", installation.parts))
+    assert found.found == "There is no function pgqueue_queue_pause(text,text)."
+    assert found.command == "psql -f sql/queue/pgqueue_queue_pause.sql"
+
+
+@pytest.mark.parametrize("change", ["stable", "volatile", "reset search_path", "set jit = on"])
+def test_changed_function(find: Find, fixed_clock: object, change: str) -> None:
+    [[signature]] = sql("select 'pgqueue_worker_wake'::regproc::oid::regprocedure::text")
+    sql(f"alter function {signature} {change}")
+    found = find("changed-function", installation.parts)
+    assert [finding.values["function"] for finding in found] == ([] if change == "volatile" else [signature]), (
+        "as it is"
+    )
+
+
+def test_a_function_whose_text_was_changed_is_told_with_its_line(find: Find, fixed_clock: object) -> None:
+    [[text]] = sql("select pg_get_functiondef('pgqueue_worker_wake'::regproc)")
+    sql(text.replace("group by w.tasks", "group by 1").replace("%", "%%"))
+    found = only(find("changed-function", installation.parts))
+    assert "'group by 1' instead of 'group by w.tasks'" in found.found
+    assert found.command == "psql -f sql/worker/pgqueue_worker_wake.sql"
+
+
+def test_unknown_function(find: Find, db: None) -> None:
+    sql("create function pgqueue_of_ours() returns integer language sql as 'select 1'")
+    assert only(find("unknown-function", installation.parts)).values["function"] == "pgqueue_of_ours()"
+
+
+def test_missing_index(find: Find, db: None) -> None:
+    sql("drop index pgqueue_message_locked_ix")
+    sql("drop index pgqueue_lane_next_ix")
+    sql("create index pgqueue_lane_next_ix on pgqueue_lane (queue)")
+    wrong, missing = find("missing-index", installation.parts)
+    assert "is not the index pgqueue_lane_next_ix" in wrong.found
+    assert missing.found == "There is no index pgqueue_message_locked_ix."
+    sql(missing.command)
+    assert find("missing-index", installation.parts) == [wrong]
+
+
+def test_missing_trigger(find: Find, db: None) -> None:
+    sql("alter table pgqueue_message disable trigger pgqueue_message_lane_insert")
+    sql("drop trigger pgqueue_message_lane_delete on pgqueue_message")
+    missing, off = find("missing-trigger", installation.parts)
+    assert off.found == "The trigger pgqueue_message_lane_insert is switched off."
+    assert missing.found == "The trigger pgqueue_message_lane_delete is missing."
+    for found in (missing, off):
+        sql(found.command)
+    assert find("missing-trigger", installation.parts) == []
+
+
+# The server
+
+
+def is_off(name: str, expected: str = "off") -> None:
+    if sql(f"show {name}") != [(expected,)]:
+        pytest.skip(f"the server has {name} on, and it cannot be switched off for a test")
+
+
+def test_fsync_off(find: Find, db: None) -> None:
+    is_off("fsync")
+    assert only(find("fsync-off", server.settings)).severity is Severity.ERROR
+
+
+def test_full_page_writes_off(find: Find, db: None) -> None:
+    is_off("full_page_writes")
+    assert only(find("full-page-writes-off", server.settings)).severity is Severity.ERROR
+
+
+def test_autovacuum_off(find: Find, db: None) -> None:
+    is_off("autovacuum")
+    assert "alter system set autovacuum = on;" in only(find("autovacuum-off", server.settings)).command
+
+
+def test_autovacuum_that_is_off_for_a_table(find: Find, db: None) -> None:
+    sql("alter table pgqueue_message set (autovacuum_enabled = off)")
+    found = only(find("autovacuum-off", server.settings, table="pgqueue_message"))
+    sql(found.command)
+    assert find("autovacuum-off", server.settings, table="pgqueue_message") == []
+
+
+@pytest.fixture
+def beginning_with(transactional_db: None) -> Iterator[Callable[[str, str], None]]:
+    """What sessions in this database begin with."""
+    name = connection.ops.quote_name(connection.settings_dict["NAME"])
+
+    def begin(setting: str, value: str) -> None:
+        sql(f"alter database {name} set {setting} = {value}")
+        connection.close()
+
+    yield begin
+    sql(f"alter database {name} reset all")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [
+        ("track-counts-off", "track_counts", "off"),
+        ("synchronous-commit-off", "synchronous_commit", "off"),
+        ("statement-timeout", "statement_timeout", "'5s'"),
+        ("transaction-timeout", "transaction_timeout", "'50s'"),
+    ],
+)
+def test_settings_of_the_database(
+    find: Find, beginning_with: Callable[[str, str], None], kind: str, setting: str, value: str
+) -> None:
+    if setting == "transaction_timeout" and version() < 170000:
+        pytest.skip("PostgreSQL has it from 17 on")
+    good = {"track_counts": "on", "synchronous_commit": "on"}.get(setting, "0")
+    beginning_with(setting, good)
+    assert find(kind, server.settings) == []
+    beginning_with(setting, value)
+    assert setting in only(find(kind, server.settings)).found
+
+
+def test_idle_transactions(find: Find, beginning_with: Callable[[str, str], None]) -> None:
+    beginning_with("idle_in_transaction_session_timeout", "0")
+    assert only(find("idle-transactions", server.settings)).severity is Severity.INFO
+    beginning_with("idle_in_transaction_session_timeout", "'5min'")
+    assert find("idle-transactions", server.settings) == []
+
+
+def test_full_disk(find: Find, db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(disks, "FILLING", 0.0)
+    monkeypatch.setattr(disks, "NEARLY_FULL", 2.0)
+    found = find("full-disk", disks.full)
+    if not found:
+        pytest.skip("the server is not on this host, or its data directory is not to be seen")
+    [[place]] = sql("show data_directory")
+    assert found[0].values["place"] == place
+    assert re.search(r"is \d+% full: [\d,.]+ \w+ of [\d,.]+ \w+ are free", found[0].found)
+    monkeypatch.setattr(disks, "NEARLY_FULL", 0.0)
+    assert find("full-disk", disks.full)[0].severity is Severity.ERROR
+    monkeypatch.setattr(disks, "PROCESSES", tmp_path)
+    assert find("full-disk", disks.full) == [], "nothing is said of the disk of another host"
+    elsewhere = tmp_path / str(sql("select pg_backend_pid()")[0][0])
+    elsewhere.mkdir()
+    (elsewhere / "cmdline").write_text("postgres: somebody another_database 127.0.0.1(1) idle")
+    assert find("full-disk", disks.full) == [], "another server's process has the same number here"
+
+
+def test_few_connections(find: Find, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign_in(slots=8)
+    assert find("few-connections", server.connections) == []
+    with monkeypatch.context() as busy:
+        busy.setattr(server, "USED", 0.0)
+        assert re.search(r"\d+ of \d+ connections are used", only(find("few-connections", server.connections)).found)
+    sign_in("large", slots=100_000)
+    found = only(find("few-connections", server.connections))
+    assert "The workers that are alive may open 100010 connections, and the server has " in found.found
+    assert found.severity is Severity.ERROR
+
+
+def test_notification_queue(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener, speaker = another(application_name="deaf"), another()
+    listener.execute("listen doctor_test")
+    listener.execute("begin")
+    listener.execute("select 1")
+    assert find("notification-queue", server.notification_queue) == []
+    speaker.execute("select pg_notify('doctor_test', i || repeat('x', 7900)) from generate_series(1, 200) i")
+    monkeypatch.setattr(server, "FILLING", 0.00001)
+    found = only(find("notification-queue", server.notification_queue))
+    assert found.severity is Severity.WARNING
+    assert f"session {listener.info.backend_pid} (deaf)" in found.found
+    monkeypatch.setattr(server, "NEARLY_FULL", 0.00001)
+    assert only(find("notification-queue", server.notification_queue)).severity is Severity.ERROR
+    listener.execute("commit")
+    listener.execute("select 1")
+    wait_until(lambda: not find("notification-queue", server.notification_queue), "who listens has heard all")
+
+
+def test_long_lock(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder, waiter = another(application_name="an alter"), another()
+    holder.execute("begin")
+    holder.execute("lock table pgqueue_message in access exclusive mode")
+    pid = holder.info.backend_pid
+    assert find("long-lock", locks.held, pid=pid) == [], "it may be over at once"
+    monkeypatch.setattr(locks, "LONG", NOW_GONE)
+    found = only(find("long-lock", locks.held, pid=pid))
+    assert f"Session {pid} (an alter, user " in found.found
+    assert "holds AccessExclusiveLock on pgqueue_message" in found.found
+    assert found.severity is Severity.WARNING
+    waiting = threading.Thread(target=lambda: waiter.execute("select from pgqueue_message"))
+    waiting.start()
+    wait_until(lambda: find("long-lock", locks.held, pid=pid)[0].severity is Severity.ERROR, "somebody waits")
+    holder.execute("commit")
+    waiting.join()
+    assert find("long-lock", locks.held, pid=pid) == []
+
+
+def test_could_not_look(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "100ms")
+    holder = another()
+    holder.execute("begin")
+    holder.execute("lock table pgqueue_worker in access exclusive mode")
+    found = only(find("could-not-look", workers.dead_workers))
+    assert "canceling statement due to statement timeout" in found.found
+
+
+def test_clock_difference(db: None) -> None:
+    def seen(off: float) -> list[Finding]:
+        return list(
+            clocks.difference(Subject("default", now=lambda: dt.datetime.now(dt.UTC) + dt.timedelta(seconds=off)))
+        )
+
+    assert seen(0) == []
+    assert "is 10 s ahead of that of the server" in only(seen(10.2)).found
+    assert "is 10 s behind that of the server" in only(seen(-10.2)).found
+
+
+# Poolers
+
+
+@pytest.fixture
+def through(transactional_db: None, settings: Settings) -> Iterator[Callable[..., Subject]]:
+    """The same database, by another address."""
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": {"DATABASE": "pooled"}}}
+
+    def patient(port: int, **more: Any) -> Subject:
+        connections.settings["pooled"] = {**connections.settings["default"], "HOST": "127.0.0.1", "PORT": port, **more}
+        return Subject("pooled")
+
+    yield patient
+    connections.settings.pop("pooled", None)
+
+
+def test_transaction_pooler(through: Callable[..., Subject], settings: Settings, db: None) -> None:
+    with Pooler(conninfo()) as running:
+        patient = through(running.port)
+        found = only(list(pooler.mode(patient)))
+        assert found.name == "transaction-pooler"
+        assert found.values["backends"] == ["default"]
+        settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": {"DATABASE": "pooled", "LISTEN": False}}}
+        assert list(pooler.mode(patient)) == [], "it has been thought of"
+
+
+def test_a_direct_connection_is_no_pooler(find: Find) -> None:
+    assert find("transaction-pooler", pooler.mode) == []
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """One that every account may enter, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_pgbouncer_is_found_in_transaction_mode_only(
+    through: Callable[..., Subject], public_folder: Path, mode: str
+) -> None:
+    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    if program is None:
+        pytest.skip("pgbouncer is not installed here (Debian: apt install pgbouncer)")
+    its: dict[str, Any] = connection.settings_dict
+    port = free_port()
+    file = public_folder / "pgbouncer.ini"
+    file.write_text(
+        f"[databases]\n* = host={its['HOST']} port={its['PORT']} user={its['USER']} password={its['PASSWORD']}\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\npool_mode = {mode}\n"
+        "unix_socket_dir =\nmin_pool_size = 0\nignore_startup_parameters = extra_float_digits,options\n"
+    )
+    file.chmod(0o644)
+    user = "nobody" if Path("/proc/self").owner() == "root" else None  # it refuses to be root
+    with subprocess.Popen([program, "-q", str(file)], user=user, stderr=subprocess.PIPE) as process:
+        try:
+            patient = through(port)
+            wait_until(lambda: connects(port) or process.poll() is not None, "pgbouncer listens")
+            assert process.poll() is None, f"pgbouncer ended: {process.stderr and process.stderr.read()!r}"
+            found = list(pooler.mode(patient))
+        finally:
+            process.terminate()
+    assert [finding.name for finding in found] == (["transaction-pooler"] if mode == "transaction" else [])
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def connects(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_each_finding_has_a_test_here() -> None:
+    text = Path(__file__).read_text()
+    tests = set(re.findall(r"^def test_(\w+)", text, re.MULTILINE))
+    given = set(re.findall(r'^        \("([a-z-]+)", "', text, re.MULTILINE))
+    assert {name for name in KINDS if name.replace("-", "_") not in tests and name not in given} == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "findings"),
+    [("public, pg_temp", 0), ("public", 1)],
+    ids=["as roles.sql does", "with a path that is not safe"],
+)
+def test_the_rights_of_the_owner_are_no_change_where_the_path_is_safe(
+    find: Find, fixed_clock: object, path: str, findings: int
+) -> None:
+    for name in ("pgqueue_message_create_many(jsonb)", "pgqueue_exchange_route(text, text)"):
+        sql(f"alter function {name} security definer set search_path = {path}")
+        assert len(find("changed-function", installation.parts)) == findings
+        sql(f"alter function {name} security invoker")

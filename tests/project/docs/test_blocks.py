@@ -1,0 +1,143 @@
+"""What the README and the documentation say, a test runs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import sys
+from copy import copy
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.apps import AppConfig
+from django.test import override_settings
+
+from django_pgqueue.checks import check_backends
+from django_pgqueue.routing.declared import DECLARED
+from django_pgqueue.tasks import registry
+from example_project.shop import models as shop_models
+from tests.support import commands
+from tests.support.pages import PAGES, READ, ROOT, RUN, Block, blocks, name_of, pages_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.project.docs.conftest import Psql
+
+
+def pages(found: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", found, ids=name_of)
+
+
+@pages(PAGES)
+def test_every_block_is_run_or_says_why_not(page: Path) -> None:
+    for block in blocks(page):
+        assert block.language in RUN | READ, f"{block} has the language {block.language!r}"
+        assert block.not_run is None or block.not_run.strip(), f"{block} is not run and does not say why"
+    indented = [number for number, line in enumerate(page.read_text().splitlines(), 1) if re.match(r"\s+```", line)]
+    assert not indented, f"blocks inside of lists are not found by these tests: lines {indented}"
+
+
+COMMITS = {"guide/testing"}
+
+
+@pages([page for page in pages_with("python") if name_of(page) not in COMMITS])
+@pytest.mark.django_db
+def test_the_python_of_a_page_runs(page: Path, project: Project) -> None:
+    for block in blocks(page, "python"):
+        project.run(block)
+
+
+@pages([page for page in pages_with("python") if name_of(page) in COMMITS])
+@pytest.mark.django_db(transaction=True)
+def test_the_python_of_a_page_that_commits_runs(page: Path, project: Project) -> None:
+    for block in blocks(page, "python"):
+        project.run(block)
+
+
+@pages(pages_with("sql"))
+def test_the_sql_of_a_page_runs_in_psql(page: Path, queue: Psql) -> None:
+    for block in blocks(page, "sql"):
+        assert block.text.strip(), f"{block} is empty"
+    # One session for the whole page: the worker's name that no call gives is that of the session.
+    queue.run(script="\n".join(f"\\echo {block}\n{block.text}" for block in blocks(page, "sql")))
+
+
+@pages(pages_with("sh"))
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    for block in blocks(page, "sh"):
+        for line in block.text.replace("\\\n", " ").splitlines():
+            found = commands.problem(line)
+            assert found is None, f"{block}: {line}: {found}"
+
+
+@pages(PAGES)
+def test_the_management_commands_of_a_page_have_these_flags(page: Path) -> None:
+    assert list(commands.manage_problems(page.read_text())) == []
+
+
+class Project:
+    """The reader's project: its files are modules, everything else runs in one namespace for the page."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
+        self.rest = self.module("docs_page")
+        self.module("shop").__path__ = []
+        self.monkeypatch.setitem(sys.modules, "shop.models", shop_models)
+
+    def module(self, name: str) -> ModuleType:
+        if name not in sys.modules:
+            self.monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        return sys.modules[name]
+
+    def run(self, block: Block) -> None:
+        if block.module == "settings":
+            self.settings(block)
+        else:
+            execute(block, vars(self.module(block.module) if block.module else self.rest))
+
+    def settings(self, block: Block) -> None:
+        """Settings cannot be changed here: they are read, and their apps and backends looked at."""
+        found: dict[str, Any] = {"__name__": "settings", "INSTALLED_APPS": [], "os": os}
+        execute(block, found)
+        for app in found["INSTALLED_APPS"]:
+            AppConfig.create(app)
+        with override_settings(TASKS=found.get("TASKS", {})):
+            assert check_backends(None) == []
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    registry.forget()
+    for said in ("exchanges", "bindings", "subscriptions"):  # what a page declares ends with it
+        monkeypatch.setattr(DECLARED, said, copy(getattr(DECLARED, said)))
+    yield Project(monkeypatch)
+    registry.forget()
+
+
+def execute(block: Block, namespace: dict[str, Any]) -> None:
+    """Runs a block, which may await; tracebacks show the line of the page."""
+    text = "\n" * (block.line - 1) + block.text
+    code = compile(text, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    awaits = code.co_flags & inspect.CO_COROUTINE
+    if not awaits:
+        exec(code, namespace)  # noqa: S102 -- our own pages
+        return
+
+    async def run() -> None:
+        await eval(code, namespace)  # noqa: S307
+
+    async_to_sync(run)()
+
+
+@pytest.fixture(scope="session")
+def queue(psql: Psql) -> Psql:
+    """The queue as psql installs it, beside a table of the reader's own."""
+    psql.run("--file", str(ROOT / "sql" / "install.sql"))
+    psql.run(script="create table shop_order (id bigint generated by default as identity, customer text not null);")
+    return psql

@@ -1,0 +1,193 @@
+"""The files of docs/deploy: what they say to the worker is possible, and they are more patient than it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from configparser import ConfigParser
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from django.core.management import load_command_class
+
+from django_pgqueue.conf import Options
+from django_pgqueue.worker.supervise.supervisor import KILL_SECONDS
+from tests.support.fixtures.workers import diary, environment, rows, session
+from tests.support.pages import FOLDER, ROOT, blocks
+from tests.support.site.tasks import count_queries
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.fixtures.workers import Session
+
+__all__ = ["diary", "environment", "rows", "session"]
+
+DEPLOY = ROOT / "docs" / "deploy"
+FILES = sorted(DEPLOY.iterdir())
+
+
+def text_of(name: str) -> str:
+    return (DEPLOY / name).read_text()
+
+
+def options(words: list[str]) -> Namespace:
+    """What qworker makes of a command line; a flag that it does not know ends the test."""
+    program, manage, command, *flags = words
+    assert (program.rpartition("/")[2], manage, command) == ("python", "manage.py", "qworker")
+    return load_command_class("django_pgqueue", command).create_parser(manage, command).parse_args(flags)
+
+
+@cache
+def unit() -> ConfigParser:
+    parser = ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(text_of("shop-worker.service"))
+    return parser
+
+
+def instruction(name: str) -> Any:
+    """The list that comes last in an instruction of the Dockerfile."""
+    lines = text_of("Dockerfile").replace("\\\n", " ").splitlines()
+    [line] = [line for line in lines if line.startswith(f"{name} ")]
+    return json.loads(line[line.index("[") :])
+
+
+def pod() -> Any:
+    return yaml.safe_load(text_of("kubernetes.yaml"))["spec"]["template"]["spec"]
+
+
+def container() -> Any:
+    [found] = pod()["containers"]
+    return found
+
+
+def compose() -> Any:
+    return yaml.safe_load(text_of("compose.yaml"))["services"]["worker"]
+
+
+WORKERS: dict[str, Callable[[], tuple[list[str], Any]]] = {
+    "systemd": lambda: (shlex.split(unit()["Service"]["ExecStart"]), unit()["Service"]["TimeoutStopSec"]),
+    "docker": lambda: (instruction("CMD"), compose()["stop_grace_period"]),
+    "kubernetes": lambda: (container()["args"], pod()["terminationGracePeriodSeconds"]),
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_page_shows_the_file(path: Path) -> None:
+    assert path.read_text() in [block.text for block in blocks(FOLDER / "operate" / "deployment.md")]
+
+
+@pytest.mark.parametrize("kind", WORKERS)
+def test_a_worker_is_waited_for_longer_than_it_takes(kind: str) -> None:
+    words, patience = WORKERS[kind]()
+    given = options(words).grace_seconds
+    assert given == Options().grace_seconds
+    assert float(str(patience).removesuffix("s")) >= given + KILL_SECONDS + 5
+
+
+@pytest.mark.parametrize("kind", ["docker", "kubernetes"])
+def test_who_asks_from_outside_is_answered(kind: str) -> None:
+    given = options(WORKERS[kind]()[0])
+    assert (given.metrics_host, given.metrics_port) == ("0.0.0.0", 9100)  # noqa: S104
+
+
+def test_probes_ask_where_the_worker_answers() -> None:
+    port = options(container()["args"]).metrics_port
+    assert container()["ports"] == [{"name": "metrics", "containerPort": port}]
+    asked = {name: container()[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
+    assert asked == {
+        "livenessProbe": {"path": "/healthz", "port": "metrics"},
+        "readinessProbe": {"path": "/readyz", "port": "metrics"},
+    }
+    annotations = yaml.safe_load(text_of("kubernetes.yaml"))["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(port)
+    assert f"http://127.0.0.1:{port}/healthz" in instruction("HEALTHCHECK")[-1]
+    assert f"EXPOSE {port}\n" in text_of("Dockerfile")
+
+
+def test_labels_of_the_deployment_belong_together() -> None:
+    spec = yaml.safe_load(text_of("kubernetes.yaml"))["spec"]
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+
+
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze (Debian: apt install systemd)")
+    there = tmp_path / "shop-worker.service"
+    there.write_text(text_of("shop-worker.service").replace("/srv/shop/venv/bin/python", sys.executable))
+    ended = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(there)], capture_output=True, text=True, check=False
+    )
+    ours = [line for line in ended.stderr.splitlines() if there.name in line]
+    assert (ours, ended.returncode) == ([], 0), ended.stderr
+
+
+def test_a_worker_has_no_right_that_it_does_not_need() -> None:
+    service = unit()["Service"]
+    assert service["CapabilityBoundingSet"] == ""
+    assert (service["ProtectSystem"], service["NoNewPrivileges"]) == ("strict", "true")
+    assert service["SystemCallFilter"] == "@system-service"
+    assert pod()["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not pod()["automountServiceAccountToken"]
+    assert container()["securityContext"] == {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+    }  # fmt: skip
+    assert (compose()["read_only"], compose()["cap_drop"]) == (True, ["ALL"])
+    # What may be written to.
+    mounts = {mount["name"]: mount["mountPath"] for mount in container()["volumeMounts"]}
+    assert [(mounts[volume["name"]], volume["emptyDir"]) for volume in pod()["volumes"]] == [("/tmp", {})]
+    assert compose()["tmpfs"] == ["/tmp"]
+
+
+def test_an_image_is_built_of_what_was_tested() -> None:
+    text = text_of("Dockerfile")
+    images = re.findall(r"FROM (\S+)", text)
+    assert images == ["python:3.13-slim@sha256:…", "python:3.13-slim"]
+    assert f"docker buildx imagetools inspect {images[1]}" in text, "how to find the digest"
+    installs = re.findall(r"^RUN .*\binstall\b.*$", text, re.MULTILINE)
+    assert installs
+    assert all("--require-hashes" in line for line in installs)
+
+
+def test_a_worker_runs_where_it_can_write_to_no_file_and_has_no_capability(
+    environment: dict[str, str], session: Session, tmp_path: Path
+) -> None:
+    """As the examples let it run: without /tmp even."""
+    locked = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+    script = f'mount --make-rprivate / && mount -o remount,ro,bind / / && exec {" ".join(locked)} "$@"'
+    inside = ["unshare", "--mount", "sh", "-ec", script, "sh"]
+    probe = 'test -x /bin/sh && ! touch "$0" 2>/dev/null'
+    if (
+        any(shutil.which(name) is None for name in ("unshare", "setpriv"))
+        or subprocess.run(
+            [*inside, "sh", "-ec", probe, str(tmp_path / "file")], check=False, capture_output=True
+        ).returncode
+    ):
+        pytest.skip("needs the right to make a mount namespace, and / as the file system of this folder")
+    message_id = count_queries.enqueue().id
+    command = [sys.executable, "-m", "tests.support.site.manage", "qworker", "--burst", "--processes", "1"]
+    done = subprocess.run(
+        [*inside, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ended = session.rows("select status from pgqueue_attempt where message_id = %s", int(message_id))
+    assert ended == [("succeeded",)], done.stderr
+
+
+def test_alerts_and_dashboards_name_metrics_that_there_are() -> None:
+    page = (FOLDER / "operate" / "monitoring.md").read_text()
+    known = set(re.findall(r"^\| `(pgqueue_\w+)`", page, re.MULTILINE))
+    known |= {f"{name}_bucket" for name in known}
+    [rules] = [block.text for block in blocks(FOLDER / "operate" / "monitoring.md") if "groups:" in block.text]
+    [group] = yaml.safe_load(rules)["groups"]
+    assert all({"alert", "expr", "annotations"} <= set(rule) for rule in group["rules"])
+    assert set(re.findall(r"pgqueue_\w+", page)) <= known

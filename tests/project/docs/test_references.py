@@ -1,0 +1,161 @@
+"""Pages that list what is in the code list all of it, and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import load_command_class
+from django.core.management.base import BaseCommand
+from django.db import connection
+
+from django_pgqueue import checks, exceptions
+from django_pgqueue.backend import pgqueue
+from django_pgqueue.conf import Options
+from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.functions import sql_files
+from django_pgqueue.monitoring.doctor import KINDS
+from tests.project.docs import sql_reference
+from tests.support.commands import all_actions
+from tests.support.pages import ROOT, section, text_of
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+
+ROW = re.compile(r"^\| `([^`]+)`", re.MULTILINE)
+
+
+def test_the_sql_page_says_what_the_files_say() -> None:
+    page = text_of("sql")
+    assert page == sql_reference.written(page), "Run: python -m tests.project.docs.sql_reference"
+
+
+@pytest.mark.django_db
+def test_the_sql_page_has_every_function_of_the_database() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select proname from pg_proc where proname like 'pgqueue%' and pronamespace = 'public'::regnamespace"
+        )
+        installed = [name for (name,) in cursor.fetchall()]
+    documented = [
+        function.name
+        for name in sql_files.install_order()
+        if f"<!-- sql: {name} -->" in text_of("reference/sql")
+        for function in sql_reference.functions(sql_files.path(name))
+    ]
+    assert sorted(documented) == sorted(installed)
+    assert re.findall(r"^### (.+)$", text_of("sql"), re.MULTILINE) == re.findall(r"<!-- sql: (\w+) -->", text_of("sql"))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "message",
+        "attempt",
+        "worker",
+        "queue",
+        "schedule",
+        "schedule_slot",
+        "schedule_declaration",
+        "exchange",
+        "ledger",
+        "staged",
+        "binding",
+        "report_hour",
+        "report_queue",
+        "report_error",
+    ],
+)
+@pytest.mark.django_db
+def test_the_tables_page_has_every_column_with_its_type(model: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select attname, format_type(atttypid, null), attnotnull from pg_attribute "
+            "where attrelid = %s::regclass and attnum > 0 and not attisdropped",
+            [f"pgqueue_{model}"],
+        )
+        columns = {name: (type_, not_null) for name, type_, not_null in cursor.fetchall()}
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section("tables", f"pgqueue_{model}"), re.MULTILINE)
+    documented = {name: (type_.removesuffix(", null"), not type_.endswith(", null")) for name, type_ in rows}
+    short = {"timestamp with time zone": "timestamptz"}
+    assert documented == {name: (short.get(type_, type_), not_null) for name, (type_, not_null) in columns.items()}
+
+
+def test_the_settings_page_has_every_option_with_its_default() -> None:
+    found = re.findall(r"^### (\w+)\n\nDefault: `(.+)`$", text_of("settings"), re.MULTILINE)
+    defaults = Options()
+    assert [name for name, _ in found] == Options.names()
+    for name, default in found:
+        assert eval(default) == getattr(defaults, name.lower()), name  # noqa: S307 -- our own page
+
+
+def test_the_checks_page_has_every_check() -> None:
+    texts = [inspect.getsource(module) for module in (checks, pgqueue)]
+    in_code = set(re.findall(r"pgqueue\.[EW]\d{3}", "".join(texts)))
+    assert set(ROW.findall(text_of("checks"))) == in_code
+
+
+def test_the_errors_page_has_every_exception() -> None:
+    ours = {
+        name
+        for name, value in vars(exceptions).items()
+        if isinstance(value, type) and issubclass(value, PgQueueError) and value.__module__ == exceptions.__name__
+    }
+    before, _, _ = text_of("errors").partition("\n## ")
+    assert set(ROW.findall(before)) == ours
+
+
+def test_the_terminal_page_has_every_finding_with_its_severity() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| .+ \| .+ \|$", section("terminal", "Findings"), re.MULTILINE)
+    assert rows == [(name, str(KINDS[name].severity)) for name, _ in rows]
+    assert sorted(name for name, _ in rows) == sorted(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("command", "page", "title"),
+    [
+        ("qworker", "worker", "Options"),
+        ("qenqueue", "bulk", "From the command line"),
+        ("qpipeline", "pipeline", "Options"),
+        ("qbind", "routing", "Declare and bind"),
+        ("qstatus", "terminal", "qstatus"),
+        ("qdoctor", "terminal", "qdoctor"),
+    ],
+)
+def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: str) -> None:
+    parser = load_command_class("django_pgqueue", command).create_parser("manage.py", command)
+    everybodys = BaseCommand().create_parser("manage.py", "any")
+    flags = {flag for action in all_actions(parser) for flag in action.option_strings}
+    flags -= {flag for action in everybodys._actions for flag in action.option_strings}
+    first_cells = re.findall(r"^\| (`-.*?) \|", section(page, title), re.MULTILINE)
+    assert set(re.findall(r"`(--?[\w-]+)", " ".join(first_cells))) - {"-v"} == flags
+
+
+def test_every_command_has_a_page() -> None:
+    commands = {path.stem for path in (ROOT / "django_pgqueue" / "management" / "commands").glob("q*.py")}
+    assert commands == {"qworker", "qenqueue", "qpipeline", "qbind", "qstatus", "qdoctor"}
+
+
+def test_every_model_has_a_table_on_the_page() -> None:
+    from django.apps import apps
+
+    models: list[type[Model]] = list(apps.get_app_config("pgqueue").get_models())
+    for model in models:
+        assert f"\n## {model._meta.db_table}\n" in text_of("tables")
+
+
+# What the walk sets in bold besides buttons: links and pages of the admin.
+LINKED = {"Orders", "Job queue → Finished attempts", "Exchanges → shop", "Workers", "Insights"}
+
+
+def test_the_walk_calls_buttons_as_the_shop_does() -> None:
+    templates = (ROOT / "example_project" / "shop" / "templates" / "shop").glob("*.html")
+    markup = "\n".join(template.read_text(encoding="utf-8") for template in templates)
+    buttons = [text.strip() for text in re.findall(r"<button[^>]*>([^<]*)</button>", markup)]
+    bold = set(re.findall(r"\*\*([^*]+)\*\*", text_of("walk")))
+    assert bold >= LINKED
+    for name in bold - LINKED:
+        ending = name.removeprefix("… ")
+        assert any(ending in button if ending != name else name == button for button in buttons), name

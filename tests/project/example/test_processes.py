@@ -1,0 +1,154 @@
+"""The demo's children: heard while they run, and gone when the demo is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from example_project import processes
+from example_project.processes import Command, Processes, Stopped
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+SECONDS = 20
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+)
+
+
+@pytest.fixture(autouse=True)
+def our_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopping takes over the signals of the whole process, which here is pytest's."""
+    monkeypatch.setattr(processes, "take_signals", lambda _handler: None)
+
+
+def python(code: str, name: str = "worker", stop: signal.Signals = signal.SIGTERM) -> Command:
+    return Command(name=name, words=[sys.executable, "-c", code], stop=stop)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A zombie whose parent (whoever inherited it) has not looked yet is no process any more.
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and ") Z" in stat.read_text())
+
+
+def test_every_line_tells_who_said_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with Processes(python("print('one\\ntwo')", "web")) as children, pytest.raises(Stopped):
+        children.wait(SECONDS)
+    assert capsys.readouterr().out == "web    | one\nweb    | two\n"
+
+
+def test_the_end_of_one_is_told_with_its_exit_code() -> None:
+    with (
+        Processes(python("import time; time.sleep(60)", "web"), python("raise SystemExit(3)")) as children,
+        pytest.raises(Stopped, match="The worker ended with exit code 3") as stopped,
+    ):
+        children.wait(SECONDS)
+    assert stopped.value.code == 3
+
+
+def test_a_child_that_leaves_without_an_error_is_missed_all_the_same() -> None:
+    with Processes(python("pass")) as children, pytest.raises(Stopped) as stopped:
+        children.wait(SECONDS)
+    assert stopped.value.code == 1
+
+
+def test_a_killed_child_has_the_exit_code_that_a_shell_gives_it() -> None:
+    with Processes(python("import os; os.kill(os.getpid(), 9)")) as children, pytest.raises(Stopped) as stopped:
+        children.wait(SECONDS)
+    assert stopped.value.code == 128 + signal.SIGKILL
+
+
+def test_a_program_that_does_not_exist_leaves_no_other_behind() -> None:
+    children = Processes(
+        python("import time; time.sleep(60)"), Command(name="web", words=["/nowhere"], stop=signal.SIGINT)
+    )
+    with pytest.raises(FileNotFoundError), children:
+        pass
+    assert [process.popen.poll() is None for process in children.running] == [False]
+
+
+def test_each_gets_the_signal_that_it_understands(capsys: pytest.CaptureFixture[str]) -> None:
+    code = "import time\ntry:\n    print('up', flush=True); time.sleep(60)\nexcept KeyboardInterrupt:\n    print('bye')"
+    with Processes(python(code, "web", signal.SIGINT)) as children:
+        said = ""
+
+        def up() -> bool:
+            nonlocal said
+            said += capsys.readouterr().out
+            return "up" in said
+
+        wait_until(up, "the child is up")
+    assert capsys.readouterr().out == "web    | bye\n"
+    assert children.running[0].popen.returncode == 0
+
+
+def test_who_does_not_listen_is_killed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.2)
+    with Processes(python(STUBBORN)) as children:
+        wait_until(lambda: "deaf" in capsys.readouterr().out, "the child ignores SIGTERM")
+    assert children.running[0].popen.returncode == -signal.SIGKILL
+    assert "is killed" in capsys.readouterr().out
+
+
+def test_what_a_child_has_started_goes_with_it(tmp_path: Path) -> None:
+    grandchild = tmp_path / "pid"
+    code = f"""
+import pathlib, subprocess, sys, time
+started = subprocess.Popen([sys.executable, "-c", {STUBBORN!r}])
+pathlib.Path({str(grandchild)!r}).write_text(str(started.pid))
+time.sleep(60)
+"""
+    with Processes(python(code)):
+        wait_until(lambda: grandchild.exists() and grandchild.read_text(), "the grandchild has started")
+    wait_until(lambda: not is_alive(int(grandchild.read_text())), "the grandchild is gone")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
+def test_children_end_when_the_demo_is_killed() -> None:
+    code = f"""
+import signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+from example_project.processes import Command, Processes
+child = Command(name="web", words=[sys.executable, "-c", "import time; time.sleep(60)"], stop=signal.SIGINT)
+with Processes(child) as children:
+    print(children.running[0].popen.pid, flush=True)
+    children.wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        child = int(demo.stdout.readline())
+        demo.kill()
+    wait_until(lambda: not is_alive(child), "the child is gone")
+
+
+def test_a_signal_that_came_while_all_stood_still_is_heard() -> None:
+    """As after Ctrl-Z: the kernel gives it to any thread that does not refuse it."""
+    code = f"""
+import signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+from example_project.processes import Command, Processes, take_signals
+take_signals(signal.default_int_handler)
+child = Command(name="web", words=[sys.executable, "-c", "import time; time.sleep(60)"], stop=signal.SIGTERM)
+with Processes(child, child) as children:
+    print("open", flush=True)
+    children.wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline() == b"open\n"
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
+            demo.send_signal(number)
+        try:
+            assert demo.wait(SECONDS) == -signal.SIGINT  # as after any KeyboardInterrupt
+        finally:
+            demo.kill()

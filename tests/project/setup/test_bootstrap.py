@@ -1,0 +1,312 @@
+"""The two commands' way into their environment, on a project of three files that installs without any network."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from example_project import interpreter
+
+ROOT = Path(__file__).resolve().parents[3]
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+OTHER_PYTHONS = [path for version, path in interpreter.installed().items() if version != sys.version_info[:2]]
+PYENVS = [Path(root) for root in interpreter.pyenv_roots()]
+OLD_PYTHONS = sorted(path for root in PYENVS for path in root.glob("versions/3.[6789].*/bin/python3"))
+
+# Variables of whoever runs the tests that would decide what these tests are about.
+DECIDING = ("PGQUEUE_", "PIP_", "PYTHON", "UV_", "VIRTUAL_ENV", "XDG_")
+
+PYPROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+
+[project]
+name = "small"
+version = "1"
+"""
+BACKEND = """
+import zipfile
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    with zipfile.ZipFile(f"{folder}/small-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("small-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: small\\nVersion: 1\\nProvides-Extra: demo\\n")
+        wheel.writestr("small-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("small.py", "")
+        wheel.writestr("small-1.dist-info/RECORD", "")
+    return "small-1-py3-none-any.whl"
+"""  # noqa: E501
+COMMAND = """
+import sys
+from pathlib import Path
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
+from example_project import bootstrap
+arguments = sys.argv[1:]
+bootstrap.enter(*arguments[0].split(","))
+import json, os
+print(json.dumps({"prefix": sys.prefix, "version": list(sys.version_info[:2]), "arguments": arguments,
+                  "active": os.environ.get("VIRTUAL_ENV"), "path": os.environ["PATH"].split(os.pathsep)[0]}))
+sys.exit(int(arguments[1]) if arguments[1:] else 0)
+"""
+# Writes down how it was called, and succeeds as often as it should.
+UV = """#!/bin/sh
+echo "downloads=$UV_PYTHON_DOWNLOADS $*" >> "$UV_LOG"
+exit "${UV_EXIT:-0}"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A checkout, with a uv on PATH that only takes notes."""
+
+    root: Path
+
+    def start(
+        self, *arguments: str, python: str = sys.executable, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(DECIDING)}
+        path, home = f"{self.root.parent / 'bin'}:/usr/bin:/bin", str(self.root.parent)
+        return subprocess.Popen(
+            [python, "command", *arguments],
+            cwd=self.root,
+            env={**kept, "PATH": path, "HOME": home, "UV_LOG": str(self.log), **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self, *arguments: str, code: int = 0, python: str = sys.executable, env: Mapping[str, str] | None = None
+    ) -> str:
+        """What it prints; what it complains of, when another exit code than 0 is expected."""
+        with self.start(*arguments, python=python, env=env) as process:
+            printed, complaint = process.communicate(timeout=60)
+        assert process.returncode == code, complaint
+        return complaint if code else printed
+
+    @property
+    def log(self) -> Path:
+        return self.root.parent / "uv.log"
+
+    @property
+    def calls(self) -> list[str]:
+        """Of uv."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    @property
+    def installs(self) -> list[str]:
+        """Of the project: what has hashes comes before it."""
+        return [call for call in self.calls if " -e " in call]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    root = tmp_path / "a project"  # users have blanks in their paths
+    (root / "command").mkdir(parents=True)
+    (root / "example_project").mkdir()
+    for name in ("__init__.py", "bootstrap.py", "environment.py", "interpreter.py"):
+        shutil.copy(ROOT / "example_project" / name, root / "example_project" / name)
+    (root / "example_project" / "constraints.txt").touch()
+    (root / "example_project" / "requirements.txt").touch()
+    (root / "pyproject.toml").write_text(PYPROJECT)
+    (root / "backend.py").write_text(BACKEND)
+    (root / "command" / "__main__.py").write_text(COMMAND)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "uv").write_text(UV)
+    (tmp_path / "bin" / "uv").chmod(0o755)
+    return Project(root)
+
+
+def test_the_first_start_makes_the_environment_and_goes_on_inside_it(project: Project) -> None:
+    seen = json.loads(project.run("demo"))
+    assert seen["prefix"] == seen["active"] == str(project.root / ".venv")
+    assert seen["path"] == str(project.root / ".venv" / "bin")
+    called = f"downloads=never pip install --python {project.root}/.venv/bin/python --quiet"
+    assert project.calls == [
+        f"{called} --require-hashes --only-binary :all: -r example_project/requirements.txt",
+        f"{called} --no-deps --no-build-isolation -e .",
+    ]
+
+
+def test_arguments_and_exit_code_pass_through(project: Project) -> None:
+    with project.start("demo", "7", "-k", "two words") as process:
+        printed, _ = process.communicate()
+    assert process.returncode == 7
+    assert json.loads(printed)["arguments"] == ["demo", "7", "-k", "two words"]
+
+
+def test_a_warm_start_installs_nothing_and_takes_less_than_a_second(project: Project) -> None:
+    project.run("demo")
+
+    def seconds() -> float:
+        begun = time.perf_counter()
+        project.run("demo")
+        return time.perf_counter() - begun
+
+    assert min(seconds() for _ in range(3)) < 1.0
+    assert len(project.installs) == 1
+
+
+def test_extras_add_up(project: Project) -> None:
+    project.run("demo")
+    project.run("lint")
+    project.run("demo,lint")
+    assert [line.partition(" --quiet ")[2] for line in project.installs] == [
+        "--no-deps --no-build-isolation -e .",
+        "-c example_project/constraints.txt -e .[demo,lint]",
+    ]
+
+
+def test_changed_requirements_are_installed_and_changed_lint_rules_are_not(project: Project) -> None:
+    project.run("demo")
+    (project.root / "pyproject.toml").write_text(PYPROJECT + "[tool.ruff]\nline-length = 80\n")
+    project.run("demo")
+    assert len(project.installs) == 1
+    (project.root / "pyproject.toml").write_text(PYPROJECT + 'dependencies = ["django"]\n')
+    project.run("demo")
+    assert len(project.installs) == 2
+    (project.root / "example_project" / "constraints.txt").write_text("django==5.2\n")
+    project.run("demo")
+    assert len(project.installs) == 3
+    (project.root / "example_project" / "requirements.txt").write_text("# another hash\n")
+    project.run("demo")
+    assert len(project.installs) == 4
+
+
+def test_a_checkout_that_was_moved_is_installed_again(project: Project) -> None:
+    project.run("demo")
+    moved = Project(project.root.rename(project.root.with_name("moved")))
+    assert json.loads(moved.run("demo"))["prefix"] == str(moved.root / ".venv")
+    assert len(moved.installs) == 2
+
+
+def test_starts_at_the_same_time_install_once(project: Project) -> None:
+    processes = [project.start("demo") for _ in range(5)]
+    results = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 5, results
+    assert len(project.installs) == 1
+
+
+def test_when_uv_fails_pip_installs(project: Project) -> None:
+    project.run("demo", env={"UV_EXIT": "2"})
+    assert installed(project.root / ".venv")
+
+
+def test_without_uv_and_without_ensurepip_the_python_s_own_pip_installs(project: Project, tmp_path: Path) -> None:
+    (project.root.parent / "bin" / "uv").unlink()
+    hidden = tmp_path / "debian" / "ensurepip"  # Debian's Python without the package python3-venv
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('No module named ensurepip')")
+    project.run("demo", env={"PYTHONPATH": str(hidden.parent)})
+    assert installed(project.root / ".venv")
+    assert not (project.root / ".venv" / "bin" / "pip").exists()
+
+
+def test_without_any_installer_the_error_says_what_to_install(project: Project, tmp_path: Path) -> None:
+    (project.root.parent / "bin" / "uv").unlink()
+    for name in ("ensurepip", "pip"):
+        (tmp_path / "bare" / name).mkdir(parents=True)
+        (tmp_path / "bare" / name / "__init__.py").write_text(f"raise ImportError('No module named {name}')")
+    said = project.run("demo", code=1, env={"PYTHONPATH": str(tmp_path / "bare")})
+    assert "apt install python3-venv" in said
+    assert "start the same command again" in said
+
+
+def test_a_failed_install_is_tried_again_next_time(project: Project, tmp_path: Path) -> None:
+    (project.root / "backend.py").write_text("def build_editable(*arguments): raise SystemExit('it does not build')")
+    project.run("demo", code=1, env={"UV_EXIT": "2"})
+    project.run("demo")
+    assert [" -e " in call for call in project.calls] == [False, False, True]
+
+
+def test_an_environment_of_another_python_is_left_alone(project: Project) -> None:
+    project.run("demo")
+    pretend_made_by("3.9", project.root / ".venv")
+    seen = json.loads(project.run("demo"))
+    assert seen["prefix"] == str(project.root / f".venv-{HERE}")
+    assert (project.root / ".venv" / "bin" / "python").exists()
+
+
+@pytest.mark.skipif(not OTHER_PYTHONS, reason="there is one Python on this machine")
+def test_two_pythons_at_once_get_an_environment_each(project: Project) -> None:
+    processes = [project.start("demo", python=python) for python in (sys.executable, OTHER_PYTHONS[0])]
+    seen = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    assert seen[0]["version"] == list(sys.version_info[:2]) != seen[1]["version"]
+    assert seen[0]["prefix"] != seen[1]["prefix"]
+
+
+def test_an_environment_whose_python_is_gone_is_made_again(project: Project) -> None:
+    project.run("demo")
+    for link in (project.root / ".venv" / "bin").glob("python*"):
+        link.unlink()
+        link.symlink_to("/nowhere/python3")
+    assert json.loads(project.run("demo"))["prefix"] == str(project.root / ".venv")
+    assert len(project.installs) == 2
+
+
+def test_another_folder_can_be_named(project: Project, tmp_path: Path) -> None:
+    seen = json.loads(project.run("demo", env={"PGQUEUE_VENV": str(tmp_path / "else" / "where")}))
+    assert seen["prefix"] == str(tmp_path / "else" / "where")
+    assert not (project.root / ".venv").exists()
+
+
+def test_a_named_folder_with_other_things_in_it_is_refused(project: Project, tmp_path: Path) -> None:
+    precious = tmp_path / "home" / "letter"
+    precious.parent.mkdir()
+    precious.touch()
+    said = project.run("demo", code=1, env={"PGQUEUE_VENV": str(precious.parent)})
+    assert "neither empty nor a virtual environment" in said
+    assert list(precious.parent.iterdir()) == [precious]
+
+
+def test_a_named_environment_of_another_python_is_refused(project: Project, tmp_path: Path) -> None:
+    env = {"PGQUEUE_VENV": str(tmp_path / "named")}
+    project.run("demo", env=env)
+    pretend_made_by("3.9", tmp_path / "named")
+    assert "was made by Python 3.9" in project.run("demo", code=1, env=env)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_checkout_that_may_not_be_written_to_says_what_to_do(project: Project) -> None:
+    project.root.chmod(0o555)
+    try:
+        assert "Set PGQUEUE_VENV to a folder" in project.run("demo", code=1)
+    finally:
+        project.root.chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_home_that_may_not_be_written_to_is_left_in_peace(project: Project) -> None:
+    project.run("demo", env={"HOME": "/"})
+    assert all(" --no-cache " in call for call in project.calls)
+
+
+@pytest.mark.skipif(not OLD_PYTHONS, reason="pyenv has no old Python here")
+def test_an_old_python_hands_over_to_the_newest_one(project: Project) -> None:
+    seen = json.loads(
+        project.run("demo", python=str(OLD_PYTHONS[0]), env={"PYENV_ROOT": str(OLD_PYTHONS[0].parents[3])})
+    )
+    assert tuple(seen["version"]) == max(interpreter.installed())
+
+
+@pytest.mark.parametrize("name", ["tests/__main__.py", "example_project/__main__.py"])
+def test_an_old_python_can_read_the_files_it_starts_with(name: str) -> None:
+    for path in (ROOT / name, *(ROOT / "example_project" / f"{module}.py" for module in ("bootstrap", "interpreter"))):
+        ast.parse(path.read_text(), feature_version=(3, 7))
+
+
+def installed(environment: Path) -> bool:
+    return any(environment.glob("lib/python*/site-packages/small.py"))
+
+
+def pretend_made_by(version: str, environment: Path) -> None:
+    config = environment / "pyvenv.cfg"
+    config.write_text(config.read_text().replace(f"version = {HERE}", f"version = {version}"))

@@ -1,0 +1,33 @@
+"""The one place that chooses the database."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from example_project import database
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_a_given_url_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://shop:p%40ss@db.example.com:5433/orders?sslmode=require")
+    settings = database.django_databases()["default"]
+    assert settings["ENGINE"] == "django.db.backends.postgresql"
+    assert (settings["HOST"], settings["PORT"], settings["NAME"]) == ("db.example.com", 5433, "orders")
+    assert (settings["USER"], settings["PASSWORD"]) == ("shop", "p@ss")
+    assert settings["OPTIONS"] == {"sslmode": "require"}
+
+
+def test_with_a_given_url_no_server_is_started_or_looked_for() -> None:
+    program = (
+        "import sys; from example_project.database import database_url; print(database_url());"
+        "sys.exit('example_project.embedded_postgres' in sys.modules)"
+    )
+    env = {**os.environ, "DATABASE_URL": "postgresql://somewhere/else", "PGQUEUE_POSTGRES_BIN": "/nowhere"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "postgresql://somewhere/else\n")

@@ -1,0 +1,144 @@
+"""``OPTIONS: {"DATABASE": "jobs"}`` from end to end: the job's own database may be another one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.core.management import call_command
+from django.db import connections, transaction
+
+from django_pgqueue import control
+from django_pgqueue.backend import bulk
+from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
+from django_pgqueue.models import Attempt, Message, Worker
+from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, clock, drain, inline
+from tests.support.site import shelf, slow
+from tests.support.site.shelf import note, post
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from tests.support.fixtures.workers import Start
+
+pytestmark = pytest.mark.django_db(databases=["default", "jobs"], transaction=True)
+HOUR = dt.timedelta(hours=1)
+
+
+def ids(database: str) -> list[str]:
+    return [str(pk) for pk in Message.objects.using(database).order_by("pk").values_list("pk", flat=True)]
+
+
+def test_a_job_is_in_the_database_of_its_backend() -> None:
+    there, here = note.enqueue("there"), note.using(backend="here").enqueue("here")
+    assert (ids("jobs"), ids("default")) == ([there.id], [here.id])
+    assert note.get_result(there.id).args == ["there"]
+    assert note.using(backend="here").get_result(here.id).args == ["here"]
+    with pytest.raises(TaskResultDoesNotExist):
+        note.using(backend="here").get_result("123456789")
+
+
+def test_it_is_part_of_a_transaction_of_that_database() -> None:
+    with transaction.atomic(using="jobs"):
+        note.enqueue()
+        transaction.set_rollback(True, using="jobs")
+    assert ids("jobs") == []
+    with transaction.atomic(using="default"):
+        note.enqueue()
+        transaction.set_rollback(True, using="default")
+    assert len(ids("jobs")) == 1
+
+
+def test_drain_and_its_friends_go_there() -> None:
+    with clock() as now:
+        post.using(run_after=HOUR).enqueue(7)
+        assert_enqueued(post, args=[7], queue="mail", count=1)
+        assert drain() == []
+        now.advance(HOUR)
+        assert [result.return_value for result in drain()] == ["7 to all"]
+    assert_not_enqueued(post)
+    with inline():
+        assert note.enqueue().status is TaskResultStatus.SUCCESSFUL
+    note.using(backend="here").enqueue()
+    assert drain() == []
+    assert len(drain(backend="here")) == 1
+    assert (Attempt.objects.using("jobs").count(), Attempt.objects.using("default").count()) == (2, 1)
+
+
+def test_bulk_goes_there() -> None:
+    bulk.enqueue_many(note, range(3))
+    assert (len(ids("jobs")), len(ids("default"))) == (3, 0)
+
+
+def test_control_goes_there() -> None:
+    there, here = note.enqueue(), note.using(backend="here").enqueue()
+    assert control.cancel(here) == "cancelled"
+    assert (ids("jobs"), ids("default")) == ([there.id], [])
+    assert control.cancel(there.id) == "cancelled"
+    assert ids("jobs") == []
+    control.pause("default")
+    note.enqueue()
+    note.using(backend="here").enqueue()
+    assert drain() == []
+    assert len(drain(backend="here")) == 1
+    assert not control.resume("default", database="default")
+    assert control.resume("default")
+    assert len(drain()) == 1
+
+
+def test_a_job_writes_in_the_project_s_database() -> None:
+    shelf.add_group.enqueue("tea")
+    drain()
+    assert Group.objects.using("default").filter(name="tea").exists()
+
+
+def test_what_the_router_says() -> None:
+    assert Message.objects.db == Attempt.objects.db == "jobs"
+    assert Group.objects.db == "default"
+    note.enqueue()
+    assert Message.objects.get()._state.db == "jobs"
+
+
+def test_the_admin_shows_the_default_backend_s(admin_client: Client) -> None:
+    there = post.enqueue(7)
+    note.using(backend="here").enqueue()
+    page = admin_client.get("/admin/pgqueue/message/").content.decode()
+    assert f"/admin/pgqueue/message/{there.id}/" in page
+    assert "shelf.post" in page
+    assert "shelf.note" not in page
+
+
+def test_dry_run_looks_there() -> None:
+    post.enqueue(7)
+    out = io.StringIO()
+    call_command("qworker", "--dry-run", stdout=out)
+    assert "shelf.post" in out.getvalue()
+    out = io.StringIO()
+    call_command("qworker", "--dry-run", "--backend", "here", stdout=out)
+    assert out.getvalue() == "Nothing is ready (all queues).\n"
+
+
+def test_a_worker_serves_the_database_of_its_backend(start: Start) -> None:
+    there, here = slow.whoami.enqueue(), slow.whoami.using(backend="here").enqueue()
+    worker = start("-v", "1", DJANGO_SETTINGS_MODULE="tests.promises.databases.settings")
+    wait_until(lambda: not ids("jobs"), "the job is done")
+    assert ids("default") == [here.id]
+    assert Worker.objects.using("jobs").count() == 1
+    there.refresh()
+    assert there.status is TaskResultStatus.SUCCESSFUL
+    other = start("--backend", "here", DJANGO_SETTINGS_MODULE="tests.promises.databases.settings")
+    wait_until(lambda: not ids("default"), "the other job is done")
+    assert (worker.stop(), other.stop()) == (0, 0)
+    wait_until(lambda: not connections_of_workers("jobs"), "the worker's sessions are closed")
+
+
+def connections_of_workers(database: str) -> list[Any]:
+    with connections[database].cursor() as cursor:
+        cursor.execute(
+            "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        return list(cursor.fetchall())

@@ -1,0 +1,122 @@
+"""Migrations make tables where the queue is and nowhere else, and system checks say what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core import checks
+from django.core.management import call_command
+from django.db import connections
+
+from django_pgqueue.checks import check_routing, check_sharing, check_tables
+from tests.promises.databases.conftest import BACKEND
+
+if TYPE_CHECKING:
+    from pytest_django.fixtures import Settings
+
+pytestmark = pytest.mark.django_db(databases=["default", "jobs", "empty"], transaction=True)
+
+
+def tables(database: str) -> list[str]:
+    return [name for name in connections[database].introspection.table_names() if name.startswith("pgqueue_")]
+
+
+def in_database(database: str, **more: Any) -> dict[str, Any]:
+    return {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"DATABASE": database, **more}}}
+
+
+def ids(found: list[checks.CheckMessage]) -> list[str | None]:
+    return [message.id for message in found]
+
+
+def test_migrations_make_nothing_where_no_queue_is(empty: str) -> None:
+    call_command("migrate", "pgqueue", database=empty, verbosity=0)
+    assert tables(empty) == []
+    call_command("migrate", "pgqueue", "zero", database=empty, verbosity=0)
+
+
+def test_migrations_make_and_unmake_the_queue_where_it_is(empty: str, settings: Settings) -> None:
+    settings.TASKS = in_database(empty)
+    call_command("migrate", "pgqueue", database=empty, verbosity=0)
+    assert "pgqueue_message" in tables(empty)
+    call_command("migrate", "pgqueue", "zero", database=empty, verbosity=0)
+    assert tables(empty) == []
+
+
+def test_without_any_queue_the_router_has_no_opinion(empty: str, settings: Settings) -> None:
+    settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}
+    call_command("migrate", "pgqueue", database=empty, verbosity=0)
+    assert "pgqueue_message" in tables(empty)
+
+
+def test_missing_tables_are_told_where_the_database_may_be_asked(empty: str, settings: Settings) -> None:
+    settings.TASKS = in_database(empty)
+    [found] = check_tables([empty, "default", "jobs"])
+    assert found == checks.Warning(
+        "The database 'empty' has no tables of the queue yet.",
+        hint="They are made by manage.py migrate --database empty.",
+        id="pgqueue.W003",
+    )
+    assert check_tables(None) == check_tables(["default"]) == []
+    assert "pgqueue.W003" not in ids(checks.run_checks())
+    assert "pgqueue.W003" in ids(checks.run_checks(databases=[empty]))
+    call_command("migrate", "pgqueue", database=empty, verbosity=0, skip_checks=False)
+    assert check_tables([empty]) == []
+
+
+def test_a_queue_where_no_migration_may_run_is_told(settings: Settings) -> None:
+    assert check_routing(None) == []
+    settings.DATABASE_ROUTERS = ["tests.promises.databases.test_where_it_belongs.OnlyDefault"]
+    found = check_routing(None)
+    assert ids(found) == ["pgqueue.E007"]
+    assert "The queue is in the database 'jobs', but DATABASE_ROUTERS let no migration" in found[0].msg
+    assert "PgQueueRouter" in (found[0].hint or "")
+
+
+class OnlyDefault:
+    """A router that knows of nothing but the default database."""
+
+    def allow_migrate(self, db: str, *_: object, **__: object) -> bool:
+        return db == "default"
+
+
+def test_tables_that_nobody_would_use_are_told(settings: Settings) -> None:
+    settings.TASKS = in_database("jobs")
+    assert check_routing(None) == []
+    settings.DATABASE_ROUTERS = []
+    [found] = check_routing(None)
+    assert found.id == "pgqueue.W002"
+    assert "The queue is in the database 'jobs', but its migrations would also make tables in 'default'" in found.msg
+    settings.TASKS = in_database("default")
+    assert check_routing(None) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"QUEUES": ["mail"], "OPTIONS": {"DATABASE": "jobs", "LOCK_SECONDS": 5}}, "share the queues 'mail'"),
+        ({"QUEUES": [], "OPTIONS": {"DATABASE": "jobs", "LOCK_SECONDS": 5}}, "share the queues 'default', 'mail'"),
+        ({"QUEUES": ["slow"], "OPTIONS": {"DATABASE": "jobs", "HISTORY_DAYS": 5}}, "share the history"),
+        ({"QUEUES": ["slow"], "OPTIONS": {"DATABASE": "jobs", "LOCK_SECONDS": 5}}, None),
+        ({"QUEUES": ["mail"], "OPTIONS": {"DATABASE": "jobs", "MAX_ATTEMPTS": 5}}, None),
+        ({"QUEUES": ["mail"], "OPTIONS": {"DATABASE": "default", "LOCK_SECONDS": 5}}, None),
+    ],
+)
+def test_backends_that_contradict_each_other_are_told(
+    settings: Settings, other: dict[str, Any], said: str | None
+) -> None:
+    jobs = {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": {"DATABASE": "jobs"}}
+    settings.TASKS = {"default": jobs, "other": {"BACKEND": BACKEND, **other}}
+    found = check_sharing(None)
+    if said is None:
+        assert found == []
+    else:
+        assert ids(found) == ["pgqueue.W001"]
+        assert f"TASKS['default'] and TASKS['other'] {said} in the database 'jobs', but" in found[0].msg
+
+
+def test_what_is_no_database_is_another_check_s(settings: Settings) -> None:
+    for wrong in ("nowhere", ["jobs"], None):
+        settings.TASKS = in_database(wrong)  # type: ignore[arg-type]
+        assert (check_routing(None), check_sharing(None), check_tables(["default"])) == ([], [], [])

@@ -1,0 +1,92 @@
+"""Calls that name no database go where it goes without saying, and say which there are where it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue import control
+from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.models import Attempt, Message, QueueState
+from django_pgqueue.queue import Queue
+from django_pgqueue.routing import Exchange
+from django_pgqueue.testing import clock
+from tests.promises.databases.conftest import BACKEND
+
+if TYPE_CHECKING:
+    from pytest_django.fixtures import Settings
+
+pytestmark = pytest.mark.django_db(databases=["default", "jobs"], transaction=True)
+
+DUMMY = {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}
+IN_JOBS: dict[str, Any] = {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"DATABASE": "jobs"}}
+IN_DEFAULT: dict[str, Any] = {"BACKEND": BACKEND, "QUEUES": []}
+
+
+@pytest.mark.parametrize(
+    ("backends", "expected"),
+    [
+        ({"default": IN_JOBS}, "jobs"),
+        ({"default": DUMMY, "background": IN_JOBS}, "jobs"),
+        ({"default": DUMMY, "background": IN_JOBS, "mail": IN_JOBS}, "jobs"),
+        ({"default": IN_JOBS, "here": IN_DEFAULT}, "jobs"),
+        ({"here": IN_JOBS, "default": IN_DEFAULT}, "default"),
+        ({"default": DUMMY}, "default"),
+    ],
+)
+def test_it_is_that_of_the_default_backend_or_the_only_one(
+    settings: Settings, backends: dict[str, Any], expected: str
+) -> None:
+    settings.TASKS = backends
+    assert Queue("mail").alias == expected
+    message_id = Queue("mail").send("tea")
+    control.pause("letters")
+    assert QueueState.objects.using(expected).get().name == "letters"
+    assert control.cancel(message_id) == "cancelled"
+    Queue("mail").send_many(["more", "tea"])
+    with clock():
+        message = Queue("mail").receive()
+        assert message is not None
+        message.complete()
+    assert [message.content for message in Message.objects.using(expected)] == ["tea"]
+    assert Attempt.objects.using(expected).count() == 2
+
+
+class ToJobs:
+    """A project's own router."""
+
+    def db_for_write(self, model: Any, **_: Any) -> str | None:
+        return "jobs" if model._meta.app_label == "pgqueue" else None
+
+
+def test_without_backends_of_ours_it_is_where_the_routers_have_the_models(settings: Settings) -> None:
+    settings.TASKS = {"default": DUMMY}
+    settings.DATABASE_ROUTERS = ["tests.promises.databases.test_which_is_meant.ToJobs"]
+    Queue("mail").send("tea")
+    assert Message.objects.using("jobs").count() == 1
+
+
+def test_where_it_does_not_go_without_saying_the_choices_are_named(settings: Settings) -> None:
+    settings.TASKS = {"default": DUMMY, "a": IN_JOBS, "b": IN_DEFAULT, "c": IN_JOBS}
+    calls: list[Any] = [
+        lambda: Queue("mail").send("tea"),
+        lambda: Queue("mail").receive(),
+        lambda: control.pause("mail"),
+        lambda: control.cancel(7),
+        lambda: Exchange("orders").publish("order", "tea"),
+        clock,
+    ]
+    for call in calls:
+        with pytest.raises(
+            PgQueueError, match=r"say which one is meant, as database=.*'default' \(b\), 'jobs' \(a, c\)"
+        ):
+            call()
+    assert Queue("mail", database="jobs").send("tea")
+    assert control.cancel(Message.objects.using("jobs").get().pk, database="jobs") == "cancelled"
+
+
+def test_what_is_said_counts(settings: Settings) -> None:
+    settings.TASKS = {"default": IN_JOBS}
+    Queue("mail", "default").send("tea")
+    assert Message.objects.using("default").count() == 1

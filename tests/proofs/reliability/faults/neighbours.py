@@ -1,0 +1,70 @@
+"""Transactions of others that keep rows for longer than a lock lasts."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.proofs.reliability.faults.fault import fault
+
+if TYPE_CHECKING:
+    import random
+
+    from tests.proofs.reliability.storm import Storm
+
+STRAYS = """
+insert into pgqueue_attempt
+    (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue)
+select -n, 0, current_date - %s, current_date - %s + n * interval '1 second', 1, 0, true, 'cancelled', 'stray'
+from generate_series(1, 12000) as n
+"""
+
+
+@fault("rows that an open transaction keeps", "database", weight=2)
+def keep_rows(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    """Of jobs that run: their workers can neither end them nor renew their locks, and have others to look after."""
+    seconds = chooser.choice((0.3, 1.5, 4.0))
+    with storm.server.when_there() as admin, admin.transaction(force_rollback=True):
+        kept = admin.execute(
+            "select id from pgqueue_message where worker is not null and queue <> 'bystanders' "
+            "order by random() limit 20 for update skip locked"
+        ).fetchall()
+        time.sleep(seconds)
+    return {"rows": len(kept), "seconds": seconds}
+
+
+@fault("a request to cancel that is rolled back late", "database")
+def ask_and_forget(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    with storm.server.when_there() as admin, admin.transaction(force_rollback=True):
+        admin.execute("set local lock_timeout = '2s'")
+        asked = admin.execute(
+            "select pgqueue_message_request_cancel(array("
+            "select id from pgqueue_message where worker is not null and queue <> 'bystanders' order by id limit 5))"
+        ).fetchall()
+        time.sleep(chooser.choice((0.2, 2.0)))
+    return {"asked": len(asked)}
+
+
+@fault("the workers' own rows are locked", "database")
+def keep_workers(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    with storm.server.when_there() as admin, admin.transaction(force_rollback=True):
+        admin.execute("set local lock_timeout = '2s'")
+        admin.execute("select from pgqueue_worker for update")
+        time.sleep(chooser.choice((0.3, 2.0)))
+    return {}
+
+
+@fault("strays of an old day", "database")
+def stray(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    """They go to the default partition, get one of their own, and are dropped, while attempts end."""
+    days_ago = 400 + chooser.randrange(300)
+    with storm.server.when_there() as admin:
+        admin.execute("set role storm")
+        admin.execute(STRAYS, [days_ago, days_ago])
+        changed = 0
+        for _ in range(20):
+            [[made]] = admin.execute("select pgqueue_attempt_maintain(7, 300)")
+            changed += made
+            time.sleep(0.05)
+        left = admin.execute("delete from pgqueue_attempt where queue = 'stray'").rowcount
+    return {"partitions made and dropped": changed, "left": left}

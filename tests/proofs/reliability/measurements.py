@@ -1,0 +1,90 @@
+"""What is measured while all is calm: how soon work goes on after a kill and after a restart, and the second look."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.db import OperationalError, connection, transaction
+
+from tests.proofs.reliability import tasks
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from tests.proofs.reliability.storm import Storm
+
+SECONDS = 60.0
+
+
+def worker_kill(storm: Storm) -> float:
+    """From SIGKILL to the beginning of the next attempt."""
+    with storm.enqueuing() as remember, transaction.atomic():
+        token = storm.new_token()
+        result = tasks.wait_for_the_end.enqueue(token)
+        remember(token, result)
+    with storm.server.connect() as admin:
+        query = "select worker from pgqueue_message where id = %s and worker is not null"
+        holder = answer(admin, query, [result.id], "the job begins")
+        wait_until(lambda: f" {result.id} 1 {holder} " in storm.diary(), "the task runs", SECONDS)
+        pid = int(holder.split("-")[-2])
+        worker = next(each for each in storm.workers.all if pid in each.processes)
+        began = time.monotonic()
+        worker.kill()
+        wait_until(lambda: f" {result.id} 2 " in storm.diary(), "the job begins again", SECONDS)
+    return time.monotonic() - began
+
+
+def server_restart(storm: Storm) -> float:
+    """From the start of PostgreSQL to the end of the next job."""
+    storm.server.crash()
+    storm.server.heal()
+    began = time.monotonic()
+    while True:
+        try:
+            connection.close()
+            token = storm.new_token()
+            with storm.enqueuing() as remember, transaction.atomic():
+                result = tasks.glance.enqueue(token)
+                remember(token, result)
+            break
+        except OperationalError:
+            time.sleep(0.01)
+    with storm.server.connect() as admin:
+        query = "select 1 from pgqueue_attempt where message_id = %s and final"
+        wait_until(lambda: admin.execute(query, [result.id]).fetchone(), "the job ends", SECONDS)
+    return time.monotonic() - began
+
+
+def second_look(storm: Storm) -> float | None:
+    """Enqueues while a worker is just registering as a sleeper, and answers how long the message waited.
+
+    The storm's database makes that take 0.2 s (tables.sql): whoever enqueues meanwhile sees no sleeper to notify.
+    """
+    registering = "select 1 from pg_stat_activity where wait_event = 'PgSleep' and usename = 'storm'"
+    with storm.server.connect() as admin:
+        # Not one that renews its registration: it has slept before.
+        with storm.enqueuing() as remember, transaction.atomic():
+            token = storm.new_token()
+            remember(token, tasks.glance.using(queue_name="probe").enqueue(token))
+        asleep = "select 1 from pgqueue_worker where queues = '{probe}' and asleep_until is null"
+        wait_until(lambda: admin.execute(asleep).fetchone(), "the probe's worker is awake", SECONDS)
+        wait_until(lambda: admin.execute(registering).fetchone(), "the probe's worker falls asleep", SECONDS)
+        with storm.enqueuing() as remember, transaction.atomic():
+            token = storm.new_token()
+            result = tasks.glance.using(queue_name="probe").enqueue(token)
+            remember(token, result)
+        if not admin.execute(registering).fetchone():
+            return None  # too late: it was asleep, and perhaps notified
+        query = (
+            "select extract(epoch from l.at - i.at)::float8 from storm_change i join storm_change l using (message_id) "
+            "where i.message_id = %s and i.op = 'I' and l.op = 'U' and l.worker is not null"
+        )
+        return float(answer(admin, query, [result.id], "the probe runs"))
+
+
+def answer(admin: psycopg.Connection[Any], query: str, parameters: list[Any], what: str) -> Any:
+    """The first value, as soon as there is one."""
+    found = wait_until(lambda: admin.execute(query.encode(), parameters).fetchone(), what, SECONDS)
+    return found[0] if found else None

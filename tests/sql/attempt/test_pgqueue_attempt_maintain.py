@@ -1,0 +1,228 @@
+"""Partitions of the history are made in time and dropped when they are old."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.support.sessions import NOON, concurrently, end_one, eventually, partition_of, token
+
+if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
+
+DAY_MS = 86_400_000
+FIRST = dt.date(2023, 11, 14)  # that of NOON, in UTC
+
+
+def named(*days: int) -> list[str]:
+    """The partitions of days after the first one."""
+    return [f"pgqueue_attempt_{FIRST + dt.timedelta(days=day):%Y%m%d}" for day in days]
+
+
+def partitions(session: Session) -> list[str]:
+    """Those of the days of these tests, which are years ago."""
+    return session.column("""
+        select relname::text from pg_class
+        where relkind = 'r' and relname like 'pgqueue_attempt_2023%' order by relname
+    """)
+
+
+def drop_partitions(session: Session) -> None:
+    for name in partitions(session):
+        session.rows(f"drop table {name}")
+
+
+def test_those_of_today_and_of_a_week_ahead_are_made(session: Session) -> None:
+    session.set_clock(NOON)
+    assert session.value("pgqueue_attempt_maintain") == 8
+    assert partitions(session) == named(*range(8))
+
+
+def test_what_is_there_is_not_made_again(session: Session) -> None:
+    session.set_clock(NOON)
+    session.value("pgqueue_attempt_maintain", days_ahead=1)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=1) == 0
+    session.set_clock(NOON + DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=1) == 1
+    assert partitions(session) == named(0, 1, 2)
+
+
+def test_old_ones_are_dropped_with_what_is_in_them(session: Session) -> None:
+    for day in range(5):
+        session.set_clock(NOON + day * DAY_MS)
+        session.value("pgqueue_attempt_maintain", days_ahead=0)
+        end_one(session, NOON + day * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2) == 2
+    assert partitions(session) == named(2, 3, 4)
+    assert len(session.history()) == 3
+
+
+def test_without_a_number_of_days_nothing_is_dropped(session: Session) -> None:
+    session.set_clock(NOON)
+    session.value("pgqueue_attempt_maintain", days_ahead=0)
+    session.set_clock(NOON + 200 * DAY_MS)
+    session.value("pgqueue_attempt_maintain")
+    assert partitions(session) == named(0)
+
+
+def test_no_days_kept_leaves_today(session: Session) -> None:
+    for day in (0, 1):
+        session.set_clock(NOON + day * DAY_MS)
+        session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=0)
+    assert partitions(session) == named(1)
+
+
+def test_tables_that_are_no_partitions_of_a_day_are_left_alone(session: Session) -> None:
+    session.rows("create table pgqueue_attempt_20200101 (kept integer)")
+    session.rows("""
+        create table archive_of_2020 partition of pgqueue_attempt for values from ('2020-01-01') to ('2021-01-01')
+    """)
+    session.value("pgqueue_attempt_maintain", days_kept=0)
+    assert session.one("select to_regclass('pgqueue_attempt_20200101') is not null")
+    assert session.one("select to_regclass('archive_of_2020') is not null")
+    assert session.one("select to_regclass('pgqueue_attempt_default') is not null")
+
+
+def test_attempts_of_days_when_nobody_maintained_get_their_partition_and_age_with_it(session: Session) -> None:
+    """Retention drops partitions: what stayed in the default partition would stay for ever."""
+    ended = [end_one(session, NOON + day * DAY_MS) for day in (0, 0, 3)]
+    session.set_clock(NOON + 10 * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0) == 3
+    assert [partition_of(session, end) for end in ended] == named(0, 0, 3)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=8) == 1
+    assert partitions(session) == named(3, 10)
+
+
+def test_a_day_of_many_attempts_moves_alone(session: Session) -> None:
+    """A call takes its locks until the end, so what it moves is bounded."""
+    for day in (0, 1, 2):
+        session.rows(
+            """
+            insert into pgqueue_attempt
+                (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue)
+            select n, 0, pgqueue_from_epoch(%s), pgqueue_from_epoch(%s), 1, 0, true, 'succeeded', 'default'
+            from generate_series(1, 6000) as n
+            """,
+            [NOON + day * DAY_MS] * 2,
+        )
+    session.set_clock(NOON + 10 * DAY_MS)
+    made = [session.value("pgqueue_attempt_maintain", days_ahead=0) for _ in range(4)]
+    assert made == [2, 1, 1, 0]
+    assert session.one("select count(*) from pgqueue_attempt_default") == 0
+
+
+def test_one_works_and_the_others_pass(connect: Connect) -> None:
+    working, passing = connect(autocommit=False), connect()
+    for session in (working, passing):
+        session.set_clock(NOON)
+    assert working.value("pgqueue_attempt_maintain") == 8
+    waited = []
+    for _ in range(5):  # a busy machine may let one of them wait
+        began = time.monotonic()
+        assert passing.value("pgqueue_attempt_maintain") == 0
+        waited.append(time.monotonic() - began)
+    assert min(waited) < 0.2, "who asks for a lock that is taken waits for all of the lock_timeout"
+    working.rollback()
+
+
+def test_many_at_once_make_each_partition_once(connect: Connect) -> None:
+    sessions = [connect() for _ in range(8)]
+    for session in sessions:
+        session.set_clock(NOON)
+    try:
+        made = concurrently([partial(session.value, "pgqueue_attempt_maintain") for session in sessions])
+        assert sum(made) == 8
+        assert partitions(sessions[0]) == named(*range(8))
+    finally:
+        drop_partitions(sessions[0])
+
+
+def test_behind_a_long_reader_it_gives_up_and_traffic_goes_on(connect: Connect) -> None:
+    reader, maintainer, worker = connect(autocommit=False), connect(), connect()
+    worker.create()
+    reader.rows("select count(*) from pgqueue_attempt")  # a report that is in no hurry to end its transaction
+    maintainer.set_clock(NOON)
+    worker.rows("set lock_timeout = '5s'")
+
+    def maintain() -> int:
+        changed: int = maintainer.value("pgqueue_attempt_maintain", days_kept=0)
+        return changed
+
+    def work() -> bool:
+        eventually(lambda: worker.waits_for_a_lock(maintainer))
+        done: bool = worker.value("pgqueue_message_complete", **token(worker.take()))
+        return done
+
+    assert concurrently([maintain, work]) == [0, True]
+    assert partitions(worker) == []
+
+    reader.rollback()
+    try:
+        assert maintainer.value("pgqueue_attempt_maintain") == 8
+    finally:
+        drop_partitions(worker)
+
+
+def test_who_reads_an_old_day_holds_up_neither_traffic_nor_the_days_to_come(connect: Connect) -> None:
+    """While the drop waits, and gives up, again and again: enqueue, dequeue and complete go on."""
+    reader, maintainer, worker = connect(autocommit=False), connect(), connect()
+    worker.value("pgqueue_attempt_partition", day=FIRST - dt.timedelta(days=9))
+    worker.rows("set lock_timeout = '5s'")
+    maintainer.set_clock(NOON)
+    held = f"pgqueue_attempt_{FIRST - dt.timedelta(days=9):%Y%m%d}"
+    reader.rows(f"select from {held}")
+    done, rounds = threading.Event(), 0
+
+    def maintain() -> list[int]:
+        try:
+            return [maintainer.value("pgqueue_attempt_maintain", days_ahead=1, days_kept=2) for _ in range(4)]
+        finally:
+            done.set()
+
+    def work() -> list[int]:
+        nonlocal rounds
+        while not done.is_set() or rounds == 0:
+            worker.create()
+            assert worker.value("pgqueue_message_complete", **token(worker.take()))
+            rounds += 1
+        return []
+
+    try:
+        assert concurrently([maintain, work])[0] == [2, 0, 0, 0]
+        assert rounds > 0
+        assert held in partitions(worker)
+        reader.rollback()
+        assert maintainer.value("pgqueue_attempt_maintain", days_ahead=1, days_kept=2) == 1
+        assert held not in partitions(worker)
+    finally:
+        reader.rollback()
+        drop_partitions(worker)
+
+
+def test_very_many_old_days_are_dropped_ten_at_a_time(session: Session) -> None:
+    for day in range(1, 14):
+        session.value("pgqueue_attempt_partition", day=FIRST - dt.timedelta(days=day))
+    session.set_clock(NOON)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=0) == 11
+    assert partitions(session) == named(-3, -2, -1, 0)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=0) == 3
+
+
+def test_the_sessions_own_lock_timeout_comes_back(session: Session) -> None:
+    session.rows("set lock_timeout = '7s'")
+    session.set_clock(NOON)
+    session.value("pgqueue_attempt_maintain")
+    assert session.one("show lock_timeout") == "7s"
+
+
+@pytest.mark.parametrize("days", [{"days_ahead": 2**31 - 1}, {"days_ahead": -1}, {"days_kept": -1}])
+def test_days_that_make_no_sense_are_refused(session: Session, days: dict[str, int]) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="p_days_ahead is"):
+        session.call("pgqueue_attempt_maintain", **days)

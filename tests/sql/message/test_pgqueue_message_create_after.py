@@ -1,0 +1,75 @@
+"""A message that waits until others have left the queue.  When it is released: see test_pgqueue_message_settle.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.support.sessions import NOON, Listener
+
+if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
+
+
+def create_after(session: Session, *after_ids: int, content: Any = "next", **parameters: Any) -> int:
+    message_id: int = session.value(
+        "pgqueue_message_create_after", after_ids=list(after_ids), content=content, **parameters
+    )
+    return message_id
+
+
+def test_it_is_a_message_like_any_other_that_is_not_due(session: Session) -> None:
+    session.set_clock(NOON)
+    said: dict[str, Any] = {
+        "queue": "mail",
+        "task": "shop.tasks.send",
+        "priority": 3,
+        "channel": "tenant",
+        "headers": {"trace": 1},
+        "max_attempts": 2,
+    }
+    first = session.create("first")
+    message = session.message(create_after(session, first, **said))
+    assert {name: getattr(message, name) for name in said} == said
+    assert (message.content, message.after_ids, message.after_policy) == ("next", [first], "finished")
+    assert message.created_at.timestamp() * 1000 == NOON
+
+
+def test_nobody_gets_it_before_it_is_settled(session: Session) -> None:
+    create_after(session, session.create("first"), priority=100)
+    assert [message.content for message in session.dequeue(10)] == ["first"]
+
+
+def test_it_wakes_nobody(connect: Connect) -> None:
+    producer, listener = connect(), Listener(connect(), "pgqueue_a")
+    first = producer.create(dequeue_at=2**62)
+    see(producer, "a", asleep_ms=60_000)
+    create_after(producer, first)
+    assert listener.heard(producer) == []
+
+
+def test_a_policy_that_is_not_known_is_refused(session: Session) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match="after_policy_known"):
+        create_after(session, 1, policy="failed")
+
+
+def test_it_can_be_cancelled_while_it_waits(session: Session) -> None:
+    message_id = create_after(session, session.create())
+    assert session.value("pgqueue_message_cancel", id=message_id) is True
+    assert [end.status for end in session.history(message_id)] == ["cancelled"]
+
+
+@pytest.mark.parametrize("dequeue_at", [None, NOON, NOON + 5000])
+def test_rescheduled_it_waits_for_a_time_instead(session: Session, dequeue_at: int | None) -> None:
+    session.set_clock(NOON)
+    first = session.create("first", priority=-1)
+    message_id = create_after(session, first, policy="succeeded")
+    session.ids("pgqueue_message_reschedule", ids=[message_id], dequeue_at=dequeue_at)
+    session.value("pgqueue_message_cancel", id=first)
+    assert session.value("pgqueue_message_settle") == 0, "nobody cancels or releases it any more"
+    session.set_clock(dequeue_at or NOON)
+    assert session.take().id == message_id

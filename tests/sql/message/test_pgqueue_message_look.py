@@ -1,0 +1,47 @@
+"""A look at a message that waits for others.  When it happens: see test_pgqueue_message_settle.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.message.test_pgqueue_message_create_after import create_after
+from tests.sql.message.test_pgqueue_message_settle import confirm
+from tests.support.cost import cost
+from tests.support.sessions import token
+
+if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
+
+
+@pytest.mark.parametrize("policy", ["finished", "succeeded"])
+def test_a_look_at_who_waits_for_many_is_cheap(connect: Connect, policy: str) -> None:
+    """Each of the others is probed once in all, a part of them at a look; the next claims go on."""
+    session = connect()
+    count = 20_000
+    ids = session.create_batch(count)
+    waiting = create_after(session, *ids, policy=policy)
+    confirm(session)
+    session.rows("delete from pgqueue_message where id = %s", [ids[-1]])
+    assert cost(session, "select pgqueue_message_settle()").scans["pgqueue_message_pkey"] < 10
+    session.rows("delete from pgqueue_message where id <> %s", [waiting])
+    looks = 0
+    while not session.dequeue(1):
+        looks += 1
+        each = cost(session, "select count(*) from pgqueue_message_dequeue()")
+        assert each.scans.get("pgqueue_message_pkey", 0) < 2100, each
+        assert looks < 50
+    assert looks >= count / 2000 - 1
+
+
+def test_a_failure_among_many_is_found(session: Session) -> None:
+    ids = session.create_batch(5000)
+    waiting = create_after(session, *ids, policy="succeeded")
+    session.value("pgqueue_message_fail", **token(session.take()))
+    session.rows("delete from pgqueue_message where id <> %s", [waiting])
+    for _ in range(10):
+        assert not session.dequeue(1)
+    [end] = session.history(waiting)
+    assert end.error_message == f"message {ids[0]}, which had to succeed first, did not"

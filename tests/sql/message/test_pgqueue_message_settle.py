@@ -1,0 +1,272 @@
+"""Messages that wait for others are released when those have left the queue."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.message.test_pgqueue_message_create_after import create_after
+from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.support.cost import cost
+from tests.support.databases import empty_database, install, session_in
+from tests.support.sessions import NOON, Listener, concurrently, token
+
+if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
+
+ENDINGS = {
+    "completed": "pgqueue_message_complete",
+    "failed": "pgqueue_message_fail",
+}
+
+
+def confirm(session: Session) -> None:
+    """Looks until nobody needs to be looked at before something happens."""
+    for _ in range(3):
+        assert session.value("pgqueue_message_settle") == 0
+
+
+def test_it_is_ready_when_all_of_them_have_ended_however_they_did(session: Session) -> None:
+    first, second, third = session.create("a"), session.create("b"), session.create("c")
+    waiting = create_after(session, first, second, third)
+    session.value("pgqueue_message_complete", **token(session.take()))
+    session.value("pgqueue_message_fail", **token(session.take()))
+    assert session.value("pgqueue_message_settle") == 0
+    session.value("pgqueue_message_cancel", id=third)
+    assert session.value("pgqueue_message_settle") == 1
+    held = session.take()
+    assert (held.id, held.after_ids, held.check_at, held.checks) == (waiting, None, None, None)
+
+
+def test_one_that_is_tried_again_has_not_ended(session: Session) -> None:
+    create_after(session, session.create())
+    session.value("pgqueue_message_defer", **token(session.take()), error={"message": "no network"})
+    assert session.value("pgqueue_message_settle") == 0
+
+
+def test_messages_that_are_not_in_the_queue_are_not_waited_for(session: Session) -> None:
+    create_after(session, 2**62)
+    create_after(session)
+    assert session.value("pgqueue_message_settle") == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "ending", "runs"),
+    [
+        ("finished", "completed", True),
+        ("finished", "failed", True),
+        ("succeeded", "completed", True),
+        ("succeeded", "failed", False),
+    ],
+)
+def test_the_policy_says_whether_a_failure_cancels_it(session: Session, policy: str, ending: str, runs: bool) -> None:
+    session.set_clock(NOON)
+    first = session.create("first")
+    waiting = create_after(session, first, policy=policy)
+    session.value(ENDINGS[ending], **token(session.take()))
+    assert session.value("pgqueue_message_settle") == 1
+    assert bool(session.dequeue()) is runs
+    if not runs:
+        [end] = session.history(waiting)
+        assert (end.status, end.final, end.content, end.attempt) == ("cancelled", True, "next", 0)
+        assert end.error_message == f"message {first}, which had to succeed first, did not"
+
+
+def test_what_was_withdrawn_has_not_succeeded(session: Session) -> None:
+    waiting = create_after(session, session.create("first"), policy="succeeded")
+    session.value("pgqueue_message_cancel", id=session.messages()[0].id)
+    session.value("pgqueue_message_settle")
+    assert [end.status for end in session.history(waiting)] == ["cancelled"]
+
+
+def test_a_chain_runs_one_claim_after_the_other(session: Session) -> None:
+    ids = [session.create("head")]
+    for number in range(20):
+        ids.append(create_after(session, ids[-1], content=number))
+    ran = []
+    for _ in ids:
+        held = session.take()
+        ran.append(held.id)
+        session.value("pgqueue_message_complete", **token(held))
+    assert ran == ids
+
+
+def test_an_end_that_is_not_committed_yet_keeps_the_next_look_near(connect: Connect) -> None:
+    session, other = connect(), connect(autocommit=False)
+    session.set_clock(NOON)
+    first = session.create("first")
+    other.value("pgqueue_message_cancel", id=first)
+    waiting = create_after(session, first)
+    for waited_ms, again_ms in ((0, 100), (500, 100), (5000, 500), (50_000, 5000), (500_000, 10_000)):
+        session.set_clock(NOON + waited_ms)
+        assert session.value("pgqueue_message_settle") == 0
+        assert session.message(waiting).check_at == NOON + waited_ms + again_ms
+    other.commit()
+    session.set_clock(NOON + 510_000)
+    assert session.value("pgqueue_message_settle") == 1
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_a_look_in_a_transaction_that_goes_on_holds_up_no_end(connect: Connect, brief: bool) -> None:
+    session, other = connect(), connect(autocommit=False)
+    first = session.create("first")
+    waiting = create_after(session, first)
+    if brief:
+        other.create("something of its own")
+    assert other.value("pgqueue_message_settle", brief=brief) == 0
+    session.rows("set lock_timeout = '1s'")
+    session.value("pgqueue_message_cancel", id=first)
+    other.commit()
+    session.set_clock(NOON * 2)
+    assert session.value("pgqueue_message_settle") == 1
+    assert session.message(waiting).after_ids is None
+
+
+def test_its_own_time_comes_first_whatever_has_ended(session: Session) -> None:
+    session.set_clock(NOON)
+    waiting = [create_after(session, other, dequeue_at=NOON + 1000) for other in (2**62, session.create("first"))]
+    session.value("pgqueue_message_cancel", id=session.messages()[0].id)
+    for passed_ms, settled in ((0, 0), (999, 0), (1000, 2)):
+        session.set_clock(NOON + passed_ms)
+        assert session.value("pgqueue_message_settle") == settled
+    assert {session.message(each).dequeue_at for each in waiting} == {NOON + 1000}
+
+
+def test_when_its_own_time_has_come_it_waits_for_the_others(connect: Connect) -> None:
+    session = connect()
+    session.set_clock(NOON)
+    first = session.create("first")
+    waiting = create_after(session, first, dequeue_at=NOON + 1000)
+    session.set_clock(NOON + 1000)
+    confirm(session)
+    message = session.message(waiting)
+    assert (message.awaited_id, message.check_at) == (first, None)
+    session.value("pgqueue_message_cancel", id=first)
+    assert session.value("pgqueue_message_settle") == 1
+
+
+def test_in_whatever_order_they_end_it_waits_for_the_last_that_is_left(connect: Connect) -> None:
+    session = connect()
+    session.set_clock(NOON)
+    ids = session.create_batch(5)
+    waiting = create_after(session, *reversed(ids), ids[0])
+    assert session.message(waiting).after_ids == ids
+    left = set(ids)
+    for ended in (ids[2], ids[4], ids[0], ids[3], ids[1]):
+        confirm(session)
+        message = session.message(waiting)
+        assert (message.awaited_id, message.check_at) == (max(left), None)
+        session.value("pgqueue_message_cancel", id=ended)
+        left.remove(ended)
+        settled = session.value("pgqueue_message_settle")
+        assert settled == (not left)
+        if ended < message.awaited_id:
+            assert session.message(waiting).checks == message.checks, "nobody had to look"
+
+
+def test_what_somebody_else_holds_is_looked_at_a_little_later(connect: Connect) -> None:
+    session, other = connect(), connect(autocommit=False)
+    session.set_clock(NOON)
+    first = session.create("first")
+    waiting = create_after(session, first)
+    confirm(session)
+    other.rows("select from pgqueue_message where id = %s for update", [waiting])
+    session.rows("set lock_timeout = '1s'")
+    session.value("pgqueue_message_cancel", id=first)
+    assert session.value("pgqueue_message_settle") == 0
+    other.rollback()
+    assert not session.dequeue(), "not at every claim meanwhile"
+    session.set_clock(NOON + 100)
+    assert session.take().id == waiting
+
+
+def test_who_is_rescheduled_waits_for_nobody_any_more(session: Session) -> None:
+    waiting = create_after(session, session.create("first"))
+    assert session.message(waiting).awaited_id is not None
+    session.ids("pgqueue_message_reschedule", ids=[waiting])
+    assert session.message(waiting).awaited_id is None
+
+
+def test_each_message_that_has_ended_gets_an_equal_share(session: Session) -> None:
+    """Beside a thousand that wait for one, two that wait for another are no later than these."""
+    session.set_clock(NOON)
+    many, few = session.create("many"), session.create("few")
+    for _ in range(50):
+        create_after(session, many, queue="many")
+    for _ in range(2):
+        create_after(session, few, queue="few")
+    session.ids("pgqueue_message_cancel", ids=[many, few])
+    session.rows("update pgqueue_message set check_at = null")
+    assert session.value("pgqueue_message_settle", limit=10) == 7
+    assert len(session.dequeue(10, queues=["few"])) == 2
+    while session.value("pgqueue_message_settle", limit=10):
+        pass
+    assert len(session.dequeue(100, queues=["many"])) == 50
+    assert session.one("select count(*) from pgqueue_ended") == 0
+
+
+def wait_for(session: Session, number: int, awaited: str) -> None:
+    session.rows(f"""
+        insert into pgqueue_message (dequeue_at, content, checks, after_policy, after_ids, awaited_id)
+        select {2**63 - 1}, '{{}}', 1, 'finished', array[{awaited}], {awaited} from generate_series(1, {number}) as n
+    """)
+
+
+@pytest.mark.parametrize("awaited", ["1000000 + n", "1000000"])
+def test_those_that_wait_cost_nothing_however_many(conninfo: str, awaited: str) -> None:
+    """Neither a look, nor a claim, nor the end of a message that nobody waits for.
+
+    In a database of its own: what others have left dead in these tables is read, too.
+    """
+    with empty_database(conninfo, "waiting") as database, session_in(database) as session:
+        install(session)
+        ended = session.create_batch(100)
+        calls = {
+            "select pgqueue_message_settle()": 20,
+            "select count(*) from pgqueue_message_dequeue(p_queues => '{nowhere}')": 25,
+            f"select count(*) from pgqueue_message_cancel('{{{','.join(map(str, ended))}}}'::bigint[])": 0,
+        }
+        before = {call: cost(session, call) for call in calls}
+        wait_for(session, 20_000, awaited)
+        for call, most in calls.items():
+            each = cost(session, call)
+            assert each.scans == before[call].scans, each
+            assert each.buffers <= before[call].buffers * 1.1 + 20, each
+            assert not most or each.buffers < most, each
+
+
+def test_no_more_than_the_limit_are_looked_at(session: Session) -> None:
+    """Two that were told, and two whose time has come."""
+    for _ in range(9):
+        create_after(session, 2**62)
+    settled = [session.value("pgqueue_message_settle", limit=2) for _ in range(9)]
+    assert max(settled) <= 4
+    assert sum(settled) == 9
+
+
+def test_a_sleeping_worker_is_woken_for_what_became_ready(connect: Connect) -> None:
+    producer, listener = connect(), Listener(connect(), "pgqueue_a")
+    create_after(producer, 2**62, queue="mail")
+    see(producer, "a", asleep_ms=60_000, tasks=False)
+    producer.value("pgqueue_message_settle")
+    assert listener.heard(producer) == [("pgqueue_a", "mail")]
+
+
+def test_many_at_once_release_each_message_once_and_wait_for_nobody(connect: Connect) -> None:
+    sessions = [connect() for _ in range(6)]
+    for _ in range(100):
+        create_after(sessions[0], 2**62, policy="succeeded")
+    for session in sessions:
+        session.rows("set lock_timeout = '1s'")
+
+    def settle_all(session: Session) -> int:
+        settled = 0
+        while session.one("select exists (select from pgqueue_message where check_at is not null)"):
+            settled += session.value("pgqueue_message_settle", limit=7)
+        return settled
+
+    assert sum(concurrently([partial(settle_all, session) for session in sessions])) == 100
+    assert len(sessions[0].dequeue(200)) == 100

@@ -1,0 +1,135 @@
+"""What a dead worker held is ended at once: only what it had begun is lost, and only what ran is to blame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.support.sessions import NOON, token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
+
+
+def died(session: Session, worker: str = "dead", *, running: Iterable[Any] = (), ended: Iterable[Any] = ()) -> Any:
+    begun = [(m, True) for m in running] + [(m, False) for m in ended]
+    return session.value(
+        "pgqueue_worker_died",
+        worker=worker,
+        ids=[m.id for m, _ in begun],
+        attempts=[m.attempt for m, _ in begun],
+        running=[runs for _, runs in begun],
+    )
+
+
+def test_what_it_had_only_claimed_goes_back_as_if_nothing_had_happened(session: Session) -> None:
+    session.set_clock(NOON)
+    ids = session.create_batch(4, task="t", max_attempts=1, dequeue_at=NOON - 5)
+    before = session.messages()
+    session.dequeue(4, tasks=True, worker="dead")
+    assert died(session) == 0
+    assert session.messages() == before
+    assert session.history() == []
+    assert [m.id for m in session.dequeue(4, tasks=True)] == ids
+
+
+def test_what_it_had_begun_is_lost_and_what_ran_is_to_blame(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create_batch(3, task="t", dequeue_at=NOON - 5)
+    ran, over, claimed = session.dequeue(3, tasks=True, worker="dead")
+    assert died(session, running=[ran], ended=[over]) == 2
+    now = {m.id: m for m in session.messages()}
+    assert (now[ran.id].lost, now[ran.id].alone_at) == (1, NOON - 5)
+    assert (now[over.id].lost, now[over.id].alone_at) == (1, None)
+    assert (now[claimed.id].lost, now[claimed.id].attempt) == (0, 0)
+    assert {end.message_id: end.status for end in session.history()} == {ran.id: "lost", over.id: "lost"}
+    assert session.history()[0].error_message == "worker dead died while it ran (loss 1 of 20)"
+
+
+def test_where_nobody_says_whether_it_ran_it_is_taken_to_have_run(session: Session) -> None:
+    session.create(task="t")
+    held = session.take(tasks=True, worker="dead")
+    assert session.value("pgqueue_worker_died", worker="dead", ids=[held.id], attempts=[1], running=None) == 1
+    [message] = session.messages()
+    assert message.alone_at is not None
+
+
+def test_called_again_it_finds_nothing(session: Session) -> None:
+    session.create_batch(2, task="t")
+    held = session.dequeue(2, tasks=True, worker="dead")
+    died(session, running=held[:1])
+    before, history = session.messages(), session.history()
+    assert died(session, running=held) == 0
+    assert (session.messages(), session.history()) == (before, history)
+
+
+def test_called_late_it_leaves_alone_what_others_have_taken_over(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create(task="t")
+    held = session.take(tasks=True, worker="dead")
+    session.set_clock(held.unlock_at)
+    other = session.take(tasks=True, worker="living")
+    assert other.id == held.id
+    assert died(session, running=[held]) == 0
+    assert session.value("pgqueue_message_complete", **token(other)) is True
+
+
+def test_an_older_attempt_of_the_same_message_is_not_taken_for_the_one_it_holds(session: Session) -> None:
+    session.create(task="t")
+    first = session.take(tasks=True, worker="dead")
+    session.call("pgqueue_message_defer", **token(first))
+    session.take(tasks=True, worker="dead")
+    assert died(session, ended=[first]) == 0
+    [message] = session.messages()
+    assert (message.attempt, message.lost, message.worker) == (1, 0, None)
+
+
+def test_what_others_hold_stays_theirs(session: Session) -> None:
+    session.create_batch(2, task="t")
+    dead, living = session.take(tasks=True, worker="dead"), session.take(tasks=True, worker="living")
+    died(session, running=[dead, living])
+    assert session.value("pgqueue_message_complete", **token(living)) is True
+
+
+def test_what_it_ended_before_it_died_stays_ended(session: Session) -> None:
+    session.create(task="t")
+    held = session.take(tasks=True, worker="dead")
+    session.call("pgqueue_message_complete", **token(held))
+    assert died(session, ended=[held]) == 0
+    assert [end.status for end in session.history()] == ["succeeded"]
+
+
+def test_it_waits_for_nobody(connect: Connect) -> None:
+    other, session = connect(autocommit=False), connect()
+    see(session, "dead")
+    first, second = session.create_batch(2, task="t")
+    session.dequeue(2, tasks=True, worker="dead")
+    other.rows("select from pgqueue_message where id = %s for update", [first])
+    other.rows("select from pgqueue_worker for update")
+    session.rows("set lock_timeout = '1s'")
+    died(session)
+    assert [m.id for m in session.messages() if m.worker is None] == [second]
+    other.rollback()
+    died(session)
+    assert [m.id for m in session.messages() if m.worker is None] == [first, second]
+    assert session.column("select id from pgqueue_worker") == []
+
+
+def test_it_signs_the_worker_off(session: Session) -> None:
+    for name in ("dead", "living"):
+        see(session, name)
+    died(session)
+    assert session.column("select id from pgqueue_worker") == ["living"]
+
+
+def test_a_message_that_was_quarantined_and_only_claimed_stays_quarantined(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create(task="t", dequeue_at=NOON - 5)
+    died(session, running=[session.take(tasks=True, worker="dead")])
+    [before] = session.messages()
+    session.call("pgqueue_quarantine_dequeue", worker="alone")
+    assert died(session, "alone") == 0
+    assert session.messages() == [before]

@@ -1,0 +1,39 @@
+"""Workers sign off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.support.sessions import NOON
+
+if TYPE_CHECKING:
+    from tests.support.sessions import Session
+
+
+def _workers(session: Session) -> list[str]:
+    return session.column("select id from pgqueue_worker order by id")
+
+
+def test_who_signs_off_is_gone_and_the_others_stay(session: Session) -> None:
+    for name in ("a", "b"):
+        see(session, name)
+    session.call("pgqueue_worker_gone", id="a")
+    assert _workers(session) == ["b"]
+
+
+def test_it_signs_off_those_that_died_without_a_word(session: Session) -> None:
+    for name, seen in (("long silent", NOON - 600_001), ("just silent", NOON - 600_000), ("speaking", NOON)):
+        session.set_clock(seen)
+        see(session, name)
+    session.set_clock(NOON)
+    session.call("pgqueue_worker_gone", id="somebody else")
+    assert _workers(session) == ["just silent", "speaking"]
+
+
+def test_how_long_is_silent_may_be_said(session: Session) -> None:
+    session.set_clock(NOON)
+    see(session, "a")
+    session.set_clock(NOON + 1001)
+    session.call("pgqueue_worker_gone", id="b", silent_ms=1000)
+    assert _workers(session) == []

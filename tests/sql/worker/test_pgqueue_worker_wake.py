@@ -1,0 +1,221 @@
+"""A message that is ready wakes one sleeping worker of its queue, when it is committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.sql.worker.test_pgqueue_worker_seen import see as see_any
+from tests.support.sessions import Listener, token
+
+if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
+
+MINUTE = 60_000
+
+
+def see(session: Session, name: str, **changes: Any) -> None:
+    """Who takes raw messages, as most of these tests send them."""
+    see_any(session, name, **{"tasks": False, **changes})
+
+
+@pytest.fixture
+def producer(connect: Connect) -> Session:
+    return connect()
+
+
+@pytest.fixture
+def listener(connect: Connect) -> Listener:
+    """Listens to the notification channels of the workers a, b and c."""
+    return Listener(connect(), "pgqueue_a", "pgqueue_b", "pgqueue_c")
+
+
+def test_a_sleeper_is_told_the_queue_that_has_something_to_do(producer: Session, listener: Listener) -> None:
+    see(producer, "a", asleep_ms=MINUTE)
+    producer.create(queue="mail")
+    assert listener.heard(producer) == [("pgqueue_a", "mail")]
+
+
+def test_only_one_of_many_sleepers_is_woken(producer: Session, listener: Listener) -> None:
+    for name in "abc":
+        see(producer, name, asleep_ms=MINUTE)
+    producer.create()
+    assert len(listener.heard(producer)) == 1
+
+
+def test_who_is_awake_is_not_notified(producer: Session, listener: Listener) -> None:
+    see(producer, "a")
+    producer.create()
+    assert listener.heard(producer) == []
+
+
+def test_who_died_asleep_is_passed_over_when_its_time_is_past(producer: Session, listener: Listener) -> None:
+    see(producer, "a", asleep_ms=MINUTE)
+    see(producer, "b", asleep_ms=2 * MINUTE)
+    producer.set_clock(producer.one("select asleep_until from pgqueue_worker where id = 'a'"))
+    producer.create()
+    assert listener.heard(producer) == [("pgqueue_b", "default")]
+
+
+def test_workers_of_other_queues_are_left_asleep(producer: Session, listener: Listener) -> None:
+    see(producer, "a", queues=["maps"], asleep_ms=MINUTE)
+    see(producer, "b", exclude_queues=["mail"], asleep_ms=MINUTE)
+    producer.create(queue="mail")
+    assert listener.heard(producer) == []
+
+
+@pytest.mark.parametrize("queues", [None, ["mail"], ["maps", "mail"]])
+def test_workers_of_the_queue_are_woken(producer: Session, listener: Listener, queues: list[str] | None) -> None:
+    see(producer, "a", queues=queues, exclude_queues=["spam"], asleep_ms=MINUTE)
+    producer.create(queue="mail")
+    assert listener.heard(producer) == [("pgqueue_a", "mail")]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "woken"), [(True, ["pgqueue_a"]), (False, ["pgqueue_b"]), (None, ["pgqueue_a", "pgqueue_b"])]
+)
+def test_who_runs_tasks_and_who_takes_raw_messages_are_told_apart(
+    producer: Session, listener: Listener, tasks: bool | None, woken: list[str]
+) -> None:
+    see(producer, "a", asleep_ms=MINUTE, tasks=True)
+    see(producer, "b", asleep_ms=MINUTE)
+    producer.call("pgqueue_worker_wake", queue="mail", tasks=tasks)
+    assert sorted(channel for channel, _ in listener.heard(producer)) == woken
+
+
+@pytest.mark.parametrize(("task", "woken"), [(None, "pgqueue_b"), ("shop.tasks.send", "pgqueue_a")])
+def test_a_message_wakes_who_can_take_it_and_nobody_else(
+    producer: Session, listener: Listener, task: str | None, woken: str
+) -> None:
+    see(producer, "a", asleep_ms=MINUTE, tasks=True)
+    see(producer, "b", queues=["mail"], asleep_ms=MINUTE)
+    producer.create(queue="mail", task=task)
+    producer.ids("pgqueue_message_create_many", contents=Jsonb([1]), queue="mail", task=task)
+    producer.call("pgqueue_message_create_unique", unique_key="k", content=1, queue="mail", task=task)
+    assert listener.heard(producer) == [(woken, "mail")] * 3
+
+
+def test_nobody_is_woken_for_what_is_scheduled(producer: Session, listener: Listener) -> None:
+    see(producer, "a", asleep_ms=MINUTE)
+    producer.create(dequeue_at=producer.one("select pgqueue_now() + 60000"))
+    assert listener.heard(producer) == []
+
+
+def test_the_notification_is_delivered_with_the_commit_and_not_before(connect: Connect, listener: Listener) -> None:
+    other, producer = connect(), connect(autocommit=False)
+    see(other, "a", asleep_ms=MINUTE)
+    producer.create()
+    assert listener.heard(other) == []
+    producer.commit()
+    assert listener.heard(other) == [("pgqueue_a", "default")]
+
+
+def test_what_is_rolled_back_wakes_nobody(connect: Connect, listener: Listener) -> None:
+    other, producer = connect(), connect(autocommit=False)
+    see(other, "a", asleep_ms=MINUTE)
+    producer.create()
+    producer.rollback()
+    assert listener.heard(other) == []
+
+
+def test_a_transaction_of_many_messages_notifies_once(connect: Connect, listener: Listener) -> None:
+    other, producer = connect(), connect(autocommit=False)
+    see(other, "a", asleep_ms=MINUTE)
+    for _ in range(20):
+        producer.create()
+    producer.commit()
+    assert listener.heard(other) == [("pgqueue_a", "default")]
+
+
+def test_reading_the_sleepers_waits_for_nobody_and_nobody_waits_for_it(connect: Connect) -> None:
+    waking, seen, producer = connect(autocommit=False), connect(autocommit=False), connect()
+    see(producer, "a", asleep_ms=MINUTE)
+    for session in (waking, seen, producer):
+        session.rows("set lock_timeout = '100ms'")
+    waking.commit()
+    waking.create()  # has read the sleeper and goes on
+    see(seen, "a")  # changes it and goes on
+    producer.create()
+
+
+def test_a_message_that_is_run_at_once_wakes_a_sleeper(producer: Session, listener: Listener) -> None:
+    message_id = producer.create(dequeue_at=2**62)
+    see(producer, "a", asleep_ms=MINUTE)
+    producer.ids("pgqueue_message_reschedule", ids=[message_id])
+    assert listener.heard(producer) == [("pgqueue_a", "default")]
+
+
+def test_a_message_that_is_enqueued_again_wakes_a_sleeper(producer: Session, listener: Listener) -> None:
+    producer.create()
+    held = producer.take()
+    producer.value("pgqueue_message_fail", **token(held))
+    see(producer, "a", asleep_ms=MINUTE)
+    producer.ids("pgqueue_attempt_enqueue", attempt_ids=[producer.history()[0].id])
+    assert listener.heard(producer) == [("pgqueue_a", "default")]
+
+
+class TestWhereSomebodyIsAwake:
+    def test_and_has_room_nobody_is_woken(self, producer: Session, listener: Listener) -> None:
+        see(producer, "a", has_room=True)
+        see(producer, "b", asleep_ms=MINUTE)
+        producer.create()
+        assert listener.heard(producer) == []
+
+    @pytest.mark.parametrize(
+        "awake",
+        [
+            {"has_room": False},
+            {"has_room": True, "queues": ["maps"]},
+            {"has_room": True, "exclude_queues": ["mail"]},
+            {"has_room": True, "tasks": True},
+        ],
+    )
+    def test_but_not_for_this_a_sleeper_is_woken(
+        self, producer: Session, listener: Listener, awake: dict[str, Any]
+    ) -> None:
+        see(producer, "a", **awake)
+        see(producer, "b", asleep_ms=MINUTE)
+        producer.create(queue="mail")
+        assert listener.heard(producer) == [("pgqueue_b", "mail")]
+
+    def test_and_was_not_seen_for_long_he_may_be_dead_and_a_sleeper_is_woken(
+        self, producer: Session, listener: Listener
+    ) -> None:
+        see(producer, "a", has_room=True)
+        see(producer, "b", asleep_ms=MINUTE)
+        producer.rows("update pgqueue_worker set seen_at = seen_at - interval '3 s' where id = 'a'")
+        producer.create()
+        assert listener.heard(producer) == [("pgqueue_b", "default")]
+
+
+def test_an_enqueue_raises_nothing_whatever_stands_among_the_workers(session: Session) -> None:
+    for name in ("id_short", "hostname_short", "queues_few", "times_of_calendar"):
+        session.rows(f"alter table pgqueue_worker drop constraint pgqueue_worker_{name}")
+    for number, name in enumerate(["", "a" * 56, "a" * 100_000, "b\n", "🍵" * 14]):
+        session.rows(
+            "insert into pgqueue_worker (id, asleep_until, seen_at, pid, slots, tasks, hostname, queues) "
+            "values (%s, 9223372036854775807, %s, -1, -1, %s, repeat('x', 100000), array[null, 'mail'])",
+            [name, "infinity" if number % 2 else "-infinity", number % 3 == 0],
+        )
+    for queue in ("mail", "x" * 100_000, "🍵" * 10_000, "", None):
+        for tasks in (None, True, False):
+            session.call("pgqueue_worker_wake", queue=queue, tasks=tasks)
+    assert session.create(queue="mail")
+
+
+def test_a_name_that_no_notification_has_keeps_nobody_else_asleep(producer: Session, listener: Listener) -> None:
+    producer.rows("alter table pgqueue_worker drop constraint pgqueue_worker_id_short")
+    try:
+        see(producer, "a" * 57, asleep_ms=MINUTE)
+        see(producer, "b", asleep_ms=MINUTE)
+        producer.create(queue="mail")
+        assert listener.heard(producer) == [("pgqueue_b", "mail")]
+    finally:
+        producer.rows("delete from pgqueue_worker")
+        producer.rows(
+            "alter table pgqueue_worker add constraint pgqueue_worker_id_short "
+            "check (octet_length(id) between 1 and 55 and id !~ '[\\u0001-\\u001f\\u007f]')"
+        )

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from django.apps import AppConfig
+from django.db.backends.signals import connection_created
+
+from tests.support.diary import Diary
+
+TESTS = Path(__file__).resolve().parents[2]
+FOLDERS = ("support/site", "tasks", "worker")
+NOT_IMPORTED = {"tests.support.site.shelf", "tests.worker.halfway"}
+"""One needs apps that no worker has; a task imports the other one."""
+
+
+def modules_of_tasks() -> list[str]:
+    """Those of the tests that are no app's ``tasks``: a worker runs what has been imported."""
+    return [
+        name
+        for folder in FOLDERS
+        for file in sorted((TESTS / folder).glob("[!t]*.py")) + sorted((TESTS / folder).glob("t[!e]*.py"))
+        if (name := f"tests.{folder.replace('/', '.')}.{file.stem}") not in NOT_IMPORTED
+        and "import task\n" in file.read_text(encoding="utf-8")
+    ]
+
+
+class WorkerTestsConfig(AppConfig):
+    """Installed in the workers only."""
+
+    name = "tests.worker"
+
+    def ready(self) -> None:
+        for name in (*modules_of_tasks(), *os.environ.get("PGQUEUE_TEST_IMPORTS", "").split()):
+            import_module(name)
+        if os.environ.get("PGQUEUE_TEST_SIGNALS") == "1":
+            listen()
+        if os.environ.get("PGQUEUE_TEST_LOG") == "broken":
+            logging.getLogger("django_pgqueue.worker").addFilter(misfilter)
+        if "PGQUEUE_TEST_ON_CONNECT" in os.environ:
+            connection_created.connect(set_on_connect, weak=False)
+        if "PGQUEUE_TEST_SPANS" in os.environ:
+            import tests.support.site.traced  # noqa: F401
+            from tests.support.exporter import export_to_file
+
+            export_to_file()
+
+
+def set_on_connect(connection: Any, **_: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(os.environ["PGQUEUE_TEST_ON_CONNECT"])
+
+
+def listen() -> None:
+    from django_pgqueue.compat import task_finished, task_started
+
+    for signal in (task_started, task_finished):
+        signal.connect(misbehave, weak=False)
+    task_started.connect(write_started, weak=False)
+    task_finished.connect(write_finished, weak=False)
+
+
+def write_started(sender: type, task_result: Any, **_: Any) -> None:
+    write("started", sender, task_result)
+
+
+def write_finished(sender: type, task_result: Any, **_: Any) -> None:
+    error = sys.exc_info()[0]
+    write("finished", sender, task_result, error=error and error.__name__)
+
+
+def write(word: str, sender: type, task_result: Any, **facts: Any) -> None:
+    Diary.of_this_process().write(
+        word,
+        id=task_result.id,
+        sender=f"{sender.__module__}.{sender.__qualname__}",
+        status=str(task_result.status),
+        attempts=task_result.attempts,
+        **facts,
+    )
+
+
+def misbehave(task_result: Any, **_: Any) -> None:
+    if task_result.args == ["leave"]:
+        raise SystemExit(6)
+    message = "this receiver is broken"
+    raise RuntimeError(message)
+
+
+def misfilter(record: logging.LogRecord) -> bool:
+    if "id=" in record.getMessage():
+        message = "this filter is broken"
+        raise RuntimeError(message)
+    return True

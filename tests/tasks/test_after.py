@@ -1,0 +1,243 @@
+"""Jobs that come after others."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, connections, transaction
+
+from django_pgqueue import control, functions
+from django_pgqueue.compat import InvalidTask, TaskResultStatus
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.tasks import batch
+from django_pgqueue.testing import clock, drain
+from django_pgqueue.worker.upkeep import upkeep
+from tests.support.site.tasks import hold, nothing
+from tests.support.waiting import wait_until
+from tests.support.watching import ended
+from tests.tasks.dependent import fail, note, noted, retried
+
+if TYPE_CHECKING:
+    from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_noted() -> None:
+    noted.clear()
+
+
+def statuses(results: list[Any]) -> list[str]:
+    return [result.status.value for result in results]
+
+
+def test_a_job_waits_for_the_one_before_it_whatever_the_priorities() -> None:
+    first = note.enqueue("first")
+    second = note.using(after=[first], priority=50).enqueue("second")
+    note.using(after=[second], priority=100).enqueue("third")
+
+    drain()
+
+    assert noted == ["first", "second", "third"]
+
+
+def test_a_waiting_job_is_ready_in_the_eyes_of_django_tasks() -> None:
+    first = note.using(run_after=timedelta(hours=1)).enqueue("first")
+    second = note.using(after=[first]).enqueue("second")
+
+    assert drain() == []
+    assert note.get_result(second.id).status == TaskResultStatus.READY
+
+
+def test_fan_out_and_fan_in() -> None:
+    with batch(note, "all done") as jobs:
+        for number in range(30):
+            jobs.enqueue(note, number)
+
+    drain()
+
+    assert noted == [*range(30), "all done"]
+    assert jobs.callback is not None
+    assert note.get_result(jobs.callback.id).status == TaskResultStatus.SUCCESSFUL
+
+
+def test_a_batch_that_raises_enqueues_nothing() -> None:
+    def change_ones_mind() -> None:
+        with batch(note, "never") as jobs:
+            jobs.enqueue(note, 1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        change_ones_mind()
+
+    assert not Message.objects.exists()
+
+
+def test_an_empty_batch_runs_its_callback() -> None:
+    with batch(note, "all none of them"):
+        pass
+
+    drain()
+
+    assert noted == ["all none of them"]
+
+
+def test_a_job_that_is_retried_has_not_ended() -> None:
+    with clock() as now:
+        first = retried.enqueue()
+        note.using(after=[first]).enqueue("after the last attempt")
+        assert statuses(drain()) == ["READY"]
+        assert noted == []
+        now.advance(timedelta(minutes=1))
+        drain()
+
+    assert noted == ["after the last attempt"]
+
+
+def test_after_a_failure_the_job_runs_all_the_same_unless_it_says_otherwise() -> None:
+    bad = fail.enqueue()
+    note.using(after=[bad]).enqueue("all the same")
+    wants_success = note.using(after=[bad], after_policy="succeeded").enqueue("never")
+    after_that = note.using(after=[wants_success]).enqueue("after the cancelled one")
+
+    drain()
+
+    assert noted == ["all the same", "after the cancelled one"]
+    cancelled = Attempt.objects.get(message_id=int(wants_success.id))
+    assert (cancelled.status, cancelled.final) == ("cancelled", True)
+    assert cancelled.error_class == "django_pgqueue.exceptions.DependencyFailed"
+    assert f"message {bad.id}" in (cancelled.error_message or "")
+    assert note.get_result(wants_success.id).status == TaskResultStatus.FAILED
+    assert note.get_result(after_that.id).status == TaskResultStatus.SUCCESSFUL
+
+
+def test_what_has_ended_already_is_not_waited_for() -> None:
+    first = note.enqueue("first")
+    drain()
+    note.using(after=[first.id, int(first.id)]).enqueue("second")
+
+    drain()
+
+    assert noted == ["first", "second"]
+
+
+def test_a_waiting_job_does_not_run_before_its_own_time() -> None:
+    with clock() as now:
+        first = note.enqueue("first")
+        note.using(after=[first], run_after=timedelta(hours=1)).enqueue("second")
+        drain()
+        assert noted == ["first"]
+        now.advance(timedelta(hours=1))
+        drain()
+
+    assert noted == ["first", "second"]
+
+
+def test_a_waiting_job_can_be_cancelled() -> None:
+    first = note.using(run_after=timedelta(hours=1)).enqueue("first")
+    second = note.using(after=[first]).enqueue("second")
+
+    assert control.cancel(second) == "cancelled"
+    assert Message.objects.get().pk == int(first.id)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"after": ["x"]}, "'x'"),
+        ({"after": [True]}, "True"),
+        ({"after": [None]}, "None"),
+        ({"after": [1], "after_policy": "maybe"}, "'maybe'"),
+        ({"after": range(100_001)}, "100,001"),
+        ({"after": [1], "unique_key": "k"}, "unique_key"),
+    ],
+)
+def test_wrong_words_are_named(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidTask, match=says):
+        note.using(**wrong)
+
+
+def test_only_due_looks_are_taken_and_they_become_rarer() -> None:
+    with clock() as now:
+        first = note.using(run_after=timedelta(days=1)).enqueue("first")
+        second = note.using(after=[first]).enqueue("second")
+        waits = []
+        for _ in range(5):
+            now.advance(timedelta(seconds=20))
+            assert functions.message_settle(connection) == 0
+            message = Message.objects.get(pk=second.id)
+            assert message.check_at is not None
+            waits.append(round((message.check_at - now.at).total_seconds(), 2))
+        looks = Message.objects.get(pk=second.id).checks
+        assert functions.message_settle(connection) == 0
+        assert Message.objects.get(pk=second.id).checks == looks
+
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (2, 10)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_who_settle_at_once_release_each_message_once() -> None:
+    with transaction.atomic():
+        first = note.enqueue("first")
+        for number in range(50):
+            note.using(after=[first]).enqueue(number)
+    control.cancel(first)
+
+    def settle(_: int) -> int:
+        try:
+            return functions.message_settle(connections["default"])
+        finally:
+            connections["default"].close()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(settle, range(8))) <= 50
+    functions.message_settle(connection)
+
+    assert Message.objects.filter(check_at=None).count() == 50
+    assert len(drain()) == 50
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_rolled_back_is_not_waited_for() -> None:
+    with transaction.atomic():
+        first = note.enqueue("never")
+        transaction.set_rollback(True)
+    note.using(after=[first]).enqueue("runs")
+
+    drain()
+
+    assert noted == ["runs"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_has_waited_for_long_begins_right_after_the_end_of_the_other(consume: Consume, diary: Diary) -> None:
+    first = hold.enqueue("first")
+    second = hold.using(after=[first]).enqueue("second")
+    consume()
+    wait_until(diary.words, "the first one runs")
+    looked = Message.objects.filter(pk=second.id, check_at=None)
+    wait_until(looked.exists, "nobody looks at it any more")
+    diary.allow("first-1")
+    diary.allow("second-1")
+    ended(second)
+    assert second.started_at is not None
+    finished_at = ended(first).finished_at
+    assert finished_at is not None
+    assert second.started_at - finished_at < timedelta(seconds=4)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_burst_runs_what_waited_for_its_last_jobs(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no time to wait for the next look at those that wait."""
+    monkeypatch.setattr(upkeep, "SETTLE_EVERY_SECONDS", 600.0)
+    results = [nothing.enqueue()]
+    results += [nothing.using(after=results[:1]).enqueue()]
+    results += [nothing.using(after=results[1:]).enqueue()]
+    consume(burst=True)
+    assert statuses([ended(result) for result in results]) == ["SUCCESSFUL"] * 3

@@ -1,0 +1,245 @@
+"""Channels: of tasks and of raw messages, and their limits in workers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, transaction
+
+from django_pgqueue.backend import Call, enqueue_many
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.control import release_channel, repair_channels, set_channel
+from django_pgqueue.exceptions import ChannelFull, ChannelReleased, InvalidMessage
+from django_pgqueue.models import Arrival, Channel, Lane, Message
+from django_pgqueue.queue import Queue
+from django_pgqueue.tasks import task
+from django_pgqueue.testing import drain
+from tests.support.fixtures.backend import no_queries
+from tests.support.site.tasks import hold, nothing, write
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
+
+pytestmark = pytest.mark.django_db
+
+
+@task(channel=lambda tenant, **_: None if tenant is None else f"tenant-{tenant}")
+def of_tenant(tenant: Any, **_: Any) -> None: ...
+
+
+@task(channel="api")
+def of_api(n: int = 0) -> int:
+    return n
+
+
+def channels() -> list[str | None]:
+    return list(Message.objects.order_by("id").values_list("channel", flat=True))
+
+
+class TestTasks:
+    def test_a_channel_is_a_name_or_a_callable_of_the_arguments(self) -> None:
+        of_api.enqueue()
+        of_tenant.enqueue("acme")
+        of_tenant.enqueue(tenant="zoo", more=1)
+        of_tenant.enqueue(None)
+        nothing.enqueue()
+        assert channels() == ["api", "tenant-acme", "tenant-zoo", None, None]
+
+    def test_using_gives_another_one(self) -> None:
+        of_api.using(channel="other").enqueue()
+        of_tenant.using(channel="fixed").enqueue("acme")
+        nothing.using(channel=lambda: "made").enqueue()
+        assert channels() == ["other", "fixed", "made"]
+
+    def test_unique_and_waiting_messages_have_one_as_well(self) -> None:
+        first = of_api.using(unique_key="k").enqueue()
+        of_api.using(after=[first]).enqueue()
+        assert channels() == ["api", "api"]
+
+    def test_many_at_once(self) -> None:
+        enqueue_many(of_api, [1, 2])
+        enqueue_many(of_tenant, [("a",), (None,), Call(("b",)), Call(("c",), channel="own")])
+        assert channels() == ["api", "api", "tenant-a", None, "tenant-b", "own"]
+
+    def test_a_result_that_is_read_again_has_an_equal_task(self) -> None:
+        result = of_tenant.enqueue("acme")
+        assert of_tenant.get_result(result.id).task == result.task
+
+    @pytest.mark.parametrize("channel", ["", "x" * 5000, "nul\x00", 7, ["a"]])
+    def test_what_can_not_be_a_channel_is_refused_where_it_is_said(self, channel: Any) -> None:
+        with pytest.raises(InvalidTask, match="channel"):
+            nothing.using(channel=channel)
+
+    @pytest.mark.parametrize("answer", ["", 7, "nul\x00"])
+    def test_a_callable_must_answer_a_name(self, answer: Any) -> None:
+        with no_queries(), pytest.raises(InvalidTask, match=r"tests.support.site.tasks.nothing is .* for this call"):
+            nothing.using(channel=lambda: answer).enqueue()
+
+
+class TestControl:
+    def test_limits_are_set_and_taken_away(self) -> None:
+        set_channel("acme", max_concurrency=3, max_size=4, release_interval=dt.timedelta(seconds=1.5))
+        row = Channel.objects.get()
+        assert (row.max_concurrency, row.max_size, row.release_interval_ms) == (3, 4, 1500)
+        set_channel("acme", release_interval=0.25)
+        row.refresh_from_db()
+        assert (row.max_concurrency, row.max_size, row.release_interval_ms) == (None, None, 250)
+
+    @pytest.mark.parametrize(
+        ("limits", "words"),
+        [
+            ({"max_concurrency": -1}, "max_concurrency must be a whole number from 0"),
+            ({"max_concurrency": True}, "not True"),
+            ({"max_size": 1.5}, "not 1.5"),
+            ({"max_size": 2**31}, "max_size must be"),
+            ({"release_interval": -1}, "release_interval must be"),
+            ({"release_interval": float("nan")}, "not nan"),
+            ({"release_interval": "1s"}, "not '1s'"),
+        ],
+    )
+    def test_wrong_limits_are_refused_before_any_sql(self, limits: dict[str, Any], words: str) -> None:
+        with no_queries(), pytest.raises(InvalidMessage, match=words):
+            set_channel("acme", **limits)
+
+    @pytest.mark.parametrize("call", [set_channel, release_channel, repair_channels])
+    def test_wrong_names_are_refused_before_any_sql(self, call: Callable[[str], Any]) -> None:
+        with no_queries(), pytest.raises(InvalidMessage, match="cannot be the name of a channel"):
+            call("")
+
+    def test_one_that_is_unknown_can_not_be_released(self) -> None:
+        with pytest.raises(InvalidMessage, match="There is no channel 'acme'"):
+            release_channel("acme")
+
+    def test_a_released_one_refuses_drains_and_goes(self) -> None:
+        of_api.enqueue()
+        assert release_channel("api") is False
+        with pytest.raises(ChannelReleased, match="channel 'api' was released"):
+            of_api.enqueue()
+        assert len(drain()) == 1
+        drain()
+        assert not Channel.objects.filter(name="api").exists()
+        assert not Lane.objects.filter(channel="api").exists()
+
+    def test_a_wrong_count_is_repaired(self) -> None:
+        set_channel("acme")
+        Channel.objects.update(running=4)
+        assert [tuple(found) for found in repair_channels()] == [("acme", 4, 0)]
+        assert repair_channels("acme") == []
+
+    def test_all_of_it_is_part_of_the_transaction(self) -> None:
+        with transaction.atomic():
+            set_channel("acme", max_size=0)
+            transaction.set_rollback(True)
+        of_api.using(channel="acme").enqueue()
+
+
+class TestFull:
+    @pytest.fixture(autouse=True)
+    def limit(self) -> None:
+        set_channel("api", max_size=2)
+        of_api.enqueue()
+
+    def test_it_raises_and_the_transaction_lives(self) -> None:
+        of_api.enqueue()
+        with pytest.raises(ChannelFull, match="channel 'api' is full: its max_size is 2") as caught:
+            of_api.enqueue()
+        assert caught.value.channel == "api"
+        nothing.enqueue()
+        assert channels() == ["api", "api", None]
+
+    def test_raw_messages_are_refused_as_well(self) -> None:
+        Queue("mail").send(1, channel="api")
+        with pytest.raises(ChannelFull):
+            Queue("mail").send(2, channel="api")
+
+    def test_of_many_all_are_enqueued_or_none(self) -> None:
+        with pytest.raises(ChannelFull, match=r"calls\[1\] was not enqueued"):
+            enqueue_many(of_api, range(5))
+        with pytest.raises(ChannelFull, match=r"calls\[2\] was not enqueued"):
+            enqueue_many(nothing, [Call(channel=name) for name in ("a", "api", "api", "b")])
+        with pytest.raises(ChannelFull, match=r"contents\[1\] was not enqueued"):
+            Queue("mail").send_many([1, 2], channel="api")
+        assert channels() == ["api"]
+
+    def test_unique_messages_are_refused_as_well(self) -> None:
+        of_api.using(unique_key="first").enqueue()
+        with pytest.raises(ChannelFull):
+            of_api.using(unique_key="second").enqueue()
+        assert of_api.using(unique_key="first").enqueue().id == str(Message.objects.latest("id").pk)
+
+    def test_there_is_room_again_when_one_runs(self) -> None:
+        of_api.enqueue()
+        assert len(drain(limit=1)) == 1
+        of_api.enqueue()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_tables_of_a_test_are_emptied_with_the_others() -> None:
+    """What was left behind would count against the next test's limits."""
+    assert not Arrival.objects.exists()
+    Queue("mail").send(1, channel="acme")
+    message = Queue("mail").receive()
+    assert message is not None
+    message.complete()
+    assert Arrival.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_tables_of_a_test_are_emptied_with_the_others_indeed() -> None:
+    test_the_tables_of_a_test_are_emptied_with_the_others()
+
+
+def most_at_a_time(spans: list[tuple[float, float]]) -> int:
+    events = sorted([(begun, 1) for begun, _ in spans] + [(over, -1) for _, over in spans])
+    return max(itertools.accumulate(change for _, change in events))
+
+
+class TestWorkers:
+    def test_no_more_than_the_limit_run_at_a_time_in_all_processes_together(self, start: Start, diary: Diary) -> None:
+        """Seen from inside of the tasks."""
+        from tests.support.site.tasks import span
+
+        set_channel("acme", max_concurrency=2)
+        for _ in range(24):
+            span.using(channel="acme", queue_name="mail").enqueue(0.02)
+            span.using(channel="acme").enqueue(0.02)
+            span.using(channel="other").enqueue(0.02)
+        start("--processes", "2", "--threads", "4", "--burst")
+        wait_until(lambda: not Message.objects.exists(), "all jobs have ended")
+        spans = [(entry["begun"], entry["over"], entry["channel"]) for entry in diary.entries("span")]
+        assert len(spans) == 72
+        assert most_at_a_time([(begun, over) for begun, over, channel in spans if channel == "acme"]) == 2
+        assert most_at_a_time([(begun, over) for begun, over, channel in spans if channel == "other"]) > 2
+
+    def test_a_place_that_is_free_is_used_at_once_also_by_a_worker_that_sleeps(
+        self, start: Start, diary: Diary
+    ) -> None:
+        set_channel("acme", max_concurrency=1)
+        start("--threads", "2")
+        held = hold.using(channel="acme").enqueue("first")
+        wait_until(lambda: diary.entries("first"), "the first one runs")
+        write.using(channel="acme").enqueue("second")
+        assert diary.entries("second") == []
+        diary.allow("first-1")
+        wait_until(lambda: diary.entries("second"), "the second one runs")
+        assert held.id
+
+    def test_a_worker_that_dies_gives_its_places_back(self, start: Start, diary: Diary) -> None:
+        set_channel("acme", max_concurrency=1)
+        worker = start("--lock-seconds", "2")
+        hold.using(channel="acme").enqueue("word")
+        wait_until(lambda: diary.entries("word"), "it runs")
+        worker.kill()
+        diary.allow("word-2")
+        start()
+        wait_until(lambda: not Message.objects.exists(), "it has run again")
+        with connection.cursor() as cursor:
+            cursor.execute("select pgqueue_lane_arm()")
+        wait_until(lambda: Channel.objects.get().running == 0, "its place is given back")

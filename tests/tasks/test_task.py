@@ -1,0 +1,330 @@
+"""Tasks: what Django's documentation says of ``Task``, and what ours adds."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import datetime as dt
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import django
+import pytest
+from asgiref.sync import async_to_sync
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.compat import DummyBackend, ImmediateBackend, InvalidTask, InvalidTaskBackend, Task
+from django_pgqueue.tasks import PgQueueTask, every, task
+from tests.support import tasks
+from tests.support.django_tasks_api import DUMMY, IMMEDIATE, django_task
+
+if TYPE_CHECKING:
+    from pytest_django.fixtures import Settings
+
+OURS = "django_pgqueue.backend.PgQueueBackend"
+
+
+class TestDecorator:
+    def test_the_bare_and_the_called_decorator_make_tasks(self) -> None:
+        assert isinstance(tasks.do_nothing, Task)
+        assert isinstance(tasks.do_nothing_async, Task)
+        assert type(tasks.do_nothing) is type(tasks.do_nothing_async) is PgQueueTask
+
+    def test_a_task_has_the_documented_defaults(self) -> None:
+        declared = tasks.do_nothing
+        assert (declared.priority, declared.queue_name, declared.backend) == (0, "default", "default")
+        assert (declared.run_after, declared.takes_context) == (None, False)
+        assert (declared.max_attempts, declared.backoff, declared.delay) == (None, None, None)
+
+    def test_every_option_of_django_and_ours_is_taken(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS}, "other": {"BACKEND": OURS, "QUEUES": ["mail"]}}
+        made = task(
+            priority=-3,
+            queue_name="mail",
+            backend="other",
+            takes_context=True,
+            max_attempts=4,
+            backoff=tasks.at_once,
+        )(tasks.describe.func)
+        assert (made.priority, made.queue_name, made.backend, made.takes_context) == (-3, "mail", "other", True)
+        assert (made.max_attempts, made.backoff) == (4, tasks.at_once)
+
+    def test_django_s_own_decorator_makes_the_same_task(self) -> None:
+        assert django_task(priority=7)(tasks.plain_function) == task(priority=7)(tasks.plain_function)
+
+    @pytest.mark.skipif((6, 0) <= django.VERSION < (6, 1), reason="6.0's decorator takes no options of backends")
+    def test_django_s_own_decorator_takes_our_options(self) -> None:
+        made = django_task(max_attempts=4, backoff=tasks.at_once)(tasks.plain_function)
+        assert made == task(max_attempts=4, backoff=tasks.at_once)(tasks.plain_function)
+
+    def test_run_after_can_not_be_declared(self) -> None:
+        with pytest.raises(TypeError, match="run_after cannot be defined statically with the @task decorator"):
+            task(run_after=timezone.now())
+
+    def test_an_option_that_does_not_exist_is_named(self) -> None:
+        with pytest.raises(TypeError, match="max_atempts"):
+            task(max_atempts=3)(tasks.plain_function)
+
+    @pytest.mark.parametrize("function", [any, tasks.do_nothing, str.upper, "text", None])
+    def test_only_functions_of_modules_are_tasks(self, function: Any) -> None:
+        with pytest.raises(InvalidTask, match="must be defined at a module level"):
+            task()(function)
+
+    def test_a_task_that_takes_the_context_has_it_first(self) -> None:
+        with pytest.raises(InvalidTask, match="does not have a first argument of 'context'"):
+            task(takes_context=True)(tasks.plain_function)  # type: ignore[arg-type]
+
+    def test_an_alias_that_is_not_in_tasks_is_an_error(self) -> None:
+        with pytest.raises(InvalidTaskBackend, match="unknown"):
+            task(backend="unknown")(tasks.plain_function)
+
+
+class TestTask:
+    def test_it_can_not_be_changed(self) -> None:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            tasks.do_nothing.priority = 1  # type: ignore[misc]
+
+    def test_name_and_path_are_those_of_the_function(self) -> None:
+        assert tasks.do_nothing.name == "do_nothing"
+        assert tasks.do_nothing.module_path == "tests.support.tasks.do_nothing"
+        assert import_string(tasks.do_nothing.module_path) is tasks.do_nothing
+
+    def test_it_knows_its_backend(self) -> None:
+        assert isinstance(tasks.do_nothing.get_backend(), PgQueueBackend)
+
+    def test_call_runs_plain_and_async_functions(self) -> None:
+        assert tasks.echo.call(1, a=2) == {"args": (1,), "kwargs": {"a": 2}}
+        assert tasks.do_nothing_async.call() is None
+
+    def test_acall_runs_plain_and_async_functions(self) -> None:
+        assert async_to_sync(tasks.echo.acall)(1) == {"args": (1,), "kwargs": {}}
+        assert async_to_sync(tasks.do_nothing_async.acall)() is None
+
+    def test_equal_tasks_have_equal_hashes(self) -> None:
+        changed = tasks.fail_thrice.using(priority=5)
+        assert changed != tasks.fail_thrice
+        assert {tasks.fail_thrice, changed, tasks.fail_thrice.using()} == {
+            tasks.fail_thrice,
+            changed,
+        }
+
+
+class TestUsing:
+    def test_it_leaves_the_task_as_it_was(self) -> None:
+        now = timezone.now()
+        changed = tasks.do_nothing.using(priority=10, queue_name="mail", run_after=now, max_attempts=2)
+        assert (changed.priority, changed.queue_name, changed.run_after, changed.max_attempts) == (10, "mail", now, 2)
+        assert (tasks.do_nothing.priority, tasks.do_nothing.queue_name) == (0, "default")
+        assert (tasks.do_nothing.run_after, tasks.do_nothing.max_attempts) == (None, None)
+
+    def test_without_arguments_it_makes_an_equal_task(self) -> None:
+        assert tasks.send.using() == tasks.send
+        assert tasks.send.using() is not tasks.send
+
+    def test_calls_can_be_chained(self) -> None:
+        now = timezone.now()
+        changed = tasks.do_nothing.using(run_after=now).using(priority=3).using(max_attempts=9)
+        assert (changed.run_after, changed.priority, changed.max_attempts) == (now, 3, 9)
+
+    def test_none_means_as_it_was(self) -> None:
+        changed = tasks.send.using(run_after=dt.timedelta(1), max_attempts=3)
+        again = changed.using(priority=None, queue_name=None, run_after=None, backend=None, max_attempts=None)
+        assert again == changed
+
+    def test_a_time_and_a_delay_replace_each_other(self) -> None:
+        now, hour = timezone.now(), dt.timedelta(hours=1)
+        late = tasks.do_nothing.using(run_after=now).using(run_after=hour)
+        assert (late.run_after, late.delay) == (None, hour)
+        on_time = late.using(run_after=now)
+        assert (on_time.run_after, on_time.delay) == (now, None)
+
+    @pytest.mark.parametrize("wrong", [{"func": print}, {"takes_context": True}, {"backoff": None}, {"o": None}])
+    def test_what_is_fixed_by_the_declaration_can_not_be_changed(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            tasks.do_nothing.using(**wrong)
+
+    def test_a_backend_that_is_not_in_tasks_is_an_error(self) -> None:
+        with pytest.raises(InvalidTaskBackend, match="doesn't exist"):
+            tasks.do_nothing.using(backend="unknown")
+
+    def test_a_backend_that_can_not_be_imported_is_an_error(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS}, "missing": {"BACKEND": "does.not.exist"}}
+        with pytest.raises(InvalidTaskBackend, match=r"Could not find backend 'does\.not\.exist'"):
+            tasks.do_nothing.using(backend="missing")
+
+    def test_it_may_choose_another_of_our_backends(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS}, "other": {"BACKEND": OURS, "QUEUES": ["slow"]}}
+        assert tasks.do_nothing.using(backend="other", queue_name="slow").get_backend().alias == "other"
+        with pytest.raises(InvalidTask, match="Queue 'default' is not valid for backend"):
+            tasks.do_nothing.using(backend="other")
+
+
+class TestValidation:
+    @pytest.mark.parametrize("priority", [-100, -1, 0, 1, 100, 5.0, True])
+    def test_whole_numbers_from_minus_100_to_100_are_priorities(self, priority: Any) -> None:
+        assert tasks.do_nothing.using(priority=priority).priority == priority
+
+    @pytest.mark.parametrize(
+        "priority", [-101, 101, 3.1, "5", "high", float("nan"), float("inf"), 10**400, [], object(), 1j]
+    )
+    def test_other_priorities_are_invalid(self, priority: Any) -> None:
+        with pytest.raises(InvalidTask, match="priority must be a whole number between -100 and 100"):
+            tasks.do_nothing.using(priority=priority)
+
+    @pytest.mark.parametrize("run_after", ["tomorrow", 1_700_000_000, dt.date(2030, 1, 1), dt.time(12)])
+    @pytest.mark.parametrize("use_tz", [True, False])
+    def test_run_after_is_a_time_or_a_delay(self, settings: Settings, run_after: Any, *, use_tz: bool) -> None:
+        settings.USE_TZ = use_tz
+        with pytest.raises(InvalidTask, match="run_after must be a datetime"):
+            tasks.do_nothing.using(run_after=run_after)
+
+    def test_a_naive_time_is_invalid_with_use_tz(self) -> None:
+        with pytest.raises(InvalidTask, match="run_after must be an aware datetime"):
+            tasks.do_nothing.using(run_after=dt.datetime(2030, 1, 1))  # noqa: DTZ001
+
+    def test_a_naive_time_is_valid_without_use_tz(self, settings: Settings) -> None:
+        settings.USE_TZ = False
+        at = dt.datetime(2030, 1, 1)  # noqa: DTZ001
+        assert tasks.do_nothing.using(run_after=at).run_after == at
+
+    def test_the_queue_must_be_one_of_queues(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": ["default", "mail"]}}
+        assert tasks.do_nothing.using(queue_name="mail").queue_name == "mail"
+        with pytest.raises(InvalidTask, match="Queue 'mial' is not valid for backend"):
+            tasks.do_nothing.using(queue_name="mial")
+
+    def test_no_queues_in_the_settings_are_the_default_queue_alone(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": OURS}}
+        with pytest.raises(InvalidTask, match="Queue 'mail' is not valid for backend"):
+            tasks.do_nothing.using(queue_name="mail")
+
+    @pytest.mark.parametrize("name", ["mail", "a", "é 🍵 with spaces", "q" * 255, "a,b", "'; drop table", "%s"])
+    def test_an_empty_list_of_queues_allows_every_name(self, name: str) -> None:
+        assert tasks.do_nothing.using(queue_name=name).queue_name == name
+
+    @pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "q" * 256, 5, b"mail", ["mail"]])
+    def test_what_can_not_be_stored_as_a_name_is_invalid(self, name: Any) -> None:
+        with pytest.raises(InvalidTask, match="cannot be the name of a queue"):
+            tasks.do_nothing.using(queue_name=name)
+
+    @pytest.mark.parametrize("max_attempts", [0, -1, 2.0, "3", True, 2**31, [3]])
+    def test_max_attempts_is_a_whole_number_from_1_on(self, max_attempts: Any) -> None:
+        with pytest.raises(InvalidTask, match="max_attempts must be a whole number from 1 to 1,000,000, or None"):
+            tasks.do_nothing.using(max_attempts=max_attempts)
+
+    @pytest.mark.parametrize("backoff", [30, "fast", [1, 2]])
+    def test_backoff_is_a_callable(self, backoff: Any) -> None:
+        with pytest.raises(InvalidTask, match="For fixed waits: backoff=lambda"):
+            task(max_attempts=2, backoff=backoff)(tasks.plain_function)
+
+    def test_a_declared_delay_is_a_timedelta(self) -> None:
+        with pytest.raises(InvalidTask, match="delay must be a timedelta"):
+            task(delay=30)(tasks.plain_function)
+
+
+class TestCopies:
+    @pytest.mark.parametrize(
+        "original",
+        [
+            tasks.do_nothing,
+            tasks.send,
+            tasks.describe,
+            tasks.fail_thrice,  # its backoff is a lambda
+            tasks.do_nothing.using(priority=3, queue_name="x", run_after=dt.timedelta(minutes=5), max_attempts=2),
+            tasks.do_nothing.using(run_after=dt.datetime(2030, 1, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)),
+            tasks.do_nothing.using(unique_key="k", on_conflict="debounce", unique_until="started"),
+            tasks.with_everything,
+        ],
+        ids=lambda task: task.name,
+    )
+    def test_a_task_survives_pickling_and_copying(self, original: Task[..., Any]) -> None:
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+            restored = pickle.loads(pickle.dumps(original, protocol))  # noqa: S301
+            assert restored == original
+            assert dataclasses.asdict(restored) == dataclasses.asdict(original)  # also what is not compared
+        assert copy.copy(original) == copy.deepcopy(original) == original
+
+    def test_a_schedule_is_found_again_with_its_task(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        scheduled = task(schedule=every(dt.timedelta(hours=1)))(tasks.plain_function)
+        monkeypatch.setattr(tasks, "plain_function", scheduled)
+        assert pickle.loads(pickle.dumps(scheduled.using(priority=3))) == scheduled.using(priority=3)  # noqa: S301
+
+    def test_a_pickle_of_what_is_no_task_any_more_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pickled = pickle.dumps(tasks.send)
+        monkeypatch.setattr(tasks, "send", any)
+        with pytest.raises(ValueError, match=r"Expected '.*\.send' to point to a Task instance"):
+            pickle.loads(pickled)  # noqa: S301
+
+
+class TestOnOtherBackends:
+    """Projects test on Django's Dummy and Immediate backends what they deploy on ours."""
+
+    @pytest.fixture(params=["django", "stand-in"])
+    def others(self, request: pytest.FixtureRequest, settings: Settings) -> None:
+        dummy, immediate = (
+            (DUMMY, IMMEDIATE)
+            if request.param == "django"
+            else ("django_pgqueue.stand_ins.DummyBackend", "django_pgqueue.stand_ins.ImmediateBackend")
+        )
+        settings.TASKS = {
+            "default": {"BACKEND": OURS, "QUEUES": []},
+            "dummy": {"BACKEND": dummy, "QUEUES": []},
+            "immediate": {"BACKEND": immediate, "QUEUES": []},
+        }
+
+    @pytest.mark.usefixtures("others")
+    def test_our_decorator_works_on_django_s_dummy_backend(self) -> None:
+        made = task(backend="dummy", max_attempts=3, backoff=tasks.at_once)(tasks.do_nothing.func)
+        backend = made.get_backend()
+        assert isinstance(backend, DummyBackend)
+        result = made.using(run_after=dt.timedelta(hours=1), max_attempts=5).enqueue(1, a=2)
+        assert backend.results == [result]
+        assert isinstance(result.task, PgQueueTask)
+        assert (result.task.max_attempts, result.args, result.kwargs) == (5, [1], {"a": 2})
+        assert made.get_result(result.id) == result
+
+    @pytest.mark.usefixtures("others")
+    def test_our_decorator_works_on_django_s_immediate_backend(self) -> None:
+        made = task(backend="immediate", max_attempts=3, backoff=tasks.at_once)(tasks.echo.func)
+        assert isinstance(made.get_backend(), ImmediateBackend)
+        assert made.using(max_attempts=5).enqueue(1).return_value == {"args": [1], "kwargs": {}}
+
+    @pytest.mark.usefixtures("others")
+    def test_our_task_may_be_sent_elsewhere(self) -> None:
+        assert tasks.echo.using(backend="immediate").enqueue(5).return_value["args"] == [5]
+        assert async_to_sync(tasks.echo.using(backend="immediate").aenqueue)(5).return_value["args"] == [5]
+
+    @pytest.mark.usefixtures("others")
+    def test_a_delay_is_no_more_possible_there_than_a_time(self) -> None:
+        for run_after in (timezone.now(), dt.timedelta(hours=1)):
+            with pytest.raises(InvalidTask, match="Backend does not support run_after"):
+                tasks.echo.using(backend="immediate", run_after=run_after)
+
+    @pytest.mark.usefixtures("others")
+    def test_wrong_values_are_found_there_too(self) -> None:
+        with pytest.raises(InvalidTask, match="max_attempts"):
+            task(backend="dummy", max_attempts=0)(tasks.plain_function)
+
+    @pytest.mark.skipif((6, 0) <= django.VERSION < (6, 1), reason="6.0's decorator takes no options of backends")
+    @pytest.mark.parametrize("name", ["DummyBackend", "ImmediateBackend"])
+    def test_the_stand_ins_take_our_options_from_django_s_decorator(self, settings: Settings, name: str) -> None:
+        settings.TASKS = {"default": {"BACKEND": f"django_pgqueue.stand_ins.{name}"}}
+        made = django_task(max_attempts=3, backoff=tasks.at_once)(tasks.do_nothing.func)
+        assert made.enqueue().task == made
+
+    def test_a_backend_with_a_class_of_its_own_keeps_it(self, settings: Settings) -> None:
+        settings.TASKS = {"default": {"BACKEND": "tests.tasks.test_task.ForeignBackend"}}
+        made: object = task(flavour="mint")(tasks.plain_function)
+        assert isinstance(made, ForeignTask)
+        assert (made.flavour, made.priority) == ("mint", 0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignTask(Task):  # type: ignore[type-arg]
+    flavour: str = "plain"
+
+
+class ForeignBackend(DummyBackend):
+    task_class = ForeignTask

@@ -1,5 +1,0 @@
-"""Commands that join the tests" database."""
-
-from tests.support.fixtures.terminal import environment
-
-__all__ = ["environment"]

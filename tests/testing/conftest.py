@@ -1,0 +1,6 @@
+"""Workers, and somebody else's connection."""
+
+from tests.support.fixtures.backend import fresh_registry, stranger
+from tests.support.fixtures.consumers import consume, diary, effects, environment, rows, session, start
+
+__all__ = ["consume", "diary", "effects", "environment", "fresh_registry", "rows", "session", "start", "stranger"]

@@ -1,0 +1,34 @@
+"""The connections of jobs: kept for the next one, and not for ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection
+
+from tests.support.site import jobs
+from tests.support.waiting import wait_until
+from tests.support.watching import ended
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTask
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", [jobs.which_session, jobs.which_session_async], ids=["sync", "async"])
+def test_jobs_that_follow_each_other_share_one_although_django_would_close_it(consume: Consume, task: AnyTask) -> None:
+    assert connection.settings_dict["CONN_MAX_AGE"] == 0
+    consume(threads=1)
+    sessions = {ended(task.enqueue()).return_value for _ in range(5)}
+    assert len(sessions) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", [jobs.which_session, jobs.which_session_async], ids=["sync", "async"])
+def test_who_has_nothing_to_do_closes_it(consume: Consume, session: Session, task: AnyTask) -> None:
+    consume(threads=1, idle_seconds=0.05)
+    pid = ended(task.enqueue()).return_value
+    wait_until(lambda: pid not in session.strangers(), "the session is closed")

@@ -1,0 +1,32 @@
+"""Async tasks of a worker share a connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.site import jobs
+from tests.support.waiting import wait_until
+from tests.support.watching import ended
+
+if TYPE_CHECKING:
+    from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_end_of_one_takes_nothing_from_under_another(consume: Consume, diary: Diary, session: Session) -> None:
+    """With CONN_MAX_AGE = 0, as it is by default, Django would close the connection after each of them."""
+    session.rows("""
+        insert into pgqueue_worker (id, hostname, pid, slots, started_at, seen_at, exclude_queues)
+        select 'w' || n, 'host', n, 1, now(), now() + interval '1 day', '{}' from generate_series(1, 200) as n
+    """)
+    reads = jobs.read_slowly.enqueue("go on")
+    consume(threads=3)
+    wait_until(diary.words, "it reads")
+    for _ in range(10):
+        assert ended(jobs.follow_async.enqueue()).status == "SUCCESSFUL"
+    diary.allow("go on")
+    assert ended(reads).return_value > 100

@@ -1,0 +1,167 @@
+"""Processes that have done enough, used too much, or crash: each is replaced, and no job is lost or done twice."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from django_pgqueue.models import Attempt
+from django_pgqueue.worker.run.marks import Marks
+from django_pgqueue.worker.settings import MAX_RETIRING, WorkerSettings
+from django_pgqueue.worker.supervise.supervisor import MAX_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
+from tests.support.site import slow
+from tests.support.waiting import wait_until
+from tests.support.watching import at_rest, ended, started, statuses
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTaskResult
+    from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
+
+
+def pids(results: list[AnyTaskResult]) -> list[Any]:
+    """The processes of jobs that answer theirs, in the order in which they ended."""
+    for result in results:
+        assert statuses(ended(result)) == ["succeeded"]
+    return list(Attempt.objects.order_by("id").values_list("result", flat=True))
+
+
+def test_a_process_is_replaced_after_so_many_jobs(start: Start) -> None:
+    worker = start("--max-jobs", "3", "--threads", "1")
+    results = [slow.whoami.enqueue() for _ in range(12)]
+    found = pids(results)
+    assert [found.count(pid) for pid in dict.fromkeys(found)] == [3, 3, 3, 3]
+    worker.says("jobs done")
+    wait_until(lambda: len(worker.children) == 1, "there is one process")
+    assert "crashed" not in worker.output
+    assert worker.stop() == 0
+
+
+def test_each_of_several_processes_is_replaced(start: Start) -> None:
+    worker = start("--max-tasks", "1", "--processes", "2", "--threads", "1")
+    results = [slow.whoami.enqueue() for _ in range(6)]
+    pids(results)
+    worker.says("jobs done")
+    wait_until(lambda: len(worker.children) == 2, "there are two again")
+    assert "crashed" not in worker.output
+    assert worker.stop() == 0
+
+
+def test_a_process_that_uses_too_much_memory_is_replaced(start: Start) -> None:
+    worker = start("--max-memory", "190", "--threads", "1")
+    [before] = pids([slow.whoami.enqueue()])
+    big = ended(slow.keep_memory.enqueue(200))
+    assert big.return_value == before
+    worker.says("MB of memory in use")
+    worker.says("started worker=", times=2)
+    fresh = ended(slow.whoami.enqueue()).return_value
+    assert fresh != before
+    assert worker.children == [fresh]
+    assert worker.stop() == 0
+
+
+def test_a_long_job_does_not_keep_the_other_slots_idle(start: Start, diary: Diary) -> None:
+    long = slow.hold.using(max_attempts=1).enqueue("x")
+    worker = start("--max-jobs", "3", "--threads", "2", "--grace-seconds", "0.1")
+    started(diary, "x")
+    [first, second, *others] = pids([slow.whoami.enqueue() for _ in range(5)])
+    worker.says("retiring worker=", "running=1: 3 jobs done, or begun")
+    assert [first == second, first in others, others] == [True, False, [others[0]] * 3]
+    diary.allow("x-1")
+    assert (ended(long).return_value, statuses(long)) == (first, ["succeeded"])
+    wait_until(lambda: first not in worker.children, "it leaves when its job has ended")
+    assert worker.stop() == 0
+
+
+def test_nor_does_a_long_job_in_a_process_that_uses_too_much_memory(start: Start, diary: Diary) -> None:
+    worker = start("--max-memory", "190", "--threads", "2", "--grace-seconds", "0.1")
+    long = slow.hold.using(max_attempts=1).enqueue("x")
+    started(diary, "x")
+    big = ended(slow.keep_memory.enqueue(200))
+    worker.says("retiring worker=", "MB of memory in use")
+    assert ended(slow.whoami.enqueue()).return_value != big.return_value
+    diary.allow("x-1")
+    assert (ended(long).return_value, statuses(long)) == (big.return_value, ["succeeded"])
+    assert worker.stop() == 0
+
+
+def test_a_process_whose_slots_are_busy_is_not_replaced_yet(start: Start, diary: Diary) -> None:
+    """It could take nothing more anyhow."""
+    long = slow.hold.enqueue("x")
+    worker = start("--max-jobs", "1", "--threads", "1")
+    started(diary, "x")
+    behind = slow.whoami.enqueue()
+    diary.allow("x-1")
+    assert ended(long).return_value != ended(behind).return_value
+    assert worker.output.index(f"succeeded id={long.id}") < worker.output.index("retiring worker=")
+
+
+def test_so_many_processes_retire_and_then_the_next_one_waits(start: Start, diary: Diary) -> None:
+    """Each keeps its memory."""
+    long: list[AnyTaskResult] = [slow.hold.enqueue(f"{number}") for number in range(1 + MAX_RETIRING)]
+    worker = start("--max-jobs", "1", "--threads", "2")
+    for number in range(1 + MAX_RETIRING):
+        started(diary, f"{number}")
+    worker.says("not replaced pid=", f"{MAX_RETIRING} processes before it still have jobs to end")
+    behind = slow.whoami.enqueue()
+    assert len(worker.children) == 1 + MAX_RETIRING
+    for pid in worker.children:
+        at_rest(pid)
+    diary.allow("0-1")
+    assert ended(behind).return_value != ended(long[0]).return_value
+    for number in range(1, 1 + MAX_RETIRING):
+        diary.allow(f"{number}-1")
+    assert len({ended(result).return_value for result in [*long, behind]}) == 2 + MAX_RETIRING, "one job each"
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_burst_goes_on_until_nothing_is_left(start: Start, processes: str) -> None:
+    results = [slow.whoami.enqueue() for _ in range(12)]
+    worker = start("--burst", "--max-jobs", "3", "--threads", "1", "--processes", processes, ready=False)
+    assert worker.ends() == 0
+    assert [statuses(result) for result in results] == [["succeeded"]] * 12
+
+
+def test_who_crashes_again_and_again_waits_longer_each_time(start: Start) -> None:
+    worker = start("--threads", "1")
+    for times in (1, 2):
+        worker.send_to(worker.children[0], signal.SIGKILL)
+        wait_until(lambda: worker.output.count("started worker=") == 1 + times, "it has started again")  # noqa: B023
+    assert re.findall(r"restart_in_seconds=([0-9.]+)", worker.output) == ["0.0", "2.0"]
+    result = slow.whoami.enqueue()
+    assert ended(result).return_value in worker.children
+    assert worker.stop() == 0
+
+
+def test_the_wait_has_an_end_and_is_forgotten_after_a_stable_time(caplog: pytest.LogCaptureFixture) -> None:
+    supervisor = Supervisor(WorkerSettings())
+    [place] = supervisor.places
+
+    def wait_after(lived_seconds: float) -> float:
+        now = time.monotonic()
+        place.process = Process(4711, started=now - lived_seconds, seat=0, marks=Marks(1))
+        supervisor._ended(place, place.process, 9)
+        return max(0.0, round(place.start_at - now))
+
+    with caplog.at_level(logging.CRITICAL, "django_pgqueue.worker"):
+        assert [wait_after(0) for _ in range(8)] == [0, 2, 4, 8, 16, MAX_RESTART_SECONDS, 30, 30]
+        assert [wait_after(STABLE_SECONDS + 1), wait_after(0)] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--max-jobs", "0"), ("--max-jobs", "-3"), ("--max-memory", "0"), ("--max-jobs", "many"), ("--max-memory", "1G")],
+)
+def test_a_wrong_value_is_named(flag: str, value: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        call_command("qworker", f"{flag}={value}")
+    assert flag in str(caught.value)
+    assert value in str(caught.value)

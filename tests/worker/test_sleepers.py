@@ -1,0 +1,169 @@
+"""Of many workers that sleep only those are woken that are needed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from django_pgqueue import control, functions
+from django_pgqueue.consumer import polling
+from django_pgqueue.models import Worker
+from tests.support.fixtures.workers import conninfo
+from tests.support.site import jobs
+from tests.support.site.tasks import hold
+from tests.support.waiting import wait_until
+from tests.support.watching import asleep, ended, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def long_nights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sleeps is not woken by his own clock, and who is awake stays awake."""
+    monkeypatch.setattr(polling, "POLL_SECONDS", 60.0)
+
+
+@pytest.fixture
+def stays_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling, "FEW_A_SECOND", 0)
+    monkeypatch.setattr(polling.Polling, "_is_quiet", lambda self: not self.asleep and self._found_at is None)
+    monkeypatch.setattr(polling, "AWAKE_SECONDS", 60.0)
+
+
+@pytest.fixture
+def ears(transactional_db: None) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(conninfo(), autocommit=True) as connection:
+        yield connection
+
+
+def notified(ears: psycopg.Connection) -> list[str]:
+    return [notification.channel for notification in ears.notifies(timeout=0.2)]
+
+
+def listen_as_all(ears: psycopg.Connection) -> None:
+    for worker in asleep():
+        ears.execute(sql.SQL("listen {}").format(sql.Identifier(f"pgqueue_{worker}")))
+
+
+def test_one_that_is_awake_and_has_room_does_it_alone(
+    consume: Consume, diary: Diary, ears: psycopg.Connection, stays_awake: None
+) -> None:
+    for _ in range(3):
+        consume()
+    wait_until(lambda: len(asleep()) == 3, "all sleep")
+    listen_as_all(ears)
+    ended(jobs.which_session.enqueue())
+    wait_until(lambda: Worker.objects.filter(has_room=True).count() == 1, "one is awake and says so")
+    heard = notified(ears)
+    for _ in range(20):
+        ended(jobs.which_session.enqueue())
+    assert len(heard) == 1
+    assert notified(ears) == []
+    assert len(asleep()) == 2
+
+
+def test_who_sleeps_says_that_he_lives_in_the_transaction_in_which_he_looks(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses: list[str] = []
+    seen = functions.worker_seen
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        statuses.append(consumer.session.connection.info.transaction_status.name)
+        return seen(*args, **kwargs)
+
+    consumer = consume()
+    wait_until(lambda: len(asleep()) == 1, "it sleeps")
+    monkeypatch.setattr(functions, "worker_seen", noted)
+    monkeypatch.setattr(polling, "POLL_SECONDS", 0.1)
+    before = Worker.objects.get().seen_at
+    consumer.registration.next_seen = time.monotonic() + 1
+    consumer.polling.sleeps_on(now=0.0)  # and looks at once
+    consumer.wakeup.wake()
+    wait_until(lambda: Worker.objects.get().seen_at > before, "it has been seen")
+    assert set(statuses) == {"INTRANS"}
+
+
+def test_what_a_sleeper_finds_by_looking_begins_when_its_claim_is_committed(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch, ears: psycopg.Connection
+) -> None:
+    statuses: list[str] = []
+    consumer = consume()
+    wait_until(lambda: len(asleep()) == 1, "it sleeps")
+    run = consumer.slots.run
+
+    def noted(messages: Any) -> None:
+        statuses.append(consumer.session.connection.info.transaction_status.name)
+        run(messages)
+
+    monkeypatch.setattr(consumer.slots, "run", noted)
+    ears.execute(  # and so nobody is notified
+        "insert into pgqueue_message (content, task, dequeue_at) values (%s, %s, 0)",
+        ('{"args": [], "kwargs": {}}', jobs.which_session.module_path),
+    )
+    consumer.polling.sleeps_on(now=0.0)
+    consumer.wakeup.wake()
+    wait_until(lambda: statuses, "it has begun")
+    assert statuses == ["IDLE"]
+
+
+def test_of_several_that_have_room_one_stays_awake(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling.Polling, "_is_quiet", lambda _: False)
+    monkeypatch.setattr(polling, "AWAKE_SECONDS", 60.0)
+    for _ in range(3):
+        consume()
+    wait_until(lambda: Worker.objects.filter(has_room=True).exists(), "one has room")
+
+    def one_is_enough() -> bool:
+        ended(jobs.which_session.enqueue())
+        return len(asleep()) == 2 and Worker.objects.filter(has_room=True).count() == 1
+
+    wait_until(one_is_enough, "the others sleep, although there is always something to do")
+
+
+def test_who_is_full_wakes_the_next_and_says_so(consume: Consume, diary: Diary, stays_awake: None) -> None:
+    """Three jobs for two slots of the first: the third begins at the second."""
+    for _ in range(2):
+        consume(threads=2)
+    wait_until(lambda: len(asleep()) == 2, "both sleep")
+    results = {}
+    for word in ("a", "b", "c"):
+        results[word] = hold.enqueue(word)
+        started(diary, word)
+    wait_until(lambda: Worker.objects.filter(asleep_until=None).count() == 2, "two have been woken")
+    for word, result in results.items():
+        diary.allow(f"{word}-1")
+        ended(result)
+
+
+def test_who_stops_does_not_keep_others_asleep(
+    consume: Consume, diary: Diary, ears: psycopg.Connection, stays_awake: None
+) -> None:
+    consumers = [consume(threads=2, grace_seconds=600) for _ in range(2)]
+    wait_until(lambda: len(asleep()) == 2, "both sleep")
+    results = {"a": hold.enqueue("a")}
+    started(diary, "a")
+    wait_until(lambda: Worker.objects.filter(has_room=True).count() == 1, "it says that it has room")
+    awake = Worker.objects.get(has_room=True)
+    listen_as_all(ears)
+    control.pause("slow")
+    hold.using(queue_name="slow").enqueue("nobody is woken for this")
+    before = notified(ears)
+    next(consumer for consumer in consumers if consumer.id == awake.id).stop()
+    wait_until(lambda: not Worker.objects.filter(has_room=True).exists(), "it says that it has no room")
+    assert (before, len(notified(ears))) == ([], 1), "who stops wakes the next, as nobody else has"
+    results["b"] = hold.enqueue("b")
+    started(diary, "b")
+    for word, result in results.items():
+        diary.allow(f"{word}-1")
+        ended(result)
