@@ -128,7 +128,7 @@ class TestMismatch:
         result = tasks.echo.enqueue()
         if run:
             testing.drain()
-        with pytest.raises(TaskResultMismatch, match=r"Task does not match \(received 'tests\.backend\.tasks\.echo'\)"):
+        with pytest.raises(TaskResultMismatch, match=r"Task does not match \(received 'tests\.support\.tasks\.echo'\)"):
             tasks.do_nothing.get_result(result.id)
         with pytest.raises(TaskResultMismatch, match="Task does not match"):
             async_to_sync(tasks.do_nothing.aget_result)(result.id)
@@ -237,7 +237,7 @@ class TestReloaded:
         message_id = enqueue(
             connection, NewMessage(content='{"args": [], "kwargs": {}}', task="tests.support.tasks.gone")
         ).id
-        with pytest.raises(UnknownTask, match=r"tests\.backend\.tasks has no 'gone'"):
+        with pytest.raises(UnknownTask, match=r"tests\.support\.tasks has no 'gone'"):
             default_task_backend.get_result(str(message_id))
 
     @pytest.mark.parametrize("content", ["null", "1", "[]", "{}", '{"args": 1, "kwargs": []}', '{"args": []}'])

@@ -87,7 +87,7 @@ def test_no_module_is_imported_because_a_message_names_it(path: str) -> None:
 
 
 def test_a_name_that_the_module_does_not_have_is_told() -> None:
-    with pytest.raises(UnknownTask, match=r"tests\.backend\.tasks has no 'gone'"):
+    with pytest.raises(UnknownTask, match=r"tests\.support\.tasks has no 'gone'"):
         registry.find("tests.support.tasks.gone")
 
 

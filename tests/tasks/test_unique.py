@@ -407,7 +407,7 @@ class TestWrongValues:
     def test_what_a_callable_makes_is_looked_at_before_any_sql(self, key: Any) -> None:
         with (
             no_queries(),
-            pytest.raises(InvalidTask, match=r"The unique_key of tests\.features\.tasks\.with_key is") as e,
+            pytest.raises(InvalidTask, match=r"The unique_key of tests\.support\.site\.jobs\.with_key is") as e,
         ):
             jobs.task_with_key_of(key).enqueue()
         assert "must be a text of 1 to" in str(e.value)

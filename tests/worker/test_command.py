@@ -198,9 +198,9 @@ def test_it_says_one_line_a_job(start: Start) -> None:
     assert [
         re.sub(r"^[-\d]+ [:,\d]+ ", "", line) for line in lines if "in_seconds" not in line and "attempt=2" not in line
     ] == [
-        RegEx(rf"INFO    succeeded id={done.id} task=tests\.worker\.tasks\.write attempt=1 ms=\d+\.\d"),
+        RegEx(rf"INFO    succeeded id={done.id} task=tests\.support\.site\.tasks\.write attempt=1 ms=\d+\.\d"),
         RegEx(
-            rf"ERROR   failed id={failed.id} task=tests\.worker\.tasks\.fail attempt=1 ms=\d+\.\d "
+            rf"ERROR   failed id={failed.id} task=tests\.support\.site\.tasks\.fail attempt=1 ms=\d+\.\d "
             r"error=builtins\.ValueError: two lines"
         ),
     ]

@@ -32,7 +32,7 @@ def modules_of_tasks() -> list[str]:
 class WorkerTestsConfig(AppConfig):
     """Installed in the workers only."""
 
-    name = "tests.worker"
+    name = "tests.support.site"
 
     def ready(self) -> None:
         for name in (*modules_of_tasks(), *os.environ.get("PGQUEUE_TEST_IMPORTS", "").split()):

@@ -8,7 +8,7 @@ import django
 from tests.settings import *  # noqa: F403 -- whatever the tests have, less the apps that no worker needs
 from tests.settings import DATABASES, TASKS
 
-INSTALLED_APPS = ["django_pgqueue", "tests.worker"]
+INSTALLED_APPS = ["django_pgqueue", "tests.support.site"]
 if django.VERSION < (6, 0):
     INSTALLED_APPS.append("django_tasks")
 ROOT_URLCONF = ""
