@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 import zoneinfo
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -22,13 +23,12 @@ from tests.proofs.reliability import bystanders, log, measurements, pooler, sabo
 from tests.proofs.reliability.generator import BYSTANDERS, LIMITS, Generator
 from tests.proofs.reliability.pace import CALM, REST, STORM, Pace
 from tests.proofs.reliability.tormentor import Tormentor
-from tests.proofs.reliability.workers import GRACE_SECONDS, HAS_POOL, LOCK_SECONDS, ROOT, Workers
+from tests.proofs.reliability.workers import GRACE_SECONDS, HAS_POOL, LOCK_SECONDS, Workers
 from tests.support.proxy import Proxy
 from tests.support.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 WATCH_EVERY_SECONDS = 0.5
 CALM_SHARE = 1 / 60
@@ -143,7 +143,7 @@ class Storm:
         call_command("migrate", verbosity=0)
         with self.server.connect() as admin:
             admin.execute("set role storm")
-            admin.execute((ROOT / "tests" / "reliability" / "tables.sql").read_bytes())
+            admin.execute(Path(__file__).with_name("tables.sql").read_bytes())
             sabotage.alter_sql(admin, self.sabotaged)
             for name, limit in LIMITS.items():
                 admin.execute("select pgqueue_channel_set(%s, %s)", [name, limit])
