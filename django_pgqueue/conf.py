@@ -1,4 +1,4 @@
-"""The options of a backend: the only module that reads the settings.
+"""The options of a backend: the only module that reads ``TASKS[alias]["OPTIONS"]``.
 
 Projects set them in ``TASKS[alias]["OPTIONS"]`` in UPPER_CASE.  A system check reports unknown keys.  This module
 ignores them, so that a typing error in the settings cannot stop a running site.

@@ -38,7 +38,8 @@ class Received:
     headers: str | None
     state: str | None
     kept: bool = False
-    """Whether a transaction keeps the message.  In it the message can be ended only while nothing changes its row."""
+    """True while the transaction of an atomic task holds the row (``pgqueue_message_keep``): no heartbeat and no progress
+    may change the row then."""
 
 
 class Token(NamedTuple):

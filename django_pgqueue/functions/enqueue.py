@@ -133,7 +133,7 @@ def _given(message: NewMessage) -> dict[str, Any]:
 
 
 def _described(message: NewMessage) -> str:
-    """Returns the JSON object that sql/pgqueue_message_create_many.sql takes."""
+    """Returns the JSON object that ``pgqueue_message_create_many`` takes."""
     if message.after is not None or type(message.when) is Delay:
         words = f"A message with after={message.after!r} and when={message.when!r} can only be enqueued alone."
         raise ValueError(words)

@@ -45,5 +45,6 @@ class NewMessage:
     headers: str | None = None
     """JSON text of an object."""
     max_attempts: int | None = 5
+    """None: without limit.  5 is for raw messages: a task always passes its own."""
     unique: UniqueKey | None = None
     after: After | None = None

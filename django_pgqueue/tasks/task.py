@@ -176,13 +176,14 @@ def task(
     function: Callable[P, R], *, takes_context: Literal[False] = ..., backend: str = ..., **options: Any
 ) -> PgQueueTask[P, R]: ...
 def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **options: Any) -> Any:
-    """Declares a task.  Django's own ``@task`` takes the same options from Django 6.1 on; before, only Django's.
+    """Declares a task.  On Django 6.1 and newer, ``django.tasks.task`` takes the same options; on older versions it takes
+    only Django's own.
 
     >>> @task(queue_name="mail", max_attempts=5)
     ... def send_receipt(order_id): ...  # doctest: +SKIP
 
-    ``max_attempts``: how often the task may be tried if it raises (default: once).
-    ``backoff``: a callable ``(exception, task_result) -> seconds`` that returns None to give up.  Default: exponential.
+    Django's options are ``queue_name``, ``priority``, ``backend`` and ``takes_context``.  The others are the fields of
+    ``PgQueueTask``, such as ``max_attempts``: how often the task may be tried if it raises (default: once).
     """
     if "run_after" in options:
         message = (

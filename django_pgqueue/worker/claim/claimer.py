@@ -232,7 +232,7 @@ class Claimer:
         if stalled or stopping:
             self.prefetch.stalled()
             self.take_back()
-        while self.unstarted:
+        while self.unstarted:  # by worker: after a failover this one has another name than those it held before
             worker = self.unstarted[0].worker
             given_back = [message for message in self.unstarted if message.worker == worker]
             functions.message_release(self.session.statements, given_back, worker=worker)

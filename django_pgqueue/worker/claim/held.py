@@ -115,6 +115,7 @@ class Held:
         """Ends the locks of what did not end within grace, so that others take it over at once."""
         for held in self:
             message = held.message
+            # Not released: the attempt has begun, so it counts as lost when another worker takes the message over.
             with suppress(*BUSY_ERRORS):  # its lock runs out by itself
                 functions.message_heartbeat(self.session.statements, [message], worker=message.worker, lock_ms=0)
             logger.error(

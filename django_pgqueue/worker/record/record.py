@@ -1,4 +1,4 @@
-"""Records outcomes: the one place that matches on them."""
+"""Writes each outcome with the SQL function for it."""
 
 from __future__ import annotations
 

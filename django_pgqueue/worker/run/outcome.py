@@ -1,4 +1,4 @@
-"""Outcomes of an attempt: values, matched once where they are recorded."""
+"""Outcomes of an attempt, as values."""
 
 from __future__ import annotations
 
