@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import TopologicalSorter
 
 import pytest
@@ -10,7 +11,11 @@ import pytest
 from tests.project import layers
 
 CONTRACTS = layers.contracts()
+IMPORT_OF_TESTS = re.compile(r"^\s*(?:from tests import|(?:from|import) tests\.)\s*(\w+)", re.MULTILINE)
 contracts = pytest.mark.parametrize("contract", CONTRACTS, ids=[each.container for each in CONTRACTS])
+TESTS = layers.ROOT / "tests"
+BESIDE_THE_MIRROR = {"bench", "project", "promises", "proofs", "sql", "support"}
+"""Folders of tests that are about more than one room."""
 MAX_ROOMS_A_FLOOR = 9
 MAX_INSIDE_FUNCTIONS = 52
 """Imports inside functions: for optional extras, and for models before the apps are ready.  It may only fall."""
@@ -47,6 +52,22 @@ def test_old_paths_hand_on_names_and_nothing_imports_them() -> None:
     arrows = layers.of_the_package().arrows()
     assert {imported for importer, imported in arrows if importer in aliases} == {"backend", "tasks"}
     assert {importer for importer, imported in arrows if imported in aliases} == set()
+
+
+def test_a_folder_of_tests_is_a_room_of_the_package_or_stands_beside() -> None:
+    folders = {path.parent.name for path in TESTS.glob("*/__init__.py")}
+    assert folders - set(layers.rooms()) == BESIDE_THE_MIRROR
+
+
+def test_tests_import_their_own_folder_and_what_all_share() -> None:
+    shared = {"support", "settings", "__main__"}
+    wrong = [
+        f"{path.relative_to(TESTS)} imports tests.{folder}"
+        for path in TESTS.rglob("*.py")
+        for folder in IMPORT_OF_TESTS.findall(path.read_text(encoding="utf-8"))
+        if folder not in {path.relative_to(TESTS).parts[0], *shared}
+    ]
+    assert wrong == []
 
 
 def test_the_map_is_current() -> None:
