@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["emptied_quickly"]
 
 HERE = Path(__file__).parent
-MODELS = HERE / "proofs" / "models"
-OF_DJANGO = {"test_migrations.py", "test_install.py"}
-OF_POSTGRESQL = {"test_sql_fuzzer.py"}
+ON_EVERY_PYTHON = {"test_migrations.py", "test_install.py", "test_layers.py", "test_public_names.py"}
+ONCE = {"bench", "project", "proofs", "spark", "sql"}
+FUZZERS = {"test_command_lines.py", "test_http.py", "test_sql_fuzzer.py"}
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +42,9 @@ def fixed_clock(db: None) -> BaseDatabaseWrapper:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks by which continuous integration shares the tests out.  What asks PostgreSQL alone is the same on every
-    Python, and is done once.
-    """
+    """Marks what is the same on every Python and Django: continuous integration does it on one of the two."""
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-        is_of_sql = folder == "sql" or MODELS in item.path.parents or item.path.name in OF_POSTGRESQL
-        if is_of_sql and item.path.name not in OF_DJANGO:
-            item.add_marker(pytest.mark.sql)
-        elif folder == "worker":
-            item.add_marker(pytest.mark.worker)
+        is_once = folder in ONCE or item.path.name in FUZZERS or item.get_closest_marker("browser") is not None
+        if is_once and item.path.name not in ON_EVERY_PYTHON:
+            item.add_marker(pytest.mark.once)
