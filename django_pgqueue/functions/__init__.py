@@ -1,7 +1,8 @@
 """Python side of the SQL functions: the only Python that changes the queue, and it does so through them.
 
 Every function takes the connection to work on: one of Django's (then the call is part of the caller's transaction) or
-one of psycopg's.  Rows are returned as dataclasses.  JSON is passed and returned as text (``values/content.py`` checks it).
+one of psycopg's.  Rows are returned as dataclasses.  JSON is passed and returned as text, which
+``values/content.py`` checks.
 """
 
 from django_pgqueue.functions.attempt import attempt_enqueue, attempt_maintain, attempt_overdue

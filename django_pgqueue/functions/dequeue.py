@@ -38,8 +38,8 @@ class Received:
     headers: str | None
     state: str | None
     kept: bool = False
-    """True while the transaction of an atomic task holds the row (``pgqueue_message_keep``): no heartbeat and no progress
-    may change the row then."""
+    """True while the transaction of an atomic task holds the row (``pgqueue_message_keep``): no heartbeat or progress
+    may change it then."""
 
 
 class Token(NamedTuple):

@@ -176,8 +176,8 @@ def task(
     function: Callable[P, R], *, takes_context: Literal[False] = ..., backend: str = ..., **options: Any
 ) -> PgQueueTask[P, R]: ...
 def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **options: Any) -> Any:
-    """Declares a task.  On Django 6.1 and newer, ``django.tasks.task`` takes the same options; on older versions it takes
-    only Django's own.
+    """Declares a task.  On Django 6.1 and newer, ``django.tasks.task`` takes the same options; on older ones it takes
+    Django's own alone.
 
     >>> @task(queue_name="mail", max_attempts=5)
     ... def send_receipt(order_id): ...  # doctest: +SKIP
