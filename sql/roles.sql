@@ -180,8 +180,8 @@ begin
         select from pg_namespace n, aclexplode(n.nspacl) as a
         where n.oid = v_schema and a.privilege_type = 'CREATE' and a.grantee = 0
     ) then
-        raise exception 'everybody may make objects in the schema %', v_schema::regnamespace
-            using hint = format('As its owner: revoke create on schema %s from public.', v_schema::regnamespace);
+        raise exception 'every role may create objects in the schema %', v_schema::regnamespace
+            using hint = format('Run as the owner of the schema: revoke create on schema %s from public.', v_schema::regnamespace);
     end if;
     select string_agg(o.what, ', ') into v_others
     from (
@@ -194,8 +194,8 @@ begin
     ) as o (what, owner)
     where o.owner <> v_owner and not (select r.rolsuper from pg_roles r where r.oid = o.owner);
     if v_others is not null then
-        raise exception 'in the schema % there is what another role has made: %', v_schema::regnamespace, v_others
-            using hint = 'It could be called with the rights of the owner. Put the queue into a schema of its own.';
+        raise exception 'the schema % has objects of other roles: %', v_schema::regnamespace, v_others
+            using hint = 'Such an object could be called with the rights of the owner. Put the queue into a schema of its own.';
     end if;
 end
 $$;

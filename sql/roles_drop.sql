@@ -39,7 +39,7 @@ begin
             execute format('drop role %I', v_role);
         exception
             when dependent_objects_still_exist or insufficient_privilege then
-                raise notice 'the role % stays: %', v_role, sqlerrm;
+                raise notice 'the role % was not dropped: %', v_role, sqlerrm;
         end;
     end loop;
 end

@@ -22,7 +22,7 @@ declare
 begin
     if p_days_ahead not between 0 and 366 or p_days_kept < 0 then
         raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
-            using errcode = 'invalid_parameter_value', hint = 'They must be days: 0 to 366 ahead, and 0 or more kept.';
+            using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
     end if;
     -- This is no advisory lock, because every login may hold one: this lock needs a right to change the history.  A new
     -- partition needs it anyway, and no traffic waits for it.

@@ -32,7 +32,7 @@ begin
             if v_word ~ '[*#]' and v_word not in ('*', '#') then
                 raise exception 'the topic "%" has the word "%"', p_pattern, v_word
                     using errcode = 'invalid_parameter_value',
-                          hint = '* and # stand for whole words, between dots. For parts of words use a regular expression.';
+                          hint = '* and # match whole words between dots. For parts of words, use a regular expression.';
             end if;
             p_likeness := p_likeness || case v_word
                 when '#' then '%'
@@ -56,14 +56,14 @@ begin
         -- An escaped backslash does not begin a back-reference.
         if replace(p_pattern, '\\', '') ~ '\\[1-9]' then
             raise exception 'the regular expression "%" has a back-reference', p_pattern
-                using errcode = 'invalid_regular_expression', hint = 'It could take for ever: find a way without.';
+                using errcode = 'invalid_regular_expression', hint = 'It could take for ever to match. Write the pattern without it.';
         end if;
         select coalesce(max(greatest(f.bound[1]::integer, nullif(f.bound[2], '')::integer)), 1) into v_most
         from regexp_matches(p_pattern, '\{(\d{1,9})(?:,(\d{0,9}))?\\?\}', 'g') as f (bound);
         if v_most::bigint * length(p_pattern) > 1000 then
             raise exception 'the regular expression "%" repeats up to % times', p_pattern, v_most
                 using errcode = 'invalid_regular_expression',
-                      hint = 'The largest bound in {m,n} times the length of the pattern may be 1,000.';
+                      hint = 'The largest bound in {m,n}, multiplied by the length of the pattern, may be at most 1,000.';
         end if;
         for v_trial in 1..3 loop  -- the machine may be slow for other reasons
             v_began := clock_timestamp();
@@ -74,7 +74,7 @@ begin
                 perform k.routing_key ~ v_unknown
                 from (values (repeat('a', 255)), (repeat('0f.', 85))) as k (routing_key);
             exception when invalid_regular_expression then
-                raise exception 'the regular expression "%" cannot be understood: %', p_pattern, sqlerrm
+                raise exception 'the regular expression "%" is not valid: %', p_pattern, sqlerrm
                     using errcode = 'invalid_regular_expression';
             end;
             v_ms := extract(epoch from clock_timestamp() - v_began) * 1000;
@@ -82,10 +82,10 @@ begin
         end loop;
         if v_ms > 250 then
             raise exception 'the regular expression "%" takes % ms', p_pattern, round(v_ms)
-                using errcode = 'invalid_regular_expression', hint = 'It may take 250. Use less of ? and {m,n}.';
+                using errcode = 'invalid_regular_expression', hint = 'It may take at most 250 ms. Use fewer ? and {m,n}.';
         end if;
     else
-        raise exception 'there is no kind of pattern "%"', p_kind
+        raise exception 'unknown kind of pattern "%"', p_kind
             using errcode = 'invalid_parameter_value', hint = 'Use topic or regex.';
     end if;
 end

@@ -28,7 +28,7 @@ begin
     if not exists (select from pgqueue_exchange e where e.name = p_exchange) then
         raise exception 'there is no exchange "%"', p_exchange
             using errcode = 'undefined_object',
-                  hint = format('Make it first: select pgqueue_exchange_declare(%L).', p_exchange);
+                  hint = format('Create it first: select pgqueue_exchange_declare(%L).', p_exchange);
     end if;
 
     insert into pgqueue_binding as b (

@@ -30,7 +30,7 @@ begin
     where case jsonb_typeof(m.item) when 'object' then m.item - v_keys <> '{}' else true end
     limit 1;
     if found then
-        raise exception 'message % of the array is not an object of keys that messages have: %',
+        raise exception 'message % of the array is not an object, or has unknown keys: %',
             v_item.position,
             case jsonb_typeof(v_item.item) when 'object' then (v_item.item - v_keys)::text else v_item.item::text end
             using errcode = 'invalid_parameter_value', hint = 'The keys are ' || array_to_string(v_keys, ', ') || '.';

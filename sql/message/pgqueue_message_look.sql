@@ -84,7 +84,7 @@ begin
         p_message.dequeue_at := v_now;
         perform pgqueue_attempt_append(p_message, 'cancelled', true, jsonb_build_object(
             'class', 'django_pgqueue.exceptions.DependencyFailed',
-            'message', format('message %s, which had to succeed first, did not', v_failed)));
+            'message', format('message %s had to succeed first, but did not', v_failed)));
     end if;
     return true;
 end

@@ -35,7 +35,7 @@ begin
         end if;
         raise exception 'there is no exchange "%"', p_exchange
             using errcode = 'undefined_object',
-                  hint = format('Make it first: select pgqueue_exchange_declare(%L).', p_exchange);
+                  hint = format('Create it first: select pgqueue_exchange_declare(%L).', p_exchange);
     elsif p_routing_key is null or octet_length(p_routing_key) > 255 then
         raise exception 'the routing key "%" is not a text of at most 255 bytes', p_routing_key
             using errcode = 'invalid_parameter_value';

@@ -44,8 +44,8 @@ begin
         where s.batch = p_batch and s.token = any (p_tokens) and (s.channel is not null or s.unique_key is not null);
     end if;
     if v_plain + v_others <> p_rows then
-        raise exception 'run % has staged % rows, and % are here', p_run_id, p_rows, v_plain + v_others
-            using hint = 'The server crashed, or somebody emptied pgqueue_staged. Run it again: nothing was enqueued.';
+        raise exception 'run % has staged % rows, and pgqueue_staged has %', p_run_id, p_rows, v_plain + v_others
+            using hint = 'The server crashed, or another session emptied pgqueue_staged. Nothing was enqueued: run the write again.';
     end if;
 
     if v_others > 5000 then
@@ -70,8 +70,8 @@ begin
     loop
         select count(*) into v_refused from pgqueue_message_create_many(v_messages) as c (id) where c.id is null;
         if v_refused > 0 then
-            raise exception 'run % has % rows or more that find their channel full', p_run_id, v_refused
-                using hint = 'Nothing was enqueued. Run it again when there is room, or enqueue fewer at a time.';
+            raise exception 'run % has % rows or more whose channel is full', p_run_id, v_refused
+                using hint = 'Nothing was enqueued. Run the write again when the channel has room, or enqueue fewer rows at a time.';
         end if;
     end loop;
 

@@ -80,7 +80,7 @@ def test_what_no_message_has_is_named(session: Session) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
         session.ids("pgqueue_message_create_many", messages=[{"content": 1}, {"content": 2, "prio": 5, "delay": 1}])
     assert caught.value.diag.message_primary == (
-        'message 2 of the array is not an object of keys that messages have: {"prio": 5, "delay": 1}'
+        'message 2 of the array is not an object, or has unknown keys: {"prio": 5, "delay": 1}'
     )
     assert "The keys are content, queue, task, priority, dequeue_at, " in str(caught.value.diag.message_hint)
 

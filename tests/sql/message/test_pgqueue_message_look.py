@@ -44,4 +44,4 @@ def test_a_failure_among_many_is_found(session: Session) -> None:
     for _ in range(10):
         assert not session.dequeue(1)
     [end] = session.history(waiting)
-    assert end.error_message == f"message {ids[0]}, which had to succeed first, did not"
+    assert end.error_message == f"message {ids[0]} had to succeed first, but did not"

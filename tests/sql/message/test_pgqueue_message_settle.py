@@ -72,7 +72,7 @@ def test_the_policy_says_whether_a_failure_cancels_it(session: Session, policy: 
     if not runs:
         [end] = session.history(waiting)
         assert (end.status, end.final, end.content, end.attempt) == ("cancelled", True, "next", 0)
-        assert end.error_message == f"message {first}, which had to succeed first, did not"
+        assert end.error_message == f"message {first} had to succeed first, but did not"
 
 
 def test_what_was_withdrawn_has_not_succeeded(session: Session) -> None:

@@ -81,7 +81,7 @@ def test_epochs_of_a_stream_go_on_and_are_one_row_of_the_ledger(session: Session
 def test_rows_that_are_missing_are_an_error_and_nothing_happens(connect: Connect) -> None:
     session = connect()
     token = stage(session, rows=2)
-    with pytest.raises(psycopg.errors.RaiseException, match="run run has staged 3 rows, and 2 are here"):
+    with pytest.raises(psycopg.errors.RaiseException, match="run run has staged 3 rows, and pgqueue_staged has 2"):
         enqueue(session, token)
     assert session.messages() == []
     assert session.rows("select from pgqueue_ledger") == []
@@ -106,7 +106,7 @@ def test_a_channel_that_is_full_is_an_error_and_nothing_happens(connect: Connect
     session = connect()
     session.value("pgqueue_channel_set", name="tenant", max_size=2)
     token = stage(session, channel="tenant")
-    with pytest.raises(psycopg.errors.RaiseException, match="run run has 1 rows or more that find their channel full"):
+    with pytest.raises(psycopg.errors.RaiseException, match="run run has 1 rows or more whose channel is full"):
         enqueue(session, token)
     assert session.messages() == []
     assert enqueue(session, stage(session, rows=2, channel="tenant"), rows=2) == 2
