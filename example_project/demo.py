@@ -110,7 +110,7 @@ def free_port(wanted: int | None) -> int:
     except OSError as error:
         if wanted is None:
             return usable(0)
-        reason = f"Port {wanted} cannot be used: {error.strerror}. Without --port a free one is taken."
+        reason = f"Port {wanted} cannot be used: {error.strerror}. Without --port, the demo takes a free one."
         raise Stopped(reason, 1) from error
 
 

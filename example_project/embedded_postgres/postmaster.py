@@ -92,7 +92,7 @@ def serving_alone(folder: Folder, data: Path) -> Lock:
     wait_until(lambda: not is_held(folder.serving), STOP_SECONDS)
     lock = Lock.exclusive_now(folder.serving)
     if lock is None:
-        raise EmbeddedPostgresError(f"Processes of an earlier server still use {data} and do not end.")
+        raise EmbeddedPostgresError(f"Processes of an earlier server still use {data} and do not stop.")
     return lock
 
 

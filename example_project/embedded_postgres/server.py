@@ -80,8 +80,8 @@ def running(folder: Folder, order: Order) -> Server | None:
 def give_up_after(seconds: float, folder: Folder, server: Server | None, order: Order) -> None:
     if server and server.made_with != order.result and seconds > OTHER_USERS_SECONDS:
         raise EmbeddedPostgresError(
-            f"The server in {folder.path} is in use, and is another than the one asked for: {server.made_with}. "
-            "End its users, or use another profile."
+            f"The server in {folder.path} is in use, and has other settings than those requested: {server.made_with}. "
+            "Stop its users, or use another profile."
         )
     if seconds > START_SECONDS:
         raise EmbeddedPostgresError(f"The server in {folder.path} does not accept connections; see {folder.log}.")
@@ -105,7 +105,7 @@ def launch(folder: Folder, order: Order) -> None:
     os.close(writer)
     answer = answered(reader)
     if answer != READY:
-        raise EmbeddedPostgresError(answer or f"The supervisor ended, or hangs, without a word; see {folder.log}.")
+        raise EmbeddedPostgresError(answer or f"The supervisor ended or hangs, and printed nothing; see {folder.log}.")
 
 
 def answered(reader: int) -> str:

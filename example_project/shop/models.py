@@ -81,7 +81,7 @@ class Receipt(models.Model):
 class CourierBooking(models.Model):
     order = models.OneToOneField(Order, on_delete=models.CASCADE)
     tracking_code = models.CharField(max_length=20)
-    attempts = models.PositiveSmallIntegerField(help_text="How often the courier had to be called.")
+    attempts = models.PositiveSmallIntegerField(help_text="Number of calls to the courier.")
     booked_at = models.DateTimeField(default=timezone.now)
 
     def __str__(self) -> str:

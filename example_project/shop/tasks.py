@@ -45,7 +45,7 @@ def send_receipt(order_pk: int) -> str:
         _, new = Receipt.objects.get_or_create(order=order, defaults={"text": text})
         if new:
             send_mail(f"Your receipt for order {order.pk}", text, None, [order.email])
-    return f"sent to {order.email}" if new else "had been sent before"
+    return f"sent to {order.email}" if new else "was sent before"
 
 
 def call_again_soon(exception: BaseException, task_result: TaskResult[Any, Any]) -> float | None:
@@ -115,4 +115,4 @@ def tell_customer(news: dict[str, int], routing_key: str) -> str:
     send_mail(
         "Your tea is packed", f"Dear {order.customer}, order {order.pk} waits for the courier.", None, [order.email]
     )
-    return f"told {order.email} ({routing_key})"
+    return f"notified {order.email} ({routing_key})"

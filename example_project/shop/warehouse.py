@@ -31,7 +31,7 @@ def pack(slip: ReceivedMessage) -> str:
     order = Order.objects.filter(pk=order_number(slip) or 0).first()
     if order is None:
         slip.fail("There is no such order.")
-        return f"Message {slip.id} names no order that we have. It has failed and waits in the history."
+        return f"Message {slip.id} names an order that does not exist. It has failed and is in the history."
     Parcel.objects.get_or_create(order=order)
     announce("parcel.packed", order.pk)
     slip.complete(result={"packed": order.pk})

@@ -67,7 +67,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("tracking_code", models.CharField(max_length=20)),
-                ("attempts", models.PositiveSmallIntegerField(help_text="How often the courier had to be called.")),
+                ("attempts", models.PositiveSmallIntegerField(help_text="Number of calls to the courier.")),
                 ("booked_at", models.DateTimeField(default=django.utils.timezone.now)),
                 ("order", models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, to="shop.order")),
             ],

@@ -151,7 +151,7 @@ def test_a_receipt_is_mailed_once_although_its_job_runs_twice(order: Order) -> N
     again = send_receipt.enqueue(order.pk)
     testing.drain(queues=["mail"])
     again.refresh()
-    assert again.return_value == "had been sent before"
+    assert again.return_value == "was sent before"
     assert len(mail.outbox) == 1
     assert Receipt.objects.count() == 1
 
@@ -316,7 +316,7 @@ def test_a_parcel_is_announced_to_a_task_and_to_each_screen(pick: Callable[[str]
     """Publish/subscribe: everybody who wants it gets a message of their own."""
     pick("pack")
     told = next(result for result in testing.drain() if result.task.name == "tell_customer")
-    assert told.return_value == "told ada@example.com (parcel.packed)"
+    assert told.return_value == "notified ada@example.com (parcel.packed)"
     for name in SCREENS:
         out = io.StringIO()
         call_command("screen", name, "--lines", "1", stdout=out)
@@ -365,7 +365,7 @@ def test_a_slip_that_names_no_order_fails_alone(client: Client, pick: Callable[[
     Message.objects.filter(queue="warehouse").delete()
     Queue("warehouse").send(content)
     assert client.get(reverse("shop:warehouse")).status_code == 200
-    assert "names no order" in pick("pack")
+    assert "names an order" in pick("pack")
     assert slip_attempts() == ["failed"]
 
 

@@ -37,7 +37,7 @@ ORDERS = [
 
 
 class Command(BaseCommand):
-    help = "Puts products on the shelf and, in a shop that never had an order, places some."
+    help = "Puts products on the shelf and, in a shop without orders, places some."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         for slug, (name, description, price, colour) in PRODUCTS.items():

@@ -8,11 +8,11 @@ from example_project.shop.announcements import SCREENS, show
 
 
 class Command(BaseCommand):
-    help = "Shows what is announced, until Ctrl-C."
+    help = "Shows the announcements, until Ctrl-C."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", choices=SCREENS)
-        parser.add_argument("--lines", type=int, metavar="N", help="Stop after so many.")
+        parser.add_argument("--lines", type=int, metavar="N", help="Stop after this number of announcements.")
 
     def handle(self, *_args: Any, name: str, lines: int | None = None, **_options: Any) -> None:
         show(name, self.stdout.write, lines=lines)
