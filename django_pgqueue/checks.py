@@ -56,7 +56,7 @@ def _check_queues(alias: str, queues: Any) -> Iterator[checks.CheckMessage]:
 def _check_options(alias: str, options: Any) -> Iterator[checks.CheckMessage]:
     if not isinstance(options, Mapping):
         yield checks.Error(
-            f"TASKS[{alias!r}]['OPTIONS'] is {options!r}, and so all options have their defaults.",
+            f"TASKS[{alias!r}]['OPTIONS'] is {options!r}, so every option has its default.",
             hint="It must be a dictionary.",
             id="pgqueue.E002",
         )
@@ -65,7 +65,7 @@ def _check_options(alias: str, options: Any) -> Iterator[checks.CheckMessage]:
         if key not in known:
             yield checks.Error(
                 f"TASKS[{alias!r}]['OPTIONS'] has the unknown key {key!r}.",
-                hint=f"Known are {', '.join(known)}.",
+                hint=f"The options are {', '.join(known)}.",
                 id="pgqueue.E001",
             )
     settings = Options.of(options)
@@ -112,7 +112,8 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
 def _check_traces(alias: str, settings: Options) -> Iterator[checks.CheckMessage]:
     if settings.traces is True and not traces.is_installed():
         yield checks.Error(
-            f"TASKS[{alias!r}]['OPTIONS']['TRACES'] is True, but OpenTelemetry is not installed: there are no traces.",
+            f"TASKS[{alias!r}]['OPTIONS']['TRACES'] is True, but OpenTelemetry is not installed, so the backend makes "
+            "no traces.",
             hint="Install its API: pip install django-pgqueue[otel]",
             id="pgqueue.E009",
         )
@@ -132,7 +133,7 @@ def _check_database(alias: str, database: Any) -> Iterator[checks.CheckMessage]:
     elif (vendor := connections[database].vendor) != "postgresql":
         yield checks.Error(
             f"The queue of TASKS[{alias!r}] is in the database {database!r}, which is {vendor}.",
-            hint="The queue is made of PostgreSQL's own features: point DATABASE in OPTIONS at a PostgreSQL database.",
+            hint="The queue needs PostgreSQL: point DATABASE in OPTIONS at a PostgreSQL database.",
             id="pgqueue.E004",
         )
 
@@ -158,7 +159,7 @@ def _contradictions(one: PgQueueBackend, other: PgQueueBackend) -> Iterator[chec
             yield checks.Warning(
                 f"TASKS[{one.alias!r}] and TASKS[{other.alias!r}] share {what} in the database "
                 f"{one.settings.database!r}, but {name.upper()} is {values[0]!r} there and {values[1]!r} here.",
-                hint="Which one counts depends on the worker's --backend. Say the same in both"
+                hint="The worker's --backend decides which value counts. Set the same value in both"
                 + ("." if name == "history_days" else ", or give them different QUEUES."),
                 id="pgqueue.W001",
             )
@@ -182,8 +183,8 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
     wanted = _databases()
     found: list[checks.CheckMessage] = [
         checks.Error(
-            f"The queue is in the database {database!r}, but DATABASE_ROUTERS let no migration of "
-            f"{conf.APP_LABEL!r} run there.",
+            f"The queue is in the database {database!r}, but DATABASE_ROUTERS allow no migration of {conf.APP_LABEL!r} "
+            "in it.",
             hint='Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
             id="pgqueue.E007",
         )
@@ -193,8 +194,8 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
     if wanted and DEFAULT_DB_ALIAS not in wanted and router.allow_migrate(DEFAULT_DB_ALIAS, conf.APP_LABEL):
         found.append(
             checks.Warning(
-                f"The queue is in the database {', '.join(map(repr, sorted(wanted)))}, but its migrations would also "
-                f"make tables in {DEFAULT_DB_ALIAS!r}, which nobody would use.",
+                f"The queue is in the database {', '.join(map(repr, sorted(wanted)))}, but migrations would also "
+                f"create unused tables of it in {DEFAULT_DB_ALIAS!r}.",
                 hint='Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
                 id="pgqueue.W002",
             )
@@ -229,7 +230,7 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
     return [
         checks.Warning(
             f"The database {database!r} has no tables of the queue yet.",
-            hint=f"They are made by manage.py migrate --database {database}.",
+            hint=f"Run manage.py migrate --database {database}.",
             id="pgqueue.W003",
         )
         for database in sorted(_databases() & set(databases or ()))
@@ -248,7 +249,8 @@ def check_pins(databases: Sequence[str] | None = None, **kwargs: Any) -> list[ch
                 found.append(
                     checks.Error(
                         f"In the database {database!r}: {strayed}",
-                        hint="The schema was renamed. Pin them to it, as its owner: psql -f sql/repin.sql",
+                        hint="The schema was renamed. Repair the search_path of the functions as the owner of the "
+                        "queue: psql -f sql/repin.sql",
                         id="pgqueue.E010",
                     )
                 )
@@ -269,7 +271,7 @@ def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> lis
             if missing:
                 found.append(
                     checks.Warning(
-                        f"The database {database!r} does not have what the code declares: {'; '.join(missing)}.",
+                        f"The database {database!r} differs from the declarations in the code: {'; '.join(missing)}.",
                         hint="Run manage.py qbind.",
                         id="pgqueue.W004",
                     )

@@ -55,15 +55,15 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
                 found = overview.taken(database)
                 failed = counts.failed(found.at, using=database, within=HOUR)
         except (DatabaseError, InterfaceError) as error:
-            logger.warning("The queue in the database %r cannot be looked at: %s", database, error)
+            logger.warning("The queue in the database %r cannot be read: %s", database, error)
             connections[database].close_if_unusable_or_obsolete()
             up = False
         else:
             of_queues(gauges, database, found, failed)
             of_workers(gauges, database, found)
             up = True
-        gauges.add("up", "Whether the queue could be looked at.", up, database=database)
-        gauges.add("look_seconds", "How long that took.", time.monotonic() - began, database=database)
+        gauges.add("up", "Whether the queue could be read.", up, database=database)
+        gauges.add("look_seconds", "How long reading the queue took.", time.monotonic() - began, database=database)
     yield from gauges.families.values()
 
 
@@ -74,15 +74,20 @@ def of_queues(gauges: Gauges, database: str, found: Overview, failed: dict[str, 
             count = getattr(one.count, state).value
             gauges.add("messages", "Messages by state, counted up to a limit.", count, **labels, state=state)
         gauges.add(
-            "capped", "Whether a count of this queue stopped at its limit: there are more.", one.is_capped, **labels
+            "capped",
+            "Whether a count of this queue stopped at its limit, and the queue has more messages.",
+            one.is_capped,
+            **labels,
         )
         oldest = one.count.oldest.total_seconds() if one.count.oldest is not None else 0.0
-        gauges.add("oldest_ready_seconds", "For how long the first ready message could have begun.", oldest, **labels)
-        gauges.add("paused", "Whether somebody has paused the queue.", one.paused is not None, **labels)
-        gauges.add("unserved", "Whether tasks are ready and no living worker takes them.", one.has_no_worker, **labels)
+        gauges.add("oldest_ready_seconds", "How long the first ready message has been ready.", oldest, **labels)
+        gauges.add("paused", "Whether a user has paused the queue.", one.paused is not None, **labels)
+        gauges.add(
+            "unserved", "Whether tasks are ready and no living worker serves the queue.", one.has_no_worker, **labels
+        )
         gauges.add(
             "failed_last_hour",
-            "Messages that were given up in the last hour.",
+            "Messages that failed for good in the last hour.",
             failed.get(one.name, counts.NONE).value,
             **labels,
         )
@@ -90,7 +95,9 @@ def of_queues(gauges: Gauges, database: str, found: Overview, failed: dict[str, 
         gauges.add("attempts_per_minute", "Attempts that ended in the last ten minutes, estimated.", ended, **labels)
         wait = None if one.pulse is None or one.pulse.latest_wait is None else one.pulse.latest_wait.total_seconds()
         gauges.add("wait_seconds", "Newest median of the times from ready to begun, from a sample.", wait, **labels)
-    gauges.add("queues_left_out", "Whether there are more queues than are shown.", found.more_queues, database=database)
+    gauges.add(
+        "queues_left_out", "Whether the database has more queues than are shown.", found.more_queues, database=database
+    )
 
 
 def of_workers(gauges: Gauges, database: str, found: Overview) -> None:
@@ -108,7 +115,7 @@ def of_workers(gauges: Gauges, database: str, found: Overview) -> None:
     oldest = max((pinned.age.total_seconds() for pinned in found.pinned), default=0.0)
     gauges.add(
         "pinned_snapshot_seconds",
-        "Age of the oldest transaction that keeps dead rows alive; 0: none is old.",
+        "Age of the oldest transaction that keeps dead rows alive; 0: no transaction is old.",
         oldest,
         database=database,
     )

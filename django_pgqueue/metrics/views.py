@@ -56,7 +56,9 @@ KEPT = Kept()
 def metrics(request: HttpRequest) -> HttpResponse:
     """Serves clients with the token, and users who may see the overview in the admin."""
     if not (has_token(request) or may_see(getattr(request, "user", None))):
-        refused = HttpResponse("Who may read this is said in the documentation: Monitoring.\n", "text/plain", 401)
+        refused = HttpResponse(
+            "The page Monitoring of the documentation explains how to allow access.\n", "text/plain", 401
+        )
         refused["WWW-Authenticate"] = 'Bearer realm="pgqueue metrics"'
         return refused
     content_type, text = encoded(KEPT.look(), accept=request.headers.get("Accept", ""))

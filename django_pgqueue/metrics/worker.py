@@ -32,11 +32,13 @@ def exposed(board: SharedState, health: Health, settings: WorkerSettings, *, acc
 
 def of_jobs(tally: Counters) -> Iterator[Metric]:
     attempts = CounterMetricFamily(
-        "pgqueue_worker_attempts", "Attempts that have ended, by how.", labels=("task", "queue", "status")
+        "pgqueue_worker_attempts", "Attempts that have ended, by outcome.", labels=("task", "queue", "status")
     )
     run = HistogramMetricFamily("pgqueue_worker_run_seconds", "How long attempts ran.", labels=("task", "queue"))
     wait = HistogramMetricFamily(
-        "pgqueue_worker_wait_seconds", "How long they had been ready before they began.", labels=("task", "queue")
+        "pgqueue_worker_wait_seconds",
+        "How long messages had been ready before their attempts began.",
+        labels=("task", "queue"),
     )
     for (task, queue), series in sorted(tally.series.items()):
         for status, count in sorted(series.statuses.items()):
@@ -48,17 +50,21 @@ def of_jobs(tally: Counters) -> Iterator[Metric]:
 
 def of_claims(tally: Counters) -> Iterator[Metric]:
     seconds = HistogramMetricFamily(
-        "pgqueue_worker_claim_seconds", "How long dequeues took, after their turn had come."
+        "pgqueue_worker_claim_seconds", "How long dequeues took, without the wait for their turn."
     )
-    claimed = HistogramMetricFamily("pgqueue_worker_claimed_messages", "Messages of a dequeue that found some.")
-    recorded = HistogramMetricFamily("pgqueue_worker_recorded_attempts", "Attempts that were recorded together.")
+    claimed = HistogramMetricFamily(
+        "pgqueue_worker_claimed_messages", "Number of messages of each dequeue that found any."
+    )
+    recorded = HistogramMetricFamily(
+        "pgqueue_worker_recorded_attempts", "Number of attempts that one transaction recorded."
+    )
     add(seconds, tally.claim_seconds)
     add(claimed, tally.claimed)
     add(recorded, tally.recorded)
     yield from (seconds, claimed, recorded)
     yield CounterMetricFamily("pgqueue_worker_empty_claims", "Dequeues that found nothing.", value=tally.empty_claims)
     yield CounterMetricFamily(
-        "pgqueue_worker_reconnects", "How often the database was away and has come back.", value=tally.reconnects
+        "pgqueue_worker_reconnects", "How often the worker lost the database and reconnected.", value=tally.reconnects
     )
 
 
@@ -71,10 +77,12 @@ def of_processes(board: SharedState, health: Health, settings: WorkerSettings) -
     yield GaugeMetricFamily("pgqueue_worker_slots", "Jobs that can run at a time.", value=slots(settings))
     yield GaugeMetricFamily(
         "pgqueue_worker_held_messages",
-        "Messages that were claimed and have not ended: they run, or are about to.",
+        "Messages that the worker has claimed and that have not ended.",
         value=sum(process["running"] for process in health.processes),
     )
-    exits = CounterMetricFamily("pgqueue_worker_process_exits", "Processes that were replaced.", labels=("reason",))
+    exits = CounterMetricFamily(
+        "pgqueue_worker_process_exits", "Processes that the worker has replaced.", labels=("reason",)
+    )
     exits.add_metric(("crashed",), board.supervisor.crashed)
     exits.add_metric(("recycled",), board.supervisor.recycled)
     yield exits

@@ -122,7 +122,7 @@ class Locked:
     def words(self, now: dt.datetime) -> Words:
         if to_epoch_ms(self.until) > to_epoch_ms(now):
             return "It is locked by {} until {}.", self.worker or "-", self.until
-        return "Its worker, {}, has gone away. The next worker that looks takes it over.", self.worker or "-"
+        return "Its worker, {}, has gone away. The next worker that polls takes the message over.", self.worker or "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class AfterOthers:
 
     def words(self, _: dt.datetime) -> Words:
         if not self.left:
-            return "All {} jobs that it waits for have ended. A worker will see that soon.", self.count
+            return "All {} jobs that it waits for have ended. A worker will notice this soon.", self.count
         jobs = "1 job," if self.count == 1 else f"{number(self.count)} jobs,"
         have = f"{' and more' if len(self.left) > MAX_NAMED else ''} {'has' if len(self.left) == 1 else 'have'}"
         return "It waits for {} of which {}{} not ended yet.", jobs, self.left[:MAX_NAMED], have
@@ -157,7 +157,7 @@ class Quarantined:
         died = "its worker died" if self.lost == 1 else f"its last {self.lost} workers died"
         at = (" at ", self.at) if to_epoch_ms(self.at) > to_epoch_ms(now) else ("", "")
         return (
-            "It is quarantined: {} while it ran. A worker takes it alone{}{}, so that it harms no other job.",
+            "It is quarantined: {} while it ran. A worker takes it alone{}{}, so that it can harm no other job.",
             died,
             *at,
         )
@@ -216,7 +216,7 @@ class Behind:
         """
         if self.position.is_capped:
             return "It is ready: position {} of {}.", self.position, self.line
-        how_long = "nobody can say how long: nothing of this queue has ended in the last 10 minutes"
+        how_long = "no estimate: no message of this queue has ended in the last 10 minutes"
         if self.rate:
             how_long = f"about {span(dt.timedelta(seconds=self.position.value / self.rate))} at the present rate"
         return "It is ready: position {} of {}, {}.", self.position, self.line, how_long

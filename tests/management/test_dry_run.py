@@ -106,7 +106,7 @@ def test_a_quarantined_job_says_so() -> None:
     [[shown, *_, why]] = rows(explained()[-1:])
     assert shown == alone
     assert why == (
-        "It is quarantined: its worker died while it ran. A worker takes it alone, so that it harms no other job."
+        "It is quarantined: its worker died while it ran. A worker takes it alone, so that it can harm no other job."
     )
 
 

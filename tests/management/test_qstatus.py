@@ -91,7 +91,7 @@ def test_what_there_is_stands_in_a_table(clock: Clock) -> None:
     assert said() == [
         "default at 2026-01-09 12:10:30",
         "Workers: 1 awake, 1 asleep, 7 slots; 1 listening for raw messages",
-        "! Worker gone has said nothing for 10 min: it died, or is cut off.",
+        "! Worker gone has not renewed its row for 10 min: it died, or cannot reach the database.",
         "",
         "Queue    Ready  Oldest  Scheduled  Running  Failed 24 h  Ended/min  Waited",
         "default      1    30 s          1        1            1        0.2    0 ms",
@@ -110,7 +110,7 @@ def test_an_empty_queue_says_that_it_is_empty(clock: Clock) -> None:
     assert said()[1:] == [
         "Workers: 0 awake, 0 asleep, 0 slots",
         "",
-        "Nothing waits, nothing runs, and nothing has ended in the last 4 hours.",
+        "No message waits or runs, and none has ended in the last 4 hours.",
     ]
 
 
@@ -149,7 +149,7 @@ def test_counts_end_somewhere_and_that_is_told(clock: Clock, monkeypatch: pytest
         fail(claim()[0])
     lines = said()
     assert re.fullmatch(r"default +3\+ .* ~\d[.\d]* +0 ms", lines[4])
-    assert lines[-1] == "+ means: at least so many. ~ means: estimated."
+    assert lines[-1] == "+ means: at least this many. ~ means: estimated."
     found = told()
     assert found["queues"][0]["at_least"] == ["ready", "failed_24_hours"]
     assert found["estimated"] is True
@@ -195,7 +195,7 @@ def test_what_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
     with psycopg.connect(conninfo()) as other:
         other.execute("lock table pgqueue_message in access exclusive mode")
-        with pytest.raises(CommandError, match="That would have taken longer than 5 seconds, so it was stopped"):
+        with pytest.raises(CommandError, match="The query took longer than 5 seconds and was cancelled"):
             said()
 
 

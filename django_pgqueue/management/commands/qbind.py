@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 class Command(BaseCommand):
     help = (
-        "Brings the exchanges and bindings that the code declares (@subscribe, declare_binding, declare_exchange) into "
-        "the database. Run it at each deployment: it changes what differs, and says so."
+        "Writes the exchanges and bindings that the code declares (@subscribe, declare_binding, declare_exchange) "
+        "into the database. Run it at each deployment: it changes and prints the differences."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         look = parser.add_mutually_exclusive_group()
-        look.add_argument("--dry-run", action="store_true", help="Say what would be done, and do nothing.")
-        look.add_argument(
-            "--check", action="store_true", help="The same, and exit with 1 when there is something to do."
+        look.add_argument("--dry-run", action="store_true", help="Print the differences, and change nothing.")
+        look.add_argument("--check", action="store_true", help="The same, and exit with 1 if there are differences.")
+        parser.add_argument(
+            "--prune", action="store_true", help="Also delete exchanges and bindings that the code no longer declares."
         )
         parser.add_argument(
-            "--prune", action="store_true", help="Also take away what was declared once and is not any more."
+            "--database", metavar="ALIAS", help="Only this database (default: all databases with a queue)."
         )
-        parser.add_argument("--database", metavar="ALIAS", help="Only this one (default: all that hold a queue).")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         registry.autodiscover()
         to_do = [self._handle(database, options) for database in databases.asked(options["database"])]
         if options["check"] and any(to_do):
-            message = "The database does not have what the code declares: run manage.py qbind."
+            message = "The database differs from the declarations in the code: run manage.py qbind."
             raise CommandError(message)
 
     def _handle(self, database: str, options: dict[str, Any]) -> bool:
@@ -61,6 +61,6 @@ class Command(BaseCommand):
         for change in done:
             self.stdout.write(f"{database}: {change}")
         for change in left_over:
-            self.stdout.write(f"{database}: {change.what} is declared no more (--prune takes it away)")
+            self.stdout.write(f"{database}: {change.what} is no longer declared (--prune deletes it)")
         if not done and not left_over:
             self.stdout.write(f"{database}: nothing to do")

@@ -27,8 +27,9 @@ MAX_ALIKE = 5
 
 class Command(BaseCommand):
     help = (
-        "Looks for what is wrong with the queue, its database and the server, and says what to do. Changes nothing. "
-        "Exits with 1 when it found an error (see --fail-level), with 2 when it could not ask."
+        "Checks the queue, its database and the server, and prints each problem with its remedy. The command changes "
+        "nothing. It exits with 1 when it found an error (see --fail-level), and with 2 when it could not reach the "
+        "database."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012 -- Django's way to say it: qdoctor finds the same
 
@@ -42,7 +43,9 @@ class Command(BaseCommand):
             default=str(Severity.ERROR),
             help="Exit with 1 from this severity on (default: error).",
         )
-        parser.add_argument("--database", metavar="ALIAS", help="Only this one (default: all that hold a queue).")
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="Only this database (default: all databases with a queue)."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         asked = databases.asked(options["database"], returncode=CAN_NOT_ASK)
@@ -62,7 +65,7 @@ class Command(BaseCommand):
         try:
             with progress.bar("looking", len(examination.CHECKS)) as advance:
                 return examine(
-                    Subject(database), progress=lambda title: advance(1, f"looking at {title}") if advance else None
+                    Subject(database), progress=lambda title: advance(1, f"checking {title}") if advance else None
                 )
         except OperationalError as error:
             message = f"The database {database!r} cannot be reached: {error}"
@@ -99,7 +102,7 @@ class Command(BaseCommand):
             if count > 1:
                 self._write_command(finding)
         if count > MAX_ALIKE:
-            self._write(f"… and {count - MAX_ALIKE} more, which --json tells.", width)
+            self._write(f"… and {count - MAX_ALIKE} more, which --json prints.", width)
         self._write(first.remedy, width)
         if count == 1:
             self._write_command(first)

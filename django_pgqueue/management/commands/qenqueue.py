@@ -92,7 +92,7 @@ def call(line: str, where: str) -> Call:
         message = f"{where} is neither a JSON array nor an object: {line.strip()[:80]}"
         raise InvalidMessage(message)
     if unknown := sorted(set(said) - set(KEYS)):
-        message = f"{where} has the unknown key {unknown[0]!r}. Known are {', '.join(KEYS)}."
+        message = f"{where} has the unknown key {unknown[0]!r}. The keys are {', '.join(KEYS)}."
         raise InvalidMessage(message)
     return Call(
         args=said.get("args", ()),

@@ -27,8 +27,9 @@ VARIABLE = "PGQUEUE_SPARK_URL"
 
 class Command(BaseCommand):
     help = (
-        "Exports finished attempts to a lake of Parquet files, follows them, reports on them, enqueues them again, and "
-        "predicts what other workers would have done. Needs the extra spark: pip install 'django-pgqueue[spark]'."
+        "Exports finished attempts to a lake of Parquet files, follows them, reports on them, enqueues them again, "
+        "and predicts the waiting times with other workers. Needs the extra spark: pip install "
+        "'django-pgqueue[spark]'."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -68,7 +69,9 @@ def missing(error: ImportError) -> str:
 def common(step: argparse.ArgumentParser) -> None:
     step.add_argument("--lake", help="Folder of the lake, or its URL (default: LAKE in the OPTIONS of the backend).")
     step.add_argument(
-        "--backend", default=DEFAULT_TASK_BACKEND_ALIAS, help="Alias in TASKS whose queue it is (default: default)."
+        "--backend",
+        default=DEFAULT_TASK_BACKEND_ALIAS,
+        help="Alias in TASKS of the backend of the queue (default: default).",
     )
     # Django passes these to a command, and not to its subcommands.
     step.set_defaults(stdout=None, stderr=None)
@@ -85,7 +88,7 @@ def queue(alias: str) -> PgQueueBackend:
 def lake(given: str | None, backend: PgQueueBackend) -> str:
     found = given or backend.settings.lake
     if not found:
-        message = "Where is the lake? Say --lake FOLDER, or LAKE in the OPTIONS of the backend in TASKS."
+        message = "The lake is not set. Use --lake FOLDER, or set LAKE in the OPTIONS of the backend in TASKS."
         raise CommandError(message)
     return str(found)
 

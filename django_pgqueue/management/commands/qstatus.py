@@ -31,19 +31,25 @@ MIN_SECONDS = 0.1
 
 class Command(BaseCommand):
     help = (
-        "Shows what waits, what runs, what failed, who works and how fast: a live table on a terminal (with rich: pip "
-        "install 'django-pgqueue[cli]'), plain text elsewhere. Its cost is bounded, whatever the tables hold."
+        "Shows the waiting, running and failed messages of each queue, its rates and the workers: a live table on a "
+        "terminal (with rich: pip install 'django-pgqueue[cli]'), plain text elsewhere. The cost of its queries is "
+        "bounded, however many rows the tables have."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="Show it once, and leave.")
+        parser.add_argument("--once", action="store_true", help="Print the status once, and exit.")
         parser.add_argument(
             "--interval", type=float, metavar="S",
-            help=f"Seconds between two looks (default: {INTERVAL_SECONDS:g}; in a pipe there is one look without it).",
+            help=f"Seconds between two queries (default: {INTERVAL_SECONDS:g}; without it, the command prints into a "
+            "pipe only once).",
         )  # fmt: skip
-        parser.add_argument("--json", action="store_true", help="One JSON object a look, each on a line of its own.")
+        parser.add_argument(
+            "--json", action="store_true", help="One JSON object for each query, each on a line of its own."
+        )
         parser.add_argument("--queue", action="append", metavar="a,b", help="Only these queues.")
-        parser.add_argument("--database", metavar="ALIAS", help="Default: that of the default backend.")
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="Alias of the database (default: that of the default backend)."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         databases.asked(options["database"])
@@ -109,7 +115,7 @@ def taken(database: str, queues: list[str]) -> Overview:
     except OperationalError as error:
         connections[database].close()  # the next query opens a new one
         if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-            message = f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped."
+            message = f"The query took longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds and was cancelled."
         else:
             message = f"The database {database!r} cannot be reached: {error}"
         raise CommandError(message) from error

@@ -44,7 +44,7 @@ LAST_PORT = 65_535
 class Command(BaseCommand):
     _has_command_line = False  # --reload can restart only a command line
 
-    help = "Runs the jobs of the queue until it is stopped (SIGTERM or Ctrl-C; a second one stops at once)."
+    help = "Runs the jobs of the queue until SIGTERM or Ctrl-C (a second signal stops the worker at once)."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queues", "-Q", metavar="a,b", help="Serve only these queues (default: all).")
@@ -55,38 +55,49 @@ class Command(BaseCommand):
             help="Jobs that run at a time in each process (default: 4).",
         )  # fmt: skip
         parser.add_argument(
-            "--burst", "--batch", action="store_true", help="Leave when nothing is ready, instead of waiting for more."
+            "--burst",
+            "--batch",
+            action="store_true",
+            help="Exit when no message is ready, instead of waiting for more.",
         )
         parser.add_argument(
-            "--max-jobs", "--max-tasks", type=int, metavar="N", help="Replace a process that has done so many jobs."
+            "--max-jobs",
+            "--max-tasks",
+            type=int,
+            metavar="N",
+            help="Replace a process that has run this number of jobs.",
         )
         reload = parser.add_mutually_exclusive_group()
         reload.add_argument(
-            "--reload", action="store_true", default=None, help="Start anew when code changes (default with DEBUG)."
+            "--reload", action="store_true", default=None, help="Restart when code changes (default with DEBUG)."
         )
-        reload.add_argument("--noreload", action="store_false", dest="reload", help="Go on with the code as it is.")
-        parser.add_argument("--max-memory", type=int, metavar="MB", help="Replace a process that uses more memory.")
+        reload.add_argument("--noreload", action="store_false", dest="reload", help="Do not restart when code changes.")
+        parser.add_argument(
+            "--max-memory", type=int, metavar="MB", help="Replace a process that uses more than this many MB of memory."
+        )
         parser.add_argument("--lock-seconds", type=float, metavar="S", help="Overrides LOCK_SECONDS of the backend.")
         parser.add_argument("--grace-seconds", type=float, metavar="S", help="Overrides GRACE_SECONDS of the backend.")
         parser.add_argument(
             "--log-format", choices=("text", "json"), default="text",
-            help="Its lines as text (default), or each as a JSON object.",
+            help="Write log lines as text (default), or each as a JSON object.",
         )  # fmt: skip
         parser.add_argument(
             "--metrics-port", type=int, metavar="PORT",
-            help="Serve /metrics for Prometheus there, and /healthz and /readyz. 0: at a port that is free. Needs "
+            help="Serve /metrics for Prometheus, /healthz and /readyz at this port. 0: any free port. Needs "
             "prometheus-client: pip install 'django-pgqueue[prometheus]'.",
         )  # fmt: skip
-        parser.add_argument("--health-port", type=int, metavar="PORT", help="Serve /healthz and /readyz alone there.")
+        parser.add_argument(
+            "--health-port", type=int, metavar="PORT", help="Serve only /healthz and /readyz at this port."
+        )
         parser.add_argument(
             "--metrics-host", default="127.0.0.1", metavar="HOST",
-            help="Address of both ports (default: 127.0.0.1, for this machine only; 0.0.0.0: for all).",
+            help="Address of both ports (default: 127.0.0.1, for this host only; 0.0.0.0: for all hosts).",
         )  # fmt: skip
         parser.add_argument(
             "--dry-run", "--explain", type=int, nargs="?", const=20, metavar="N",
-            help="Show the next N messages (default: 20) and why others are not among them; change nothing, and leave.",
+            help="Show the next N messages (default: 20) and why others are not among them; change nothing, and exit.",
         )  # fmt: skip
-        parser.add_argument("--backend", metavar="ALIAS", help="Alias in TASKS (default: the first that is ours).")
+        parser.add_argument("--backend", metavar="ALIAS", help="Alias in TASKS (default: the first PgQueueBackend).")
 
     def run_from_argv(self, argv: list[str]) -> None:
         self._has_command_line = True
@@ -168,7 +179,7 @@ class Command(BaseCommand):
     def _reload(self, options: dict[str, Any]) -> bool:
         wanted: bool | None = options["reload"]
         if wanted and options["burst"]:
-            message = "--burst leaves when nothing is ready, and --reload stays: leave one of them out."
+            message = "--burst exits when no message is ready, and --reload does not exit: use only one of them."
             raise CommandError(message)
         if wanted and not self._has_command_line:
             message = "--reload needs a command line that can be run again: start manage.py qworker in a shell."
@@ -232,7 +243,7 @@ def watched(options: dict[str, Any]) -> dict[str, Any]:
     """Returns the worker settings for serving metrics and health."""
     for name in ("metrics_port", "health_port"):
         if options[name] is not None and not 0 <= options[name] <= LAST_PORT:
-            message = f"--{name.replace('_', '-')} {options[name]} is not a port: they go from 1 to {LAST_PORT}."
+            message = f"--{name.replace('_', '-')} {options[name]} is not a port: ports are from 1 to {LAST_PORT}."
             raise CommandError(message)
     if options["metrics_port"] is not None and find_spec("prometheus_client") is None:
         message = (

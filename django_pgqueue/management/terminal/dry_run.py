@@ -115,7 +115,7 @@ def _others(claimed: set[int], limit: int, *, using: str) -> list[Message]:
 
 def _because(other: Message, whys: Sequence[Reason], now: dt.datetime) -> str:
     if other.task is None and other.unlock_at is None:
-        return "It is a raw message: Queue.receive takes it."
+        return "It is a raw message: Queue.receive() takes it, and no worker."
     if any(isinstance(why, NoWorker) for why in whys):
         return "This worker does not serve its queue."
-    return sentence(whys[0], now) if whys else "Others come first."
+    return sentence(whys[0], now) if whys else "Other messages come first."

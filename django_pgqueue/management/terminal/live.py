@@ -43,7 +43,7 @@ class Screen:
     def _overview(self, whole: Overview, width: int, height: int | None) -> Iterator[Text]:
         title = Text(status.head(whole, self.database), style="bold")
         if not self.is_last:
-            title.append(f"  every {self.interval:g} s, Ctrl-C leaves", style="not bold dim")
+            title.append(f"  every {self.interval:g} s, Ctrl-C exits", style="not bold dim")
         warnings = [Text(f"! {said}", style="yellow") for said in status.warnings(whole)]
         above, below = [title, Text(status.workers(whole)), *warnings, Text()], list(self._below(whole))
         yield from above

@@ -65,7 +65,7 @@ def notes(one: QueueOverview, whole: Overview) -> list[str]:
     if one.count.expired:
         found.append(f"{number(one.count.expired)} expired")
     if one.count.after_others:
-        found.append(f"{number(one.count.after_others)} wait for others")
+        found.append(f"{number(one.count.after_others)} wait for other messages")
     return found
 
 
@@ -103,9 +103,12 @@ def warnings(whole: Overview) -> Iterator[str]:
         )
     yield from (f"{one} See manage.py qdoctor." for one in whole.bloated)
     for silent in whole.workers.silent[:SILENT_NAMED]:
-        yield f"Worker {printable(silent.id)} has said nothing for {span(silent.silence)}: it died, or is cut off."
+        yield (
+            f"Worker {printable(silent.id)} has not renewed its row for {span(silent.silence)}: it died, or cannot "
+            "reach the database."
+        )
     if len(whole.workers.silent) > SILENT_NAMED:
-        yield f"{len(whole.workers.silent) - SILENT_NAMED} more workers have said nothing for a minute."
+        yield f"{len(whole.workers.silent) - SILENT_NAMED} more workers have not renewed their rows for a minute."
 
 
 def schedules(whole: Overview) -> list[tuple[str, str]]:
@@ -128,11 +131,11 @@ def _moment(value: Any) -> str:
 
 def legend(whole: Overview) -> str:
     capped, estimated = any(one.is_capped for one in whole.queues), not whole.is_exact
-    return " ".join(["+ means: at least so many."] * capped + ["~ means: estimated."] * estimated)
+    return " ".join(["+ means: at least this many."] * capped + ["~ means: estimated."] * estimated)
 
 
 def nothing() -> str:
-    return f"Nothing waits, nothing runs, and nothing has ended in the last {WINDOW_HOURS} hours."
+    return f"No message waits or runs, and none has ended in the last {WINDOW_HOURS} hours."
 
 
 def lines(whole: Overview, *, database: str, width: int | None = None) -> Iterator[str]:

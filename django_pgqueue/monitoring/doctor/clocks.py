@@ -18,8 +18,9 @@ MOST = dt.timedelta(seconds=2)
 CLOCK_DIFFERENCE = Kind(
     "clock-difference",
     Severity.WARNING,
-    "The queue goes by the server's clock, so nothing runs too early or too late. But times that your code computes "
-    "(run_after=datetime.now() + ...) and those in logs are off by as much. Synchronise the clocks (NTP).",
+    "The queue uses the clock of the server, so the difference starts no job too early or too late. But times that "
+    "your code computes (run_after=datetime.now() + ...) and times in logs differ by as much. Synchronise the clocks "
+    "(NTP).",
 )
 
 

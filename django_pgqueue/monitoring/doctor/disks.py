@@ -20,8 +20,8 @@ PROCESSES = Path("/proc")
 FULL_DISK = Kind(
     "full-disk",
     Severity.WARNING,
-    "When it is full, PostgreSQL stops, and with it all jobs. Make room: look for replication-slot, old-transaction, "
-    "history-overdue and bloated-table, and for an archive_command that fails.",
+    "When the disk is full, PostgreSQL stops, and with it all jobs. Free space: see the findings replication-slot, "
+    "old-transaction, history-overdue and bloated-table, and check for an archive_command that fails.",
 )
 
 # Only pg_read_all_settings may read settings of paths: for other roles SHOW is an error, and this view has no row.

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 COULD_NOT_LOOK = Kind(
     "could-not-look",
     Severity.WARNING,
-    "PostgreSQL did not let this check look, or not in time. Ask as a role that may, when there is less to do.",
+    "This check lacked a right, or took too long. Run the command as a role that has the right, or at a time with "
+    "less load.",
 )
 
 
@@ -44,19 +45,19 @@ class Check:
 
 CHECKS = (
     Check("migrations", installation.migrations, needs_queue=False),
-    Check("the schema that functions search", installation.pins),
+    Check("search path of the functions", installation.pins),
     Check("tables, functions, indexes and triggers", installation.parts),
-    Check("what may be seen", snapshots.sight, needs_queue=False),
+    Check("rights of this role", snapshots.sight, needs_queue=False),
     Check("old transactions", snapshots.transactions, needs_queue=False),
     Check("prepared transactions", snapshots.prepared_transactions, needs_queue=False),
     Check("replication slots", snapshots.replication_slots, needs_queue=False),
     Check("standbys", snapshots.standbys, needs_queue=False),
     Check("locks", locks.held),
     Check("workers", workers.dead_workers),
-    Check("queues that nobody works on", workers.idle_queues),
+    Check("queues without a worker", workers.idle_queues),
     Check("expired messages", workers.expired_messages),
-    Check("what workers cannot do", workers.worker_problems),
-    Check("messages that are held for long", workers.long_held),
+    Check("problems of workers", workers.worker_problems),
+    Check("long-running messages", workers.long_held),
     Check("messages that wait for others", workers.overdue_looks),
     Check("schedules that fail", schedules.failing),
     Check("schedules of several versions", schedules.versions),
@@ -91,7 +92,7 @@ def examine(patient: Subject, *, progress: Callable[[str], None] = lambda _: Non
     if not has_queue:
         found.append(
             installation.MISSING_TABLE.found(
-                f"The database {patient.using!r} has no tables of the queue: nothing else was looked at.",
+                f"The database {patient.using!r} has no tables of the queue: the other checks were skipped.",
                 f"python manage.py migrate --database {patient.using}",
             )
         )

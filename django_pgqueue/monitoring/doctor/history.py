@@ -20,21 +20,20 @@ MAINTAIN = "select pgqueue_attempt_maintain();"
 MISSING_PARTITION = Kind(
     "missing-partition",
     Severity.WARNING,
-    "What ends then goes to pgqueue_attempt_default. Workers make the partitions of a week ahead, once an hour: no "
-    "worker "
-    "has run for days, or none could get the lock.",
+    "Attempts that end on that day go to pgqueue_attempt_default. Once an hour, workers create the partitions of the "
+    "next week: no worker has run for days, or none could get the lock.",
 )
 DEFAULT_PARTITION = Kind(
     "default-partition",
     Severity.WARNING,
-    "They ended on days without a partition. Any worker moves those of the past, once an hour; so does the command.",
+    "These attempts ended on days without a partition. Once an hour, a worker moves those of past days; so does the "
+    "command.",
 )
 HISTORY_OVERDUE = Kind(
     "history-overdue",
     Severity.WARNING,
-    "Workers drop it, once an hour, unless somebody reads the history for hours. Look for long-lock and "
-    "old-transaction, "
-    "or drop it by hand.",
+    "Once an hour, workers drop old days, unless another session reads the history for hours. See the findings "
+    "long-lock and old-transaction, or drop the days by hand.",
 )
 
 WANTED = """
@@ -97,8 +96,7 @@ def overdue(patient: Subject) -> Iterator[Finding]:
     if count:
         yield HISTORY_OVERDUE.found(
             f"{count} {'day' if count == 1 else 'days'} of history ({size(in_bytes)}, from {_date(oldest[-8:])} on) "
-            "are "
-            f"older than HISTORY_DAYS, {kept}, says.",
+            f"are older than HISTORY_DAYS, {kept}.",
             f"select pgqueue_attempt_maintain(p_days_kept => {kept});",
             days=count,
             bytes=in_bytes,

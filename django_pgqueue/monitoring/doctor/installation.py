@@ -24,42 +24,44 @@ AS_OWNER = re.compile(
 )
 """The changes of sql/roles.sql, which are no finding.  Without pg_temp they are not safe, and do not match."""
 
-UNAPPLIED_MIGRATION = Kind("unapplied-migration", Severity.ERROR, "Apply it, before workers with this code start.")
-MISSING_TABLE = Kind("missing-table", Severity.ERROR, "Make it: by the migrations, or from its file in sql/.")
+UNAPPLIED_MIGRATION = Kind(
+    "unapplied-migration", Severity.ERROR, "Apply the migration before workers with this code start."
+)
+MISSING_TABLE = Kind("missing-table", Severity.ERROR, "Create it by the migrations, or from its file in sql/.")
 CHANGED_TABLE = Kind(
     "changed-table",
     Severity.ERROR,
-    "Somebody has changed it by hand, or another version has made it. Bring it to what the file in sql/ says.",
+    "A user has changed it by hand, or another version has created it. Change it to match its file in sql/.",
 )
-MISSING_FUNCTION = Kind("missing-function", Severity.ERROR, "Make it from its file: that changes nothing else.")
+MISSING_FUNCTION = Kind("missing-function", Severity.ERROR, "Create it from its file, which changes nothing else.")
 CHANGED_FUNCTION = Kind(
     "changed-function",
     Severity.ERROR,
-    "Somebody has changed it by hand, or another version has made it. Its file brings it back; if the database is "
-    "ahead, "
-    "deploy the code that goes with it.",
+    "A user has changed it by hand, or another version has created it. Load its file to restore it; or, if the "
+    "database belongs to a newer version, deploy the code of that version.",
 )
 UNKNOWN_FUNCTION = Kind(
     "unknown-function",
     Severity.INFO,
-    "No file of this version makes it: it is left over from another one, or yours.",
+    "No file of this version creates it: another version left it, or a user has added it.",
 )
 STRAYED_FUNCTIONS = Kind(
     "strayed-functions",
     Severity.ERROR,
-    "The schema was renamed, and its functions search the old name. Pin them to it, as its owner.",
+    "The schema was renamed, and its functions search the old name. As the owner of the queue, set their search_path "
+    "to the new name.",
 )
 MISSING_INDEX = Kind(
     "missing-index",
     Severity.ERROR,
-    "Without it, what should be a probe reads the whole table. Make it as its file in sql/ says, beside the traffic.",
+    "Without the index, queries read the whole table instead of a few rows. Create it as in its file in sql/, but "
+    "concurrently.",
 )
 MISSING_TRIGGER = Kind(
     "missing-trigger",
     Severity.ERROR,
-    "Channels do not learn of their messages: they stand still, or run too many. Make it, or switch it on, then "
-    "count anew: "
-    "select * from pgqueue_channel_repair();",
+    "Without the trigger, the counts of channels do not change: channels stand still, or run too many messages. "
+    "Create or enable the trigger, then recount: select * from pgqueue_channel_repair();",
 )
 
 FUNCTIONS = """
@@ -161,7 +163,7 @@ def _described(patient: Subject, query: str, there: str) -> dict[Any, str]:
 def _tables(wanted: dict[str, dict[Any, str]], is_: dict[str, dict[Any, str]]) -> Iterator[Finding]:
     tables = {table for table, _ in is_["columns"]}
     for table in sorted({table for table, _ in wanted["columns"]} - tables):
-        yield MISSING_TABLE.found(f"There is no table {table}.", f"psql -f {_file_of_table(table)}", table=table)
+        yield MISSING_TABLE.found(f"The table is missing: {table}.", f"psql -f {_file_of_table(table)}", table=table)
     for what in ("columns", "constraints"):
         for (table, name), text in sorted(wanted[what].items()):
             found = is_[what].get((table, name))
@@ -184,13 +186,13 @@ def _functions(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]
             yield MISSING_FUNCTION.found(f"There is no function {signature}.", f"psql -f {file}", function=signature)
         elif is_[signature] != text:
             yield CHANGED_FUNCTION.found(
-                f"The function {signature} is not what {file} says: {_first_difference(text, is_[signature])}",
+                f"The function {signature} differs from {file}: {_first_difference(text, is_[signature])}",
                 f"psql -f {file}",
                 function=signature,
             )
     for signature in sorted(set(is_) - set(wanted)):
         yield UNKNOWN_FUNCTION.found(
-            f"There is a function {signature} that no file makes.", f"\\sf {signature}", function=signature
+            f"No file of this version creates the function {signature}.", f"\\sf {signature}", function=signature
         )
 
 
@@ -221,7 +223,7 @@ def _triggers(wanted: dict[Any, str], is_: dict[Any, str]) -> Iterator[Finding]:
         off = there == f"{text} -- off"
         yield MISSING_TRIGGER.found(
             f"The trigger {name} is "
-            f"{'switched off' if off else 'missing' if there is None else 'not as it should be'}.",
+            f"{'disabled' if off else 'missing' if there is None else 'different from its file'}.",
             f"alter table {table[1] if table else ''} enable trigger {name};" if off else f"{text};",
             trigger=name,
         )

@@ -18,9 +18,8 @@ LONG = dt.timedelta(seconds=10)
 LONG_LOCK = Kind(
     "long-lock",
     Severity.WARNING,
-    "Enqueues and workers wait, or will. Somebody changes the table, or has locked it and does something else: let "
-    "it end, "
-    "or end it.",
+    "Enqueues and workers wait for this lock, or will. The session changes the table, or has locked it and does other "
+    "work: wait until it ends, or terminate it.",
 )
 
 # Lock modes that conflict with those of enqueues and workers; the lock of a vacuum does not.

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 TRANSACTION_POOLER = Kind(
     "transaction-pooler",
     Severity.ERROR,
-    "LISTEN and prepared statements do not survive the end of a transaction there: idle workers hear no "
-    "notification, and "
-    'statements fail. Let the workers connect to PostgreSQL directly, or say {"OPTIONS": {"LISTEN": False}} in TASKS.',
+    "In this mode, LISTEN and prepared statements are lost at the end of a transaction: idle workers receive no "
+    'notification, and statements fail. Connect the workers to PostgreSQL directly, or set {"OPTIONS": {"LISTEN": '
+    "False}} in TASKS.",
 )
 
 PID = "select pg_backend_pid()"
@@ -35,11 +35,9 @@ def mode(patient: Subject) -> Iterator[Finding]:
             second = _pid(one)
     if first != second or meanwhile == first:
         yield TRANSACTION_POOLER.found(
-            f"A pooler in transaction mode is in front of the database {patient.using!r}: one connection spoke with "
-            "the "
-            f"processes {first} and {second} of the server, another one meanwhile with {meanwhile}. Workers of the "
-            "backends "
-            f"{', '.join(map(repr, listening))} listen.",
+            f"A pooler in transaction mode is in front of the database {patient.using!r}: one connection used the "
+            f"processes {first} and {second} of the server, and another connection used {meanwhile} in between. "
+            f"Workers of the backends {', '.join(map(repr, listening))} listen.",
             "",
             backends=listening,
             pids=[first, meanwhile, second],

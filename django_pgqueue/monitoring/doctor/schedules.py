@@ -20,14 +20,14 @@ LATEST_SLOTS = 20
 FAILING_SCHEDULE = Kind(
     "failing-schedule",
     Severity.WARNING,
-    "Nobody waits for the result of a schedule, so nobody notices. Look at the error of its last job, and mend the "
-    "task, its arguments, or what it needs.",
+    "No caller waits for the results of a schedule, so its failures stay unnoticed. Read the error of its last job, "
+    "and correct the task, its arguments or its environment.",
 )
 SCHEDULE_VERSIONS = Kind(
     "schedule-versions",
     Severity.INFO,
-    "In a deploy it is right: the declaration that was there first counts until its last worker has left. Later, an "
-    "old worker was forgotten somewhere: stop it.",
+    "During a deployment this is expected: the first declaration counts until its last worker has left. After the "
+    "deployment, a worker with old code still runs: stop it.",
 )
 
 # The latest slots whose job has ended: other jobs may still be retried.
@@ -91,7 +91,7 @@ def versions(patient: Subject) -> Iterator[Finding]:
     asked = {"silent_after": SILENT_AFTER, "schedules": MAX_SCHEDULES}
     for name, declarers in patient.rows(VERSIONS, asked):
         yield SCHEDULE_VERSIONS.found(
-            f"Workers that are alive declare the schedule {name!r} in different ways: {declarers}.",
+            f"Workers that are alive declare the schedule {name!r} differently: {declarers}.",
             schedule=name,
             workers=declarers,
         )

@@ -22,7 +22,7 @@ FILLING, NEARLY_FULL = 0.1, 0.5
 FSYNC_OFF = Kind(
     "fsync-off",
     Severity.ERROR,
-    "A crash of the machine destroys the whole cluster. It is for servers whose data nobody will miss.",
+    "A crash of the machine destroys the whole cluster. Turn fsync off only on servers whose data may be lost.",
 )
 FULL_PAGE_WRITES_OFF = Kind(
     "full-page-writes-off", Severity.ERROR, "A crash of the machine may leave pages that are half written."
@@ -30,36 +30,32 @@ FULL_PAGE_WRITES_OFF = Kind(
 SYNCHRONOUS_COMMIT_OFF = Kind(
     "synchronous-commit-off",
     Severity.WARNING,
-    "What was committed within the last second may be gone after a crash: jobs are lost, or run again. The queue "
-    "turns it "
-    "off by itself where nothing can be lost. Turn it on for the role, the database or the server.",
+    "A crash may lose the commits of the last second: jobs are lost, or run again. The queue itself turns it off "
+    "where no data can be lost. Turn it on for the role, the database or the server.",
 )
 AUTOVACUUM_OFF = Kind(
     "autovacuum-off",
     Severity.ERROR,
     "Ended messages are never cleaned up, and every dequeue steps over more and more of them.",
 )
-TRACK_COUNTS_OFF = Kind(
-    "track-counts-off", Severity.ERROR, "Autovacuum does not know where it has work to do, and does none."
-)
+TRACK_COUNTS_OFF = Kind("track-counts-off", Severity.ERROR, "Autovacuum gets no statistics, and so cleans up no table.")
 IDLE_TRANSACTIONS = Kind(
     "idle-transactions",
     Severity.INFO,
-    "Nothing ends a transaction that a program has forgotten, which keeps dead rows alive. Ten minutes are enough for "
-    "most sites.",
+    "PostgreSQL does not end a transaction that a program has left open, and that transaction keeps dead rows alive. "
+    "Set the timeout: ten minutes are enough for most sites.",
 )
 STATEMENT_TIMEOUT = Kind(
     "statement-timeout",
     Severity.WARNING,
-    "It ends statements of jobs as well as those of web requests. Give the workers a role of their own, or set it "
-    "there.",
+    "It cancels the statements of jobs as well as those of web requests. Give the workers a role of their own, or "
+    "change the setting for their role.",
 )
 TRANSACTION_TIMEOUT = Kind(
     "transaction-timeout",
     Severity.WARNING,
-    "It ends atomic jobs that take longer, and closes their connection. Give the workers a role of their own, or set "
-    "it "
-    "there.",
+    "It cancels atomic jobs that take longer, and closes their connections. Give the workers a role of their own, or "
+    "change the setting for their role.",
 )
 FEW_CONNECTIONS = Kind(
     "few-connections",
@@ -71,9 +67,8 @@ FEW_CONNECTIONS = Kind(
 NOTIFICATION_QUEUE = Kind(
     "notification-queue",
     Severity.WARNING,
-    "When it is full, every transaction that notifies fails. A session that listens has been in one transaction for "
-    "long: "
-    "end that transaction.",
+    "When the queue of notifications is full, every transaction that notifies fails. A listening session has been in "
+    "one transaction for a long time: end that transaction.",
 )
 
 SETTINGS = """
@@ -137,7 +132,7 @@ def _timeouts(patient: Subject, known: dict[str, str]) -> Iterator[Finding]:
     user = patient.value("select current_user::text")
     if known["idle_in_transaction_session_timeout"] == "0":
         yield IDLE_TRANSACTIONS.found(
-            "idle_in_transaction_session_timeout is 0: a transaction may be forgotten for ever.",
+            "idle_in_transaction_session_timeout is 0: a transaction may stay open for ever.",
             "alter system set idle_in_transaction_session_timeout = '10min'; select pg_reload_conf();",
             setting="idle_in_transaction_session_timeout",
             value="0",

@@ -23,20 +23,19 @@ FAR_XIDS = 1_000_000
 OLD_TRANSACTION = Kind(
     "old-transaction",
     Severity.WARNING,
-    "Until it ends, no row that was deleted since it began can be cleaned up, and every queue in the database grows "
-    "slower. End it, if nobody needs it, and find out why it stays open.",
+    "Until this transaction ends, vacuum cannot remove rows that were deleted after its start, and every queue in the "
+    "database becomes slower. End the transaction if no user needs it, and find out why it stays open.",
 )
 PREPARED_TRANSACTION = Kind(
     "prepared-transaction",
     Severity.ERROR,
-    "Whoever prepared it has forgotten it: it holds its locks and its snapshot for ever, restarts included. Commit "
-    "it or "
-    "roll it back.",
+    "A program prepared this transaction and did not end it. The transaction keeps its locks and its snapshot for "
+    "ever, also after a restart. Commit it or roll it back.",
 )
 REPLICATION_SLOT = Kind(
     "replication-slot",
     Severity.WARNING,
-    "A standby that is away still keeps old rows alive here. Bring it back, or drop its slot.",
+    "A standby that is not connected still keeps old rows alive here. Start the standby again, or drop its slot.",
 )
 STANDBY_FEEDBACK = Kind(
     "standby-feedback",
@@ -48,7 +47,7 @@ STANDBY_FEEDBACK = Kind(
 LIMITED_SIGHT = Kind(
     "limited-sight",
     Severity.INFO,
-    "Transactions and queries of other users cannot be seen: let the role that runs the doctor read statistics.",
+    "The doctor cannot see the transactions and queries of other users: grant its role the right to read statistics.",
 )
 
 SESSIONS = """
@@ -93,7 +92,11 @@ limit %(most)s
 def transactions(patient: Subject) -> Iterator[Finding]:
     for pid, application, user, state, age, query_age, query in patient.rows(SESSIONS, {"old": OLD, "most": MOST}):
         open_for = dt.timedelta(seconds=age)
-        doing = f"its last query began {_words(query_age)} ago: {query}" if query else "its query cannot be seen"
+        doing = (
+            f"its last query began {_words(query_age)} ago: {query}"
+            if query
+            else "its query is not visible to this role"
+        )
         yield OLD_TRANSACTION.found(
             f"The transaction of session {pid} ({application}, user {user}, {state}) has been open for "
             f"{span(open_for)}; "
@@ -113,7 +116,7 @@ def transactions(patient: Subject) -> Iterator[Finding]:
 def prepared_transactions(patient: Subject) -> Iterator[Finding]:
     for gid, owner, age in patient.rows(PREPARED, {"old": OLD, "most": MOST}):
         yield PREPARED_TRANSACTION.found(
-            f"The prepared transaction {gid} of user {owner} waits since {_words(age)} for its end.",
+            f"The prepared transaction {gid} of user {owner} has waited for its end for {_words(age)}.",
             f"rollback prepared {quoted(gid)};",
             gid=gid,
             user=owner,
@@ -124,7 +127,7 @@ def prepared_transactions(patient: Subject) -> Iterator[Finding]:
 def replication_slots(patient: Subject) -> Iterator[Finding]:
     for name, is_active, age in patient.rows(SLOTS, _far()):
         yield REPLICATION_SLOT.found(
-            f"The replication slot {name} ({'active' if is_active else 'nobody uses it'}) holds the rows of the last "
+            f"The replication slot {name} ({'active' if is_active else 'not in use'}) holds the rows of the last "
             f"{age:,} transactions.",
             "" if is_active else f"select pg_drop_replication_slot({quoted(name)});",
             slot=name,

@@ -24,24 +24,24 @@ FULL, VERY_FULL = 0.8, 0.95
 UNANALYSED_TABLE = Kind(
     "unanalysed-table",
     Severity.WARNING,
-    "The planner guesses. The queue's own functions do not depend on it, your own queries do. Analyse it, and see why "
-    "autovacuum did not.",
+    "The planner has no statistics of the table. The queue's own functions do not need them, but your own queries do. "
+    "Analyse the table, and find out why autovacuum did not.",
 )
 DEAD_ROWS = Kind(
     "dead-rows",
     Severity.WARNING,
-    "Vacuum does not keep up, or may not clean up: look for old-transaction and its like first, then vacuum the table.",
+    "Vacuum is too slow, or cannot remove the rows: first see findings such as old-transaction, then vacuum the table.",
 )
 BLOATED_TABLE = Kind(
     "bloated-table",
     Severity.WARNING,
-    "It has been larger. New rows use the space, so this mostly does no harm. To give it back, pause the queues for a "
-    "moment: VACUUM FULL locks everybody out.",
+    "The table was larger before. New rows use the space, so this is mostly harmless. To return the space to the "
+    "disk, pause the queues and run VACUUM FULL, which locks the table.",
 )
 BLOATED_INDEX = Kind(
     "bloated-index",
     Severity.WARNING,
-    "It has been larger, and its probes read more pages than they need. Build it anew, beside the traffic.",
+    "The index was larger before, and queries read more of its pages than necessary. Rebuild it concurrently.",
 )
 BLOAT = {
     "dead-rows": (DEAD_ROWS, "vacuum (verbose, analyze)"),
@@ -51,22 +51,20 @@ BLOAT = {
 INVALID_INDEX = Kind(
     "invalid-index",
     Severity.WARNING,
-    "A CREATE or REINDEX CONCURRENTLY was interrupted: it is written by every change and read by nobody. Build it "
-    "anew, or "
-    "drop it.",
+    "A CREATE or REINDEX CONCURRENTLY was interrupted: every change writes the index, and no query reads it. Rebuild "
+    "it, or drop it.",
 )
 SEQUENCE_NEAR_END = Kind(
     "sequence-near-end",
     Severity.WARNING,
-    "When it ends, nothing can be enqueued or recorded any more. Bigints do not end by use: somebody has set it. Set "
-    "it to "
-    "the largest id that there is.",
+    "When the sequence ends, PostgreSQL can store no further message or attempt. Normal use cannot reach the end of a "
+    "bigint: a user has set the sequence. Set it to the largest id in the table.",
 )
 WRAPAROUND = Kind(
     "wraparound",
     Severity.WARNING,
-    "PostgreSQL stops writing at 2,000 million. Something keeps vacuum from freezing: look for old-transaction and its "
-    "like first.",
+    "PostgreSQL stops writing at 2,000 million. Another transaction keeps vacuum from freezing rows: first see "
+    "findings such as old-transaction.",
 )
 
 # Only the queue's own tables and partitions: PostgreSQL makes the indexes of a partition together with it.

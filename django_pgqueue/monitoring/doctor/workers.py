@@ -35,59 +35,57 @@ LOOK_OVERDUE_FOR = dt.timedelta(minutes=2)
 DEAD_WORKER = Kind(
     "dead-worker",
     Severity.WARNING,
-    "It has not signed off: it was killed, hangs, or is cut off. What it ran is taken over when its locks run out. "
-    "Look at "
-    "its host, and start it again; the command forgets it.",
+    "The worker has not deleted its row: it was killed, hangs, or cannot reach the database. Other workers take its "
+    "messages over when their locks run out. Check its host, and start the worker again. The command deletes its row.",
 )
 NO_WORKER = Kind("no-worker", Severity.ERROR, "Start a worker that serves the queue.")
 EXPIRED_MESSAGES = Kind(
     "expired-messages",
     Severity.ERROR,
-    "Any worker that looks takes them over at once, unless their queue is paused: none that serves their queue looks.",
+    "A worker that serves the queue takes such messages over at once, unless the queue is paused: no such worker "
+    "polls the queue.",
 )
 POISON = Kind(
     "poison-job",
     Severity.WARNING,
-    "Look for what ends a process: os._exit, a crash in a library, more memory than there is. Such a job is taken "
-    "alone, and fails after 20 losses. Cancel what is left, or let it fail.",
+    "Find out what ends the process: os._exit, a crash in a library, or too much memory. A worker runs such a job "
+    "alone, and the job fails after 20 losses. Cancel the remaining jobs, or let them fail.",
 )
 PAUSED_QUEUE = Kind(
     "paused-queue",
     Severity.WARNING,
-    "Somebody paused it, and may have forgotten it: what is enqueued waits until it is resumed. Resume it, or cancel "
-    "what waits.",
+    "A user paused the queue, and may have forgotten to resume it: its messages wait until then. Resume the queue, or "
+    "cancel its messages.",
 )
 LONG_HELD = Kind(
     "long-held",
     Severity.WARNING,
-    "Its worker lives and says that it still runs. Where that is not its work, it hangs, and takes a slot: look at "
-    "what the process does, ask the job to stop, and give the task a timeout.",
+    "The worker is alive and renews the lock of the job. If the job does not need that long, it hangs and occupies a "
+    "slot: check what the process does, ask the job to stop, and give the task a timeout.",
 )
 WORKER_PROBLEM = Kind(
     "worker-problem",
     Severity.WARNING,
-    "The rest of its work goes on, and it tries again. Mend the cause: rights, a lock that somebody holds, a row that "
-    "was written by hand.",
+    "The worker does its other work and tries again. Remove the cause: a missing right, a lock of another session, or "
+    "a row that a user wrote by hand.",
 )
 OVERDUE_LOOK = Kind(
     "overdue-look",
     Severity.ERROR,
-    "Any worker looks several times a second. None is alive, or the look fails: see worker-problem. The command looks, "
-    "and says why it cannot.",
+    "Every worker checks such messages several times a second. No worker is alive, or the check fails: see "
+    "worker-problem. The command does the check, and prints its error.",
 )
 UNKNOWN_TASK = Kind(
     "unknown-task",
     Severity.ERROR,
-    "A worker with this code fails such messages. Bring the task back, or import its module in the ready() of an "
-    "app, or "
-    "cancel what waits for it.",
+    "A worker with this code records such messages as failed. Restore the task, import its module in the ready() of "
+    "an app, or cancel its messages.",
 )
 CHANNEL_COUNT = Kind(
     "channel-count",
     Severity.ERROR,
-    "Its limit holds messages back that might run, or lets too many run. Something went around the queue's functions "
-    "and "
-    "triggers: a trigger that was off, a truncate, a restored table. Workers count anew once an hour; so does the "
+    "With a wrong count, the channel runs too few messages or too many. A change bypassed the queue's functions and "
+    "triggers: a disabled trigger, a truncate, or a restored table. Workers recount once an hour; so does the "
     "command.",
 )
 
@@ -169,7 +167,7 @@ def dead_workers(patient: Subject) -> Iterator[Finding]:
     now = patient.value("select pgqueue_clock()")
     for one in workers(now, using=patient.using).silent[:MOST]:
         yield DEAD_WORKER.found(
-            f"Worker {one.id} (pid {one.pid} on {one.hostname}) has said nothing for {span(one.silence)}.",
+            f"Worker {one.id} (pid {one.pid} on {one.hostname}) has not renewed its row for {span(one.silence)}.",
             f"select pgqueue_worker_gone({quoted(one.id)});",
             worker=one.id,
             hostname=one.hostname,
@@ -187,7 +185,7 @@ def idle_queues(patient: Subject) -> Iterator[Finding]:
             case waiting.NoWorker(queue) if count.tasks_are_ready:
                 oldest = f", the oldest for {span(count.oldest)}" if count.oldest is not None else ""
                 yield NO_WORKER.found(
-                    f"No worker serves the queue {queue!r}: {ready}{oldest} (none that does has been seen for "
+                    f"No worker serves the queue {queue!r}: {ready}{oldest} (no such worker has renewed its row for "
                     f"{span(SILENT_AFTER)}).",
                     f"python manage.py qworker --queues {shlex.quote(queue)}",
                     queue=queue,
@@ -212,9 +210,8 @@ def expired_messages(patient: Subject) -> Iterator[Finding]:
     for queue, count, oldest in patient.rows(EXPIRED, asked):
         since = dt.timedelta(milliseconds=now_ms - oldest)
         yield EXPIRED_MESSAGES.found(
-            f"{count:,} messages of the queue {queue!r} lost their worker, the first {span(since)} ago, and nobody "
-            "takes "
-            "them over.",
+            f"{count:,} messages of the queue {queue!r} lost their worker, the first {span(since)} ago, and no worker "
+            "takes them over.",
             f"python manage.py qworker --queues {shlex.quote(queue)}",
             queue=queue,
             messages=count,
@@ -225,8 +222,8 @@ def expired_messages(patient: Subject) -> Iterator[Finding]:
 def poison_jobs(patient: Subject) -> Iterator[Finding]:
     for task, jobs, newest, lost in patient.rows(POISONS, {"looked_at": LOOKED_AT, "most": MOST}):
         yield POISON.found(
-            f"Workers died again and again while they ran the task {task}: up to {lost} times for one job, "
-            f"{jobs} {'job' if jobs == 1 else 'jobs'} in the last day (the newest is {newest}).",
+            f"Workers died repeatedly while they ran the task {task}: up to {lost} times for one job, {jobs} "
+            f"{'job' if jobs == 1 else 'jobs'} in the last day (the newest is {newest}).",
             CANCEL_ALONE.format(quoted(task)),
             task=task,
             jobs=jobs,
@@ -254,7 +251,7 @@ def worker_problems(patient: Subject) -> Iterator[Finding]:
     for problem, count, worker in patient.rows(PROBLEMS, {"silent_after": SILENT_AFTER, "most": MOST}):
         others = f" and {count - 1} more" if count > 1 else ""
         yield WORKER_PROBLEM.found(
-            f"Worker {worker}{others} cannot do all of its work: {problem}",
+            f"Worker {worker}{others} cannot do a part of its work: {problem}",
             "select id, hostname, problem from pgqueue_worker where problem is not null;",
             problem=problem,
             workers=count,
@@ -268,8 +265,8 @@ def overdue_looks(patient: Subject) -> Iterator[Finding]:
     if count:
         since = dt.timedelta(milliseconds=patient.value("select pgqueue_now()") - since_ms)
         yield OVERDUE_LOOK.found(
-            f"{count:,} {'look is' if count == 1 else 'looks are'} due at messages that wait for others, the first for "
-            f"{span(since)}, and nobody looks.",
+            f"{count:,} {'check is' if count == 1 else 'checks are'} due of messages that wait for others, the first "
+            f"for {span(since)}, and no worker does them.",
             "select pgqueue_message_settle();",
             looks=count,
             overdue_seconds=since.total_seconds(),
@@ -282,8 +279,8 @@ def unknown_tasks(patient: Subject) -> Iterator[Finding]:
     for task, count, queue in patient.rows(TASKS, asked):
         if (problem := _problem(task)) is not None:
             yield UNKNOWN_TASK.found(
-                f"{count:,} of the messages that were looked at, some in the queue {queue!r}, name a task that is not "
-                f"there: {problem}",
+                f"{count:,} of the checked messages, some of them in the queue {queue!r}, name a task that does not "
+                f"exist: {problem}",
                 CANCEL.format(quoted(task)),
                 task=task,
                 messages=count,
@@ -292,7 +289,7 @@ def unknown_tasks(patient: Subject) -> Iterator[Finding]:
     for name, task in patient.rows(SCHEDULES, asked):
         if (problem := _problem(task)) is not None:
             yield UNKNOWN_TASK.found(
-                f"The schedule {name!r} enqueues a task that is not there: {problem}",
+                f"The schedule {name!r} enqueues a task that does not exist: {problem}",
                 PAUSE.format(quoted(name)),
                 task=task,
                 schedule=name,
@@ -310,7 +307,7 @@ def _problem(task: str) -> str | None:
 def miscounted_channels(patient: Subject) -> Iterator[Finding]:
     for name, running, counted in functions.channels_miscounted(connections[patient.using], limit=MOST):
         yield CHANNEL_COUNT.found(
-            f"The channel {name!r} counts {running} running messages, and there are {counted}.",
+            f"The channel {name!r} counts {running} running messages, but has {counted}.",
             "select * from pgqueue_channel_repair();",
             channel=name,
             counted=running,

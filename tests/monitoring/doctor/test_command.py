@@ -128,7 +128,7 @@ def test_who_can_not_ask_says_so(settings: Settings, monkeypatch: pytest.MonkeyP
 
 def test_in_a_window_its_progress_is_shown_and_taken_away(environment: dict[str, str]) -> None:  # noqa: F811
     window = Window("qdoctor", "--fail-level", "never", environment=environment)
-    window.shows("looking at ")
+    window.shows("checking ")
     assert window.ends() == 0
     assert "default: " in window.seen
 
@@ -150,7 +150,7 @@ def test_findings_of_one_kind_stand_together(monkeypatch: pytest.MonkeyPatch) ->
     assert told[9:13] == [
         "  Worker 04 is dead.",
         "  psql=> select bury(4);",
-        "  … and 25 more, which --json tells.",
+        "  … and 25 more, which --json prints.",
         "  Bury it.",
     ]
     _, said = run("--json")

@@ -343,7 +343,7 @@ def test_dead_worker(find: Find, db: None) -> None:
     assert find("dead-worker", workers.dead_workers) == []
     sql("update pgqueue_worker set seen_at = seen_at - interval '5 min'")
     found = only(find("dead-worker", workers.dead_workers))
-    assert "Worker it's dead (pid 77 on web7) has said nothing for 5 min" in found.found
+    assert "Worker it's dead (pid 77 on web7) has not renewed its row for 5 min" in found.found
     sql(found.command)
     assert find("dead-worker", workers.dead_workers) == []
 
@@ -383,7 +383,7 @@ def test_worker_problem(find: Find, db: None) -> None:
         sign_in(worker)
         sql("update pgqueue_worker set problem = %s where id = %s", problem, worker)
     first, second = find("worker-problem", workers.worker_problems)
-    assert first.found == "Worker b and 1 more cannot do all of its work: schedules: no rights"
+    assert first.found == "Worker b and 1 more cannot do a part of its work: schedules: no rights"
     assert (second.values["worker"], second.values["problem"]) == ("d", "claim: x")
     sql("update pgqueue_worker set seen_at = now() - interval '1 hour'")
     assert find("worker-problem", workers.worker_problems) == [], "that is another finding"
@@ -441,7 +441,7 @@ def test_overdue_look(find: Find, db: None) -> None:
     assert find("overdue-look", workers.overdue_looks) == []
     sql("update pgqueue_message set check_at = check_at - 600000 where check_at is not null")
     found = only(find("overdue-look", workers.overdue_looks))
-    assert "1 look is due at messages that wait for others, the first for 10 min" in found.found
+    assert "1 check is due of messages that wait for others, the first for 10 min" in found.found
     sql(found.command)
     assert find("overdue-look", workers.overdue_looks) == []
     sql("insert into pgqueue_ended (message_id, look_at) values (%s, pgqueue_now() - 300000)", first)
@@ -520,7 +520,7 @@ def test_unknown_task(find: Find, db: None) -> None:
     message, schedule = find("unknown-task", workers.unknown_tasks)
     assert "has no 'gone'" in message.found
     assert message.values["messages"] == 1
-    assert 'The schedule "it\'s old" enqueues a task that is not there' in schedule.found
+    assert 'The schedule "it\'s old" enqueues a task that does not exist' in schedule.found
     for found in (message, schedule):
         sql(found.command)
     assert find("unknown-task", workers.unknown_tasks) == []
@@ -537,7 +537,7 @@ def test_channel_count(find: Find, db: None) -> None:
     sql("delete from pgqueue_message where id = %s", held[1].id)
     sql("alter table pgqueue_message enable trigger pgqueue_message_lane_delete")
     found = only(find("channel-count", workers.miscounted_channels))
-    assert "The channel 'acme' counts 2 running messages, and there are 1." in found.found
+    assert "The channel 'acme' counts 2 running messages, but has 1." in found.found
     sql(found.command)
     assert find("channel-count", workers.miscounted_channels) == []
 

@@ -55,7 +55,7 @@ def test_missing_tables_are_told_where_the_database_may_be_asked(empty: str, set
     [found] = check_tables([empty, "default", "jobs"])
     assert found == checks.Warning(
         "The database 'empty' has no tables of the queue yet.",
-        hint="They are made by manage.py migrate --database empty.",
+        hint="Run manage.py migrate --database empty.",
         id="pgqueue.W003",
     )
     assert check_tables(None) == check_tables(["default"]) == []
@@ -70,7 +70,7 @@ def test_a_queue_where_no_migration_may_run_is_told(settings: Settings) -> None:
     settings.DATABASE_ROUTERS = ["tests.promises.databases.test_where_it_belongs.OnlyDefault"]
     found = check_routing(None)
     assert ids(found) == ["pgqueue.E007"]
-    assert "The queue is in the database 'jobs', but DATABASE_ROUTERS let no migration" in found[0].msg
+    assert "The queue is in the database 'jobs', but DATABASE_ROUTERS allow no migration" in found[0].msg
     assert "PgQueueRouter" in (found[0].hint or "")
 
 
@@ -87,7 +87,10 @@ def test_tables_that_nobody_would_use_are_told(settings: Settings) -> None:
     settings.DATABASE_ROUTERS = []
     [found] = check_routing(None)
     assert found.id == "pgqueue.W002"
-    assert "The queue is in the database 'jobs', but its migrations would also make tables in 'default'" in found.msg
+    assert (
+        "The queue is in the database 'jobs', but migrations would also create unused tables of it in 'default'"
+        in found.msg
+    )
     settings.TASKS = in_database("default")
     assert check_routing(None) == []
 

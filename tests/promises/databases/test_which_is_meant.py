@@ -78,9 +78,7 @@ def test_where_it_does_not_go_without_saying_the_choices_are_named(settings: Set
         clock,
     ]
     for call in calls:
-        with pytest.raises(
-            PgQueueError, match=r"say which one is meant, as database=.*'default' \(b\), 'jobs' \(a, c\)"
-        ):
+        with pytest.raises(PgQueueError, match=r"name the database, as database=.*'default' \(b\), 'jobs' \(a, c\)"):
             call()
     assert Queue("mail", database="jobs").send("tea")
     assert control.cancel(Message.objects.using("jobs").get().pk, database="jobs") == "cancelled"
