@@ -185,9 +185,9 @@ MODELS: dict[str, list[Operation]] = {
                     "catch_up",
                     models.TextField(
                         choices=[
-                            ("skip", "skip what was missed"),
-                            ("one", "run once for what was missed"),
-                            ("all", "run everything that was missed"),
+                            ("skip", "skip missed runs"),
+                            ("one", "run once for all missed runs"),
+                            ("all", "run each missed run"),
                         ],
                         db_default="one",
                     ),

@@ -217,9 +217,9 @@ class Schedule(models.Model):
     """Schedule: enqueues a task again and again."""
 
     class CatchUp(models.TextChoices):
-        SKIP = "skip", "skip what was missed"
-        ONE = "one", "run once for what was missed"
-        ALL = "all", "run everything that was missed"
+        SKIP = "skip", "skip missed runs"
+        ONE = "one", "run once for all missed runs"
+        ALL = "all", "run each missed run"
 
     name = models.TextField(primary_key=True)
     next_at = EpochField()

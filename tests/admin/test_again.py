@@ -97,7 +97,7 @@ def test_a_job_enqueues_them_and_no_others(root: Visitor, history: list[int]) ->
     [job] = Message.objects.all()
     assert job.task == JOB
     assert page.response.request["PATH_INFO"] == f"{MESSAGES}{job.pk}/change/"
-    assert page.said == [f"Job {job.pk} enqueues them again, as soon as a worker takes it."]
+    assert page.said == [f"Job {job.pk} enqueues them again as soon as a worker runs it."]
     assert run() == [{"enqueued_again": 7}]
     assert made() == history
     assert LogEntry.objects.get().change_message == f"Enqueue again: all of ?{FAILED_MAILS}"
@@ -206,7 +206,7 @@ class TestFromOutside:
         ended = Attempt.objects.filter(task=JOB).latest("id")
         assert (ended.status, ended.error_class) == ("failed", "django.core.exceptions.PermissionDenied")
         assert reason in str(ended.error_message)
-        assert "Ask for it on the page" in str(ended.error_message)
+        assert "Use the page" in str(ended.error_message)
         assert made() == []
 
     @pytest.mark.parametrize("token", ['""', '"e30:1vN:x"', "7", "null", '{"query": ""}'])
@@ -248,7 +248,7 @@ class TestFromOutside:
         assert made() == history
         [ended] = Attempt.objects.filter(task=JOB)
         page = root.act(ATTEMPTS, "enqueue_again", [ended.pk])
-        assert page.said[0].startswith("Nothing was done to 1, which enqueue others again")
+        assert page.said[0].startswith("1 not enqueued again, because they are jobs of the page")
         functions.attempt_enqueue(connection, [ended.pk])
         drain(["default"])
         assert Attempt.objects.filter(task=JOB).latest("id").status == "failed"
@@ -257,7 +257,7 @@ class TestFromOutside:
     def test_one_that_waited_for_a_week(self, root: Visitor, clock: Clock) -> None:
         confirmed(root, FAILED_MAILS)
         clock.advance(reenqueue_task.MAX_AGE + dt.timedelta(seconds=1))
-        self.refused("more than 7 days ago")
+        self.refused("older than 7 days")
 
     @pytest.mark.parametrize("change", [{"is_active": False}, {"is_staff": False}, None])
     def test_one_of_somebody_who_is_nobody_any_more(self, root: Visitor, change: dict[str, bool] | None) -> None:
@@ -282,7 +282,7 @@ class TestSchedules:
         given = {"name": "mine", "task": JOB, "args": "[]", "kwargs": '{"token": ""}', "cron": "* * * * *"}
         more = {"timezone": "UTC", "catch_up": "one", "queue": "default", "priority": "0", "max_attempts": "1"}
         answer = root.client.post("/admin/pgqueue/schedule/add/", {**given, **more})
-        assert b"is internal work of django_pgqueue, which no schedule can enqueue" in answer.content
+        assert b"is an internal task of django_pgqueue, which no schedule can enqueue" in answer.content
         assert not Schedule.objects.exists()
 
     def test_a_binding_refuses_it(self, root: Visitor) -> None:
@@ -301,7 +301,7 @@ class TestSchedules:
 
     def test_nobody_runs_it_now(self) -> None:
         self.schedule()
-        with pytest.raises(InvalidSchedule, match="internal work"):
+        with pytest.raises(InvalidSchedule, match="internal task"):
             control.run_schedule("mine")
         message = functions.schedule_message(connection, "mine")
         assert message is not None

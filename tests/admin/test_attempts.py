@@ -263,8 +263,8 @@ class TestWindow:
         assert page.column("message") == [str(many[4]), str(many[2])]
         assert page.notes == [
             (
-                "Looked through the newest 3 attempts, back to 2026-11-01 11:30. "
-                "Choose a range of “finished at” to look elsewhere."
+                "The list searched the newest 3 attempts, back to 2026-11-01 11:30. "
+                "Choose a range of “finished at” to search others."
             )
         ]
 
@@ -313,8 +313,8 @@ class TestEnqueueAgain:
         page = root.act(ATTEMPTS, "enqueue_again", [attempt])
         assert page.said == [
             (
-                "Nothing was done to 1, which were not the last attempt of their message: "
-                f"the queue still has it, or a later attempt says how it ended ({attempt})."
+                "1 not enqueued again, because they are not the last attempt of their message: "
+                f"the queue still has the message, or it has a later attempt ({attempt})."
             )
         ]
         assert Message.objects.count() == 1
@@ -341,7 +341,7 @@ class TestEnqueueAgain:
     def test_a_row_without_content_is_passed_over(self, root: Visitor, clock: Clock) -> None:
         pk = ended(clock=clock)
         sql("update pgqueue_attempt set content = null where message_id = %s", pk)
-        assert root.act(ATTEMPTS, "enqueue_again", [attempt_of(pk)]).said[0].startswith("Nothing was done to 1")
+        assert root.act(ATTEMPTS, "enqueue_again", [attempt_of(pk)]).said[0].startswith("1 not enqueued again")
 
 
 @pytest.mark.parametrize("attempts", [0, 1, 60])

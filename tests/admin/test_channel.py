@@ -136,8 +136,8 @@ class TestRelease:
         send(channel="busy")
         claim()
         text = self.release(root, "empty", "busy").content.decode()
-        assert "Released, and gone: empty." in text
-        assert "Released: busy. Each is gone when its messages have ended." in text
+        assert "Released and deleted: empty." in text
+        assert "Released: busy. Each channel is deleted when its messages have ended." in text
         assert [row["state"] for row in root.open(CHANNELS).rows] == ["released"]
         assert LogEntry.objects.count() == 2
 

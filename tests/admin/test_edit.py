@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("clock")
 
 HOUR_MS = 3_600_000
-TAKEN = "Nothing was changed: a worker has taken the message meanwhile, or it has ended."
+TAKEN = "The message was not changed: a worker has taken it meanwhile, or it has ended."
 
 
 def url(pk: int) -> str:

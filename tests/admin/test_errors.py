@@ -138,7 +138,7 @@ def test_of_very_many_the_newest_are_looked_at_and_that_is_told(root: Visitor, m
     page = root.open(ERRORS)
     assert [line["Error"].split()[0] for line in lines(page)] == ["ValueError"]
     assert page.notes == [
-        "These are the newest 2 errors. There are older ones in the last 24 hours.", "And 1 other kinds of errors.",
+        "These are the newest 2 errors. The last 24 hours has older ones.", "And 1 other kinds of errors.",
     ]  # fmt: skip
 
 

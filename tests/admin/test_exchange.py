@@ -119,7 +119,7 @@ class TestBox:
     def test_a_key_that_reaches_nobody_is_told(self, root: Visitor) -> None:
         assert root.open(ORDERS).notes == []
         page = root.open(ORDERS, routing_key="order.paid")
-        assert page.notes == ["Nothing is bound that matches: a message with this routing key would go nowhere."]
+        assert page.notes == ["No binding matches: the exchange would drop a message with this routing key."]
 
     def test_the_empty_key_is_a_key(self, root: Visitor, orders: To) -> None:
         orders.bind("#", queue="all")
@@ -200,14 +200,14 @@ class TestBindings:
             ({"pattern": r"(a)\1", "kind": "regex"}, "back-reference"),
             ({"pattern": "(" + "a?" * 38 + "){13}", "kind": "regex"}, "may be 1,000"),
             ({"pattern": "x" * 256}, "255 bytes"),
-            ({"queue": ""}, "Say a queue or a task"),
+            ({"queue": ""}, "Give a queue or a task"),
             ({"queue": "x" * 256}, "at most 255"),
             ({"task": "tests.support.site.subscribers.nothing"}, "no "),
             ({"task": subscribers.takes_one.module_path}, "content, routing_key"),
             ({"exchange": "nowhere"}, "Select a valid choice"),
             ({"priority": "101"}, "less than or equal to 100"),
             ({"max_attempts": "0"}, "whole number from 1"),
-            ({"pattern": "there"}, "bound so already"),
+            ({"pattern": "there"}, "binding exists already"),
         ],
     )
     def test_what_can_not_be_is_told_and_nothing_is_saved(

@@ -46,7 +46,7 @@ class TestRunNow:
     def test_a_ready_message_keeps_its_place_in_the_queue(self, root: Visitor) -> None:
         first = send(dequeue_at=-5)
         page = root.act(MESSAGES, "run_now", [first])
-        assert page.said == [f"Nothing was done to: 1 ready already ({first})."]
+        assert page.said == [f"Not changed: 1 already ready ({first})."]
         assert due(first) == -5
 
     def test_it_says_what_was_not_moved_and_why(self, root: Visitor) -> None:
@@ -58,8 +58,8 @@ class TestRunNow:
         assert page.said == [
             "1 message made ready to run now.",
             (
-                f"Nothing was done to: 1 left the queue already ({gone}); "
-                f"1 waiting to be taken over, because the worker went away ({lost}); 1 running ({running})."
+                f"Not changed: 1 no longer in the queue ({gone}); "
+                f"1 waiting for another worker, because its worker is gone ({lost}); 1 running ({running})."
             ),
         ]
 
@@ -67,7 +67,7 @@ class TestRunNow:
         pk = send()
         claim()
         page = root.act(f"{MESSAGES}?status=ready", "run_now", [pk])
-        assert page.said == [f"Nothing was done to: 1 running ({pk})."]
+        assert page.said == [f"Not changed: 1 running ({pk})."]
 
 
 class TestPostpone:
@@ -97,14 +97,14 @@ class TestPostpone:
     def test_what_is_scheduled_for_later_is_not_brought_forward(self, root: Visitor, clock: Clock) -> None:
         tomorrow = send(delay_ms=24 * HOUR_MS)
         page = root.confirm(root.act(MESSAGES, "postpone", [tomorrow]))
-        assert page.said == [f"Nothing was done to: 1 scheduled for later than that ({tomorrow})."]
+        assert page.said == [f"Not changed: 1 scheduled for later than that ({tomorrow})."]
         assert due(tomorrow) == to_epoch_ms(clock.at) + 24 * HOUR_MS
 
     def test_what_runs_is_left_alone(self, root: Visitor) -> None:
         running = send()
         claim()
         page = root.confirm(root.act(MESSAGES, "postpone", [running]))
-        assert page.said == [f"Nothing was done to: 1 running ({running})."]
+        assert page.said == [f"Not changed: 1 running ({running})."]
 
 
 class TestCancel:
@@ -135,7 +135,7 @@ class TestCancel:
         assert root.confirm(question).said == [
             "1 message cancelled.",
             "1 message asked to stop.",
-            f"Nothing was done to: 1 left the queue already ({ended}).",
+            f"Not changed: 1 no longer in the queue ({ended}).",
         ]
         assert Message.objects.get(pk=running).cancel_requested_at is not None
 
@@ -174,7 +174,7 @@ class TestCancel:
         monkeypatch.setattr(actions, "MOST", 3)
         sent = [send(delay_ms=HOUR_MS) for _ in range(5)]
         page = root.act(MESSAGES, "run_now", sent, select_across=1)
-        assert page.said == ["3 messages made ready to run now.", "Only the first 3 were looked at."]
+        assert page.said == ["3 messages made ready to run now.", "The action took only the first 3 rows."]
 
     def test_as_many_as_a_list_shows_are_done_in_seconds(self, root: Visitor) -> None:
         sql(
@@ -183,7 +183,7 @@ class TestCancel:
             CappedPaginator.CAP + 5,
         )
         page = root.act(MESSAGES, "run_now", [1], select_across=1)
-        assert page.said == ["10 000 messages made ready to run now.", "Only the first 10 000 were looked at."]
+        assert page.said == ["10 000 messages made ready to run now.", "The action took only the first 10 000 rows."]
 
 
 def test_what_a_worker_takes_between_the_look_and_the_change_is_told(clock: Clock) -> None:
@@ -192,7 +192,7 @@ def test_what_a_worker_takes_between_the_look_and_the_change_is_told(clock: Cloc
     # Seen at a time when the lock has run out; the database's own clock says that it has not.
     outcome = actions.cancel(actions.Chosen([pk], []), clock.at + dt.timedelta(hours=1), using="default")
     assert outcome.done == []
-    assert outcome.passed == {"waiting to be taken over, because the worker went away": [pk]}
+    assert outcome.passed == {"waiting for another worker, because its worker is gone": [pk]}
 
 
 def test_many_ids_are_not_all_named() -> None:
@@ -233,7 +233,7 @@ class TestTooLong:
             on_another_connection(ask)
         page = root.open(answers[0].url)
         assert page.response.request["PATH_INFO"] == MESSAGES
-        assert "stopped and nothing was changed" in page.said[0]
+        assert "was cancelled. Nothing was changed." in page.said[0]
         assert page.column("status") == ["scheduled"]
 
     def test_the_transaction_around_keeps_its_own_settings(self, root: Visitor) -> None:

@@ -237,7 +237,7 @@ class TestCount:
         )
         page = root.open(MESSAGES)
         assert page.count.endswith("10 000+ messages")
-        assert page.notes == ["Only the first 10 000 are counted and can be reached. Narrow the list to see others."]
+        assert page.notes == ["Only the first 10 000 are counted and shown. Filter the list to see others."]
         assert len(page.rows) == 50
 
     def test_pages_end_at_the_cap(self, root: Visitor) -> None:

@@ -35,7 +35,7 @@ def test_it_shows_everything_about_a_message_that_waits(root: Visitor, clock: Cl
         "task": "send_receipt shop.tasks",
         "queue": "default",
         "channel": "acme",
-        "why not yet": f"It is scheduled for {due}, in 2 min.",
+        "waits because": f"It is scheduled for {due}, in 2 min.",
         "priority": "",
         "dequeue at": "",
         "created at": now,
@@ -129,7 +129,7 @@ def test_a_message_that_has_ended_leads_to_its_history(root: Visitor, db: None) 
     page = root.open(f"{MESSAGES}{pk}/change/")
     assert page.response.request["PATH_INFO"] == ATTEMPTS
     assert page.column("message") == [str(pk)]
-    assert page.said == [f"Message {pk} is not in the queue (any more). The history knows this of it:"]
+    assert page.said == [f"Message {pk} is not in the queue (any more). Its attempts in the history:"]
 
 
 def test_who_may_not_see_the_history_is_not_led_there(visitor: Callable[..., Visitor]) -> None:

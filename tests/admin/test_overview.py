@@ -57,7 +57,7 @@ def numbers(root: Visitor, queue: str = "default") -> dict[str, str]:
 def test_an_empty_queue_says_that_it_is_empty(root: Visitor) -> None:
     page = root.open(OVERVIEW)
     assert queues(page) == {}
-    assert "Nothing waits, nothing runs, and nothing has ended in the last 4 hours." in page.root.text
+    assert "No message waits or runs, and none has ended in the last 4 hours." in page.root.text
 
 
 def test_it_counts_what_waits_runs_and_has_failed(root: Visitor, clock: Clock) -> None:
@@ -118,7 +118,7 @@ def test_large_numbers_are_cut_and_that_is_told(root: Visitor, monkeypatch: pyte
         send()
         send(delay_ms=HOUR_MS)
     page = root.open(OVERVIEW)
-    assert "+ means: at least so many. Nobody counts further." in page.root.text
+    assert "+ means: at least this many. The count stops there." in page.root.text
     row = queues(page)["default no worker"]
     assert (row["Ready"], row["Scheduled"], row["Failed, 24 h"]) == ("3+", "3+", "4+")
     assert row["Running"] == "4+"
@@ -158,7 +158,7 @@ def test_workers_are_awake_asleep_or_silent(root: Visitor, clock: Clock) -> None
     page = root.open(OVERVIEW)
     assert "1 awake, 1 asleep, 7 slots" in page.root.text
     [warning] = page.root.one("ul", class_="pgqueue-warnings").all("li")
-    assert warning.text == "Worker gone <b> has said nothing for 10 min: it died, or is cut off."
+    assert warning.text == "Worker gone <b> has not renewed its row for 10 min: it died, or cannot reach the database."
 
 
 def test_who_listens_for_raw_messages_is_no_worker(root: Visitor, clock: Clock) -> None:
@@ -168,7 +168,7 @@ def test_who_listens_for_raw_messages_is_no_worker(root: Visitor, clock: Clock) 
     text = root.open(OVERVIEW).root.text
     assert "0 awake, 0 asleep, 0 slots" in text
     assert "1 listening for raw messages" in text
-    assert "has said nothing" not in text
+    assert "has not renewed its row" not in text
 
 
 def test_the_next_schedules_are_listed_for_those_who_may_see_them(
@@ -260,7 +260,7 @@ class TestPulse:
             "Attempts that ended, default3 in the last 4 hours; at most 3 in 5 minutes.0 a minute"
         )
         assert row["Waited"].startswith(
-            "Time that they had waited, defaultMedians of 5 minutes over the last 4 hours: 2.0 s at last, 2.0 s at"
+            "Waiting time, defaultMedians of 5 minutes over the last 4 hours: 2.0 s at last, 2.0 s at"
         )
 
     def test_what_ended_before_the_window_is_not_in_it(self) -> None:
@@ -355,7 +355,7 @@ class TestLive:
             answer = root.client.get(f"{OVERVIEW}live/")
             page = root.open(OVERVIEW)
         assert answer.status_code == 503
-        assert answer.json() == {"problem": "That would have taken longer than 5 seconds, so it was stopped."}
+        assert answer.json() == {"problem": "The query took longer than 5 seconds and was cancelled."}
         assert page.notes == [answer.json()["problem"]]
 
 

@@ -167,6 +167,6 @@ def test_the_place_of_a_message_is_found_by_what_is_counted(root: Visitor, stati
     )
     with measured() as cost:
         page = root.open(f"{MESSAGES}{pk}/change/")
-    assert "position 10\xa0000+" in page.fields["why not yet"].raw_text
+    assert "position 10\xa0000+" in page.fields["waits because"].raw_text
     assert not cost.scanned
     assert cost.buffers < AT_MOST + 500, cost.buffers

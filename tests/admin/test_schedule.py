@@ -114,9 +114,9 @@ def test_the_list_says_what_runs_when(root: Visitor, code: Callable[[Any], None]
     assert rows["nightly"]["runs"] == "At 02:30 on Monday through Friday (Europe/Berlin) 30 2 * * mon-fri"
     assert (rows["nightly"]["declared"], rows["nightly"]["queue"]) == ("by hand", "mail")
     assert (rows["resting"]["state"], rows["resting"]["next run"]) == ("paused 1 h ago", "-")
-    assert rows["late"]["state"] == "late no worker has fired it"
-    assert rows["gone"]["state"] == "not in the code any more"
-    assert rows["wrong"]["runs"] == "cannot be understood"
+    assert rows["late"]["state"] == "late no run yet"
+    assert rows["gone"]["state"] == "no longer in the code"
+    assert rows["wrong"]["runs"] == "invalid"
 
 
 def test_the_last_run_is_a_link_to_its_message(root: Visitor, noon: Clock) -> None:
@@ -182,7 +182,7 @@ def test_a_declared_schedule_is_shown_and_not_edited(root: Visitor, code: Callab
         "max attempts": "-",
         "runs": "At 02:30 every day (Europe/Berlin) 30 2 * * *",
         "timezone": "Europe/Berlin",
-        "missed runs": "run everything that was missed",
+        "missed runs": "run each missed run",
         "state": "active",
         "next run": "2026-01-10 01:30:00 in 14 h",
         "last run": "-",
@@ -290,7 +290,7 @@ def test_pause_resume_and_run_now(root: Visitor, code: Callable[[Any], None], no
     code(every(HOUR, name="hourly"))
     by_hand("daily", next_at=noon.at + HOUR)
     assert act(root, "pause", "hourly", "daily").said == ["2 schedules (daily, hourly) paused."]
-    assert act(root, "pause", "daily").said == ["Nothing was done to 1 schedule (daily): paused already."]
+    assert act(root, "pause", "daily").said == ["Not changed: 1 schedule (daily), already paused."]
     noon.advance(5 * HOUR)
     Scheduler("default").look_if_due(connection)
     assert not Message.objects.exists()
@@ -375,7 +375,7 @@ def test_who_may_only_look_pauses_nothing(visitor: Callable[..., Visitor], noon:
 
 def test_the_page_of_a_message_says_that_its_queue_is_paused(root: Visitor, noon: Clock) -> None:
     pk = send(queue="mail")
-    assert "paused" not in root.open(f"{MESSAGES}{pk}/change/").fields["why not yet"].text
+    assert "paused" not in root.open(f"{MESSAGES}{pk}/change/").fields["waits because"].text
     control.pause("mail", by="Ada")
     reasons = root.open(f"{MESSAGES}{pk}/change/").reasons
     assert reasons[0] == "Queue mail is paused since 2026-01-09 12:00:00 by Ada."

@@ -52,7 +52,7 @@ def schedules(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("schedules")
 def test_the_pages_of_schedules_look_decent(page: browser.Page) -> None:
     for name, address, text in [
-        ("schedule-list", SCHEDULES, "not in the code any more"),
+        ("schedule-list", SCHEDULES, "no longer in the code"),
         ("schedule-declared", url("nightly"), "in Europe/Berlin"),
         ("schedule", url("remind Ada"), "Positional arguments"),
         ("schedule-add", f"{SCHEDULES}add/", "Dotted path of a task"),

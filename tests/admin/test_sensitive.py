@@ -113,19 +113,18 @@ def test_a_task_that_takes_its_context_and_one_that_takes_any_number(root: Visit
 def test_all_that_a_message_says_can_be_hidden(root: Visitor, bank: ModuleType) -> None:
     pk = int(bank.vote.enqueue(SECRET).id)
     shown = fields(root, url_of(pk))
-    assert shown["content"] == "(hidden) It is sensitive, and so it is not shown."
+    assert shown["content"] == "(hidden) It is not shown, because it is sensitive."
     assert (shown["state"], shown["unique key"]) == ("-", "(hidden)")
     complete(claim()[0], f'"{SECRET}"')
     shown = fields(root, ended(pk))
-    assert shown["result"] == shown["content"] == "(hidden) It is sensitive, and so it is not shown."
+    assert shown["result"] == shown["content"] == "(hidden) It is not shown, because it is sensitive."
     assert shown["unique key"] == "(hidden)"
 
 
 def test_of_a_task_that_is_not_in_the_code_nothing_is_shown(root: Visitor) -> None:
     pk = send(f'{{"args": ["{SECRET}"], "kwargs": {{}}}}', task="bank.gone")
     assert fields(root, url_of(pk))["content"] == (
-        "(hidden) There is no task bank.gone in this code, and so nobody knows what of it is sensitive: "
-        "it is not shown."
+        "(hidden) This code has no task bank.gone, so its sensitive arguments are unknown: its content is not shown."
     )
 
 
@@ -261,7 +260,9 @@ class TestErrorTexts:
         content = {"args": [SECRET], "kwargs": {}}
         Schedule.objects.create(name="daily", task="bank.charge", content=content, cron="* * * * *", next_at=0)
         page = visitor("view_schedule", "run_message").act("/admin/pgqueue/schedule/", "run_now", ["daily"])  # type: ignore[list-item]
-        assert page.said == ["Schedule daily: The unique_key or the channel of bank.charge cannot be made: ValueError."]
+        assert page.said == [
+            "Schedule daily: The unique_key or the channel of bank.charge cannot be computed: ValueError."
+        ]
         drain()
         assert SECRET not in page.response.content.decode() + caplog.text
 

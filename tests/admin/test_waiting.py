@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 HOUR_MS = 3_600_000
 SECOND = dt.timedelta(seconds=1)
-UNKNOWN = "nobody can say how long: nothing of this queue has ended in the last 10 minutes"
+UNKNOWN = "no estimate: no message of this queue has ended in the last 10 minutes"
 
 
 def why(root: Visitor, pk: int) -> list[str]:
@@ -58,7 +58,7 @@ def test_it_is_quarantined(root: Visitor, clock: Clock) -> None:
     [held] = claim()
     functions.worker_died(connection, held.worker, ids=[pk], attempts=[held.attempt], running=[True])
     assert why(root, pk)[0] == (
-        "It is quarantined: its worker died while it ran. A worker takes it alone, so that it harms no other job."
+        "It is quarantined: its worker died while it ran. A worker takes it alone, so that it can harm no other job."
     )
     [row] = root.open(MESSAGES).rows
     assert row["status"] == "scheduled quarantined"
@@ -74,7 +74,7 @@ def test_it_waits_for_other_jobs(root: Visitor) -> None:
     complete(claim("a")[0])
     assert why(root, pk) == [f"It waits for 2 jobs, of which {second} has not ended yet."]
     complete(claim("b")[0])
-    assert why(root, pk) == ["All 2 jobs that it waits for have ended. A worker will see that soon."]
+    assert why(root, pk) == ["All 2 jobs that it waits for have ended. A worker will notice this soon."]
 
 
 def test_its_queue_is_paused(root: Visitor, clock: Clock) -> None:
@@ -92,7 +92,7 @@ def test_no_worker_listens_on_its_queue(root: Visitor) -> None:
 def test_its_worker_went_away(root: Visitor) -> None:
     pk = send()
     claim(lock_ms=-1)
-    assert why(root, pk) == ["Its worker, worker-1, has gone away. The next worker that looks takes it over."]
+    assert why(root, pk) == ["Its worker, worker-1, has gone away. The next worker that polls takes the message over."]
 
 
 def test_what_runs_does_not_wait(root: Visitor) -> None:
@@ -100,7 +100,7 @@ def test_what_runs_does_not_wait(root: Visitor) -> None:
     claim()
     page = root.open(f"{MESSAGES}{pk}/change/")
     assert page.reasons == []
-    assert "why not yet" not in page.fields
+    assert "waits because" not in page.fields
 
 
 def test_its_place_counts_those_that_the_workers_take_first(root: Visitor) -> None:
@@ -201,8 +201,8 @@ class TestRelated:
             f"waits for {jobs[0]} (succeeded), {jobs[1]} (failed), {jobs[2]} (ready)"
         ]
         assert self.related(root, jobs[2]) == [
-            f"is waited for by {callback} (waits for others)",
-            f"is in a batch with {jobs[0]} (succeeded), {jobs[1]} (failed)",
+            f"required by {callback} (waits for others)",
+            f"in a batch with {jobs[0]} (succeeded), {jobs[1]} (failed)",
         ]
 
     def test_who_may_not_see_the_history_does_not_learn_how_others_ended(self, visitor: Callable[..., Visitor]) -> None:
@@ -218,11 +218,11 @@ class TestRelated:
         complete(claim()[0])
         [[attempt]] = sql("select id from pgqueue_attempt")
         [again] = functions.attempt_enqueue(connection, [attempt])
-        assert self.related(root, again) == [f"was enqueued again from {first}"]
+        assert self.related(root, again) == [f"enqueued again from {first}"]
 
     def test_which_schedule_made_it(self, root: Visitor) -> None:
         pk = send(headers='{"schedule": "night <b>"}')
-        assert self.related(root, pk) == ["was made by the schedule night <b>"]
+        assert self.related(root, pk) == ["enqueued by the schedule night <b>"]
 
     def test_nothing_to_say(self, root: Visitor) -> None:
         for headers in (None, "[]", "1", '{"schedule": {"a": 1}, "enqueued_again_from": "x"}'):

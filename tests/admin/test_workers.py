@@ -19,7 +19,7 @@ def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:
     sign_in("asleep", None, ("slow", "<b>"), asleep_ms=1_000)
     rows = {row["id"]: row for row in root.open(WORKERS).rows}
     assert {name: row["state"] for name, row in rows.items()} == {
-        "old": "silent for 5 min",
+        "old": "not seen for 5 min",
         "awake": "awake",
         "asleep": "asleep",
     }
@@ -30,7 +30,7 @@ def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:
         "slots": "8",
         "queues": "mail, slow",
         "state": "",
-        "cannot do": "-",
+        "problem": "-",
         "seen at": clock.at.strftime("%Y-%m-%d %H:%M:%S"),
         "started at": rows["awake"]["started at"],
     }
@@ -63,7 +63,7 @@ def test_what_a_worker_cannot_do_is_on_its_page_and_in_the_list(root: Visitor, c
     sign_in("web1")
     sql("update pgqueue_worker set problem = %s", f"schedules: <b>no rights</b> {'x' * 200} the end")
     page = root.open(WORKERS)
-    [said] = page.column("cannot do")
+    [said] = page.column("problem")
     assert said.startswith("schedules: <b>no rights</b>")
     assert "the end" not in said
     [row] = page.cells

@@ -77,8 +77,8 @@ class HistoryChangeList(CappedChangeList):
         oldest = self._oldest_looked_at(newest)
         if oldest is not None:
             self.notes.append(
-                f"Looked through the newest {display.number(self.WINDOW)} attempts, back to {oldest:%Y-%m-%d %H:%M}. "
-                "Choose a range of “finished at” to look elsewhere."
+                f"The list searched the newest {display.number(self.WINDOW)} attempts, back to "
+                f"{oldest:%Y-%m-%d %H:%M}. Choose a range of “finished at” to search others."
             )
         return found.filter(pk__gt=newest - self.WINDOW)
 
@@ -284,7 +284,7 @@ class AttemptAdmin(ReadOnlyAdmin):
             (None, {"fields": [message_link, status, "final", task, queue, channel, "priority", number, worker]}),
             ("Times", {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
             ("Outcome", {"fields": [errors.whole_error, errors.traceback, result]}),
-            ("What it said", {"fields": [content, headers, unique_key]}),
+            ("Output", {"fields": [content, headers, unique_key]}),
         ]
 
     def rows(self, request: HttpRequest) -> QuerySet[Attempt]:
@@ -340,7 +340,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         self._tell_passed(request, sorted({*selected.ids, *selected.gone} - set(ids)))
         if len(selected.ids) >= actions.MOST:
             self.message_user(
-                request, f"Only the first {display.number(actions.MOST)} were looked at.", messages.WARNING
+                request, f"The action took only the first {display.number(actions.MOST)} rows.", messages.WARNING
             )
         return self.back(request)
 
@@ -351,15 +351,15 @@ class AttemptAdmin(ReadOnlyAdmin):
         if own:
             self.message_user(
                 request,
-                f"Nothing was done to {display.number(len(own))}, which enqueue others again: ask for that on the page "
-                f"“Enqueue all again” ({actions.listed(own)}).",
+                f"{display.number(len(own))} not enqueued again, because they are jobs of the page “Enqueue all "
+                f"again”: use that page ({actions.listed(own)}).",
                 messages.WARNING,
             )
         if others:
             self.message_user(
                 request,
-                f"Nothing was done to {display.number(len(others))}, which were not the last attempt of their message: "
-                f"the queue still has it, or a later attempt says how it ended ({actions.listed(others)}).",
+                f"{display.number(len(others))} not enqueued again, because they are not the last attempt of their "
+                f"message: the queue still has the message, or it has a later attempt ({actions.listed(others)}).",
                 messages.WARNING,
             )
 

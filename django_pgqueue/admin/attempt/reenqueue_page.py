@@ -40,7 +40,7 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     back = f"{admin.list_url().partition('?')[0]}?{request.GET.urlencode()}"
     if not any(backend.settings.database == database.alias() for backend in lookup.pgqueue_backends().values()):
         admin.message_user(
-            request, "No backend in TASKS keeps its jobs here, so there is none to do it.", messages.ERROR
+            request, "No backend in TASKS keeps its jobs in this database, so no worker can do it.", messages.ERROR
         )
         return HttpResponseRedirect(back)
     from django_pgqueue.admin.attempt import reenqueue_task  # noqa: PLC0415 -- declares a task, which needs a backend
@@ -54,7 +54,7 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and "confirmed" in request.POST:
         result = reenqueue_task.ask(request.GET.urlencode(), newest=newest, user=request.user)
         audit_log.written(request, Message, [result.id], f"Enqueue again: all of ?{request.GET.urlencode()}")
-        said_of_it = f"Job {result.id} enqueues them again, as soon as a worker takes it."
+        said_of_it = f"Job {result.id} enqueues them again as soon as a worker runs it."
         admin.message_user(request, said_of_it, messages.SUCCESS)
         # A user who may not see messages stays on the history.
         may_look = request.user.has_perm("pgqueue.view_message") or request.user.has_perm("pgqueue.change_message")
@@ -71,7 +71,7 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         "criteria": [
             f"{worded(name)} {value}" for name, value in request.GET.items() if value and name != database.PARAMETER
         ],
-        "notes": [note for note in listed.notes if note.startswith("Looked through")],
+        "notes": [note for note in listed.notes if note.startswith("The list searched")],
         "batch": display.number(reenqueue_task.BATCH),
         "newest": newest,
         "back": back,

@@ -41,7 +41,7 @@ TIMEOUT = "60s"
 """Longer than for pages: no user waits for the job."""
 SALT = "django_pgqueue.admin.attempt.reenqueue_task"
 MAX_AGE = dt.timedelta(days=7)
-NEXT_STEP = "Ask for it on the page “Enqueue all again” of the admin's history."
+NEXT_STEP = "Use the page “Enqueue all again” of the admin's history."
 
 ENQUEUED_AGAIN = """
 select a.headers ->> 'enqueued_again_from'
@@ -144,16 +144,16 @@ def _verified(token: object, context: Any) -> Asked:
         said = signing.loads(str(token), salt=SALT)
     except signing.BadSignature as error:
         message = (
-            "Nobody who may do so has asked for this: the job has no token that this site has signed. Has the worker "
-            f"the same SECRET_KEY as the site? {NEXT_STEP}"
+            "No user with the permission has requested this: the job has no token that this site has signed. Check "
+            f"that the worker has the same SECRET_KEY as the site. {NEXT_STEP}"
         )
         raise PermissionDenied(message) from error
     name = lookup.pgqueue_backends()[context.task_result.backend].settings.database
     if (said.pop("message"), said.pop("database")) != (context.message.id, name):
-        message = f"This job is a copy: what was asked for once is done once. {NEXT_STEP}"
+        message = f"This job is a copy, and each request is valid for one job only. {NEXT_STEP}"
         raise PermissionDenied(message)
     if said.pop("until") < to_epoch_ms(functions.now(connections[name])):
-        message = f"This was asked for more than {MAX_AGE.days} days ago, and is not done any more. {NEXT_STEP}"
+        message = f"The request is older than {MAX_AGE.days} days and has expired. {NEXT_STEP}"
         raise PermissionDenied(message)
     return Asked(**said)
 
@@ -192,7 +192,7 @@ def _check(request: HttpRequest) -> None:
     model_admin: Any = admin.site.get_model_admin(Attempt)
     may_run = admin.site.has_permission(request) and model_admin.has_run_permission(request)
     if not (may_run and model_admin.has_view_permission(request)):
-        message = f"{request.user} may not enqueue messages again (any more)."
+        message = f"{request.user} has no permission (any more) to enqueue messages again."
         raise PermissionDenied(message)
 
 

@@ -37,7 +37,7 @@ class InsightsChangeList(CappedChangeList):
         newest = found.aggregate(newest=Max("hour"))["newest"]
         if newest is None:
             return found
-        self.notes.append("These are the last seven days of the report. Choose a range of “hour” to look elsewhere.")
+        self.notes.append("These are the last seven days of the report. Choose a range of “hour” to see others.")
         return found.filter(hour__gt=newest - USUAL)
 
     def get_results(self, request: HttpRequest) -> None:  # noqa: ARG002 -- Django's signature
@@ -46,7 +46,9 @@ class InsightsChangeList(CappedChangeList):
         self.show_full_result_count = self.show_admin_actions = self.can_show_all = self.multi_page = False
         figures = self.figures = Figures(self.queryset, self.params.get("queue"))
         if figures.capped:
-            self.notes.append(f"Only the newest {display.number(MAX_ROWS)} rows of the report are added up here.")
+            self.notes.append(
+                f"Only the newest {display.number(MAX_ROWS)} rows of the report are included in these sums."
+            )
         self.charts = charts(figures)
 
     @property
@@ -112,7 +114,7 @@ def charts(figures: Figures) -> list[Chart]:
                 Series(name=name, tone=TONES[name], values=[total.counts[name] for total in each]) for name in STATUSES
             ],
             lines=[Series(name="enqueued", tone="ink", values=[total.counts["enqueued"] for total in each])],
-            note="Attempts that ended, by how they ended, and messages that were enqueued.",
+            note="Ended attempts by outcome, and enqueued messages.",
             **common,
         ),
         Chart(
@@ -123,7 +125,7 @@ def charts(figures: Figures) -> list[Chart]:
                 Series(name=f"p{share * 100:g}", tone=tone, values=[total.wait_ms(share) for total in each])
                 for share, tone in ((0.5, "green"), (0.95, "amber"), (0.99, "red"))
             ],
-            note="From when an attempt was due until it started.",
+            note="Time from the due time of an attempt to its start.",
             **common,
         ),
         Chart(
@@ -134,7 +136,7 @@ def charts(figures: Figures) -> list[Chart]:
                 Series(name=f"p{share * 100:g}", tone=tone, values=[total.run_ms(share) for total in each])
                 for share, tone in ((0.5, "green"), (0.95, "amber"), (0.99, "red"))
             ],
-            note="From the start of an attempt to its end.",
+            note="Time from the start of an attempt to its end.",
             **common,
         ),
         Chart(
@@ -142,15 +144,15 @@ def charts(figures: Figures) -> list[Chart]:
             unit=count,
             bars=[Series(name="most at a time", tone="blue", values=levelled("depth_max"))],
             lines=[Series(name="at the end", tone="ink", values=levelled("depth"))],
-            note="Messages that were due and waited, of all tasks of the queue.",
+            note="Due messages that waited, of all tasks of the queue.",
             **common,
         ),
         Chart(
             title="Running",
             unit=count,
             bars=[Series(name="on average", tone="green", values=levelled("running"))],
-            lines=[Series(name="slots that were seen at work", tone="ink", values=levelled("slots"))],
-            note="Attempts at a time, of all tasks of the queue: what lies between is room.",
+            lines=[Series(name="busy slots", tone="ink", values=levelled("slots"))],
+            note="Concurrent attempts of all tasks of the queue. The difference between the lines is free capacity.",
             **common,
         ),
     ]

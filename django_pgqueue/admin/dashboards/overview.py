@@ -97,7 +97,7 @@ def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString |
         "waits": sparkline.line(
             own.waited_ms,
             key=f"{key}w",
-            title=f"Time that they had waited, {name}",
+            title=f"Waiting time, {name}",
             description=f"Medians of 5 minutes over {HOURS}: {latest} at last, {longest} at most.",
         ),
         "latest_wait": latest,
@@ -216,4 +216,4 @@ class OverviewAdmin(ReadOnlyAdmin):
 def told(error: OperationalError) -> str:
     if not isinstance(error.__cause__, QueryCanceled):
         raise error
-    return f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped."
+    return f"The query took longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds and was cancelled."

@@ -267,7 +267,7 @@ class MessageAdmin(ReadOnlyAdmin):
         if is_id(object_id) and may_see(request.user, "attempt"):
             self.message_user(
                 request,
-                f"Message {object_id} is not in the queue (any more). The history knows this of it:",
+                f"Message {object_id} is not in the queue (any more). Its attempts in the history:",
                 messages.INFO,
             )
             return HttpResponseRedirect(url("attempt_changelist", message_id=int(object_id)))
@@ -275,4 +275,4 @@ class MessageAdmin(ReadOnlyAdmin):
         return answer
 
 
-TAKEN = "Nothing was changed: a worker has taken the message meanwhile, or it has ended."
+TAKEN = "The message was not changed: a worker has taken it meanwhile, or it has ended."

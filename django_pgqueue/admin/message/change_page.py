@@ -42,10 +42,12 @@ class MessageForm(forms.ModelForm):  # type: ignore[type-arg]
     dequeue_at = EpochFormField(
         label="Dequeue at",
         widget=AdminTextInputWidget(attrs={"size": 24}),
-        help_text="Not before this time, such as 2026-11-20 13:50:00. A time that has passed: at once, and before "
-        "those of later times.",
+        help_text="Not before this time, such as 2026-11-20 13:50:00. With a time in the past, the message is ready "
+        "at once, before messages with later times.",
     )
-    priority = forms.IntegerField(min_value=-100, max_value=100, help_text="From -100 to 100. The higher goes first.")
+    priority = forms.IntegerField(
+        min_value=-100, max_value=100, help_text="From -100 to 100. Higher priorities run first."
+    )
 
     class Meta:
         model = Message
@@ -90,7 +92,7 @@ class Detail(Columns):
             (None, {"fields": [self.status, *whys, self.task, "queue", "channel", *when, self.created_at]}),
             ("Attempts", {"fields": [self.attempts, self.lock, self.progress, self.last_error, self.finished]}),
             ("Related", {"fields": [self.related, self.unique_key]}),
-            ("What it says", {"fields": [self.content, self.headers, self.state]}),
+            ("Content", {"fields": [self.content, self.headers, self.state]}),
         ]
 
     def readonly(self, *, editable: bool, waits: bool) -> list[Any]:
@@ -101,7 +103,7 @@ class Detail(Columns):
             if not (editable and name in {"dequeue_at", "priority"})
         ]
 
-    @admin.display(description="why not yet")
+    @admin.display(description="waits because")
     def why(self, message: Message) -> SafeString | str:
         listed = format_html_join("", "<li>{}</li>", ((reason,) for reason in self.found(message).reasons))
         return format_html('<ul class="pgqueue-reasons">{}</ul>', listed)

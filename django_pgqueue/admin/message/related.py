@@ -80,15 +80,15 @@ class Related(NamedTuple):
         if self.after:
             yield "waits for", self._links(self.after)
         if self.dependents:
-            yield "is waited for by", self._links(self.dependents)
+            yield "required by", self._links(self.dependents)
         if self.siblings:
-            yield "is in a batch with", self._links(self.siblings)
+            yield "in a batch with", self._links(self.siblings)
         if self.again_from is not None and is_id(self.again_from):
             address = url("message_change", self.again_from)
-            yield "was enqueued again from", format_html('<a href="{}">{}</a>', address, self.again_from)
+            yield "enqueued again from", format_html('<a href="{}">{}</a>', address, self.again_from)
         if self.schedule is not None:
             address = url("schedule_changelist", q=self.schedule)
-            yield "was made by the schedule", format_html('<a href="{}">{}</a>', address, self.schedule)
+            yield "enqueued by the schedule", format_html('<a href="{}">{}</a>', address, self.schedule)
 
     def _links(self, ids: Sequence[int]) -> SafeString:
         shown = ((url("message_change", pk), str(pk), self.standing.get(pk, "ended")) for pk in ids[:NAMED])

@@ -32,12 +32,12 @@ BATCH = 1_000
 NAMED = 10
 """A report names at most this many ids."""
 
-GONE = "left the queue already"
+GONE = "no longer in the queue"
 REASONS = {
-    Status.SCHEDULED: "changed meanwhile",
-    Status.READY: "ready already",
+    Status.SCHEDULED: "changed in the meantime",
+    Status.READY: "already ready",
     Status.RUNNING: "running",
-    Status.EXPIRED: "waiting to be taken over, because the worker went away",
+    Status.EXPIRED: "waiting for another worker, because its worker is gone",
 }
 
 
@@ -80,9 +80,9 @@ class Outcome:
                 audit_log.written(request, model_admin.model, ids, f"{what[0].upper()}{what[1:]}.")
         if self.passed:
             reasons = "; ".join(f"{number(len(ids))} {reason} ({listed(ids)})" for reason, ids in self.passed.items())
-            model_admin.message_user(request, f"Nothing was done to: {reasons}.", messages.WARNING)
+            model_admin.message_user(request, f"Not changed: {reasons}.", messages.WARNING)
         if len(self.done) + len(self.asked) + sum(map(len, self.passed.values())) >= MOST:
-            model_admin.message_user(request, f"Only the first {number(MOST)} were looked at.", messages.WARNING)
+            model_admin.message_user(request, f"The action took only the first {number(MOST)} rows.", messages.WARNING)
 
 
 def run_now(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:

@@ -58,7 +58,7 @@ class CappedChangeList(ChangeList):
         left = set(found[2]) - self.model_admin.parameters
         if left:
             shown = ", ".join(f"“{name[:MAX_NAME_SHOWN]}”" for name in sorted(left)[:MAX_NAMED])
-            message = f"This list cannot be narrowed by {shown}: it has no such filter. Here is the whole list."
+            message = f"This list has no filter {shown}. It shows all rows."
             self.model_admin.message_user(request, message, messages.ERROR)
             raise IncorrectLookupParameters(message)
         return found
@@ -92,5 +92,5 @@ class CappedChangeList(ChangeList):
         self.multi_page = paginator.num_pages > 1
         if paginator.is_capped:
             self.notes.append(
-                f"Only the first {number(paginator.CAP)} are counted and can be reached. Narrow the list to see others."
+                f"Only the first {number(paginator.CAP)} are counted and shown. Filter the list to see others."
             )

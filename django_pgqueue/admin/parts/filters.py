@@ -98,7 +98,7 @@ class NameFilter(admin.SimpleListFilter):
             yield {
                 "parameter": self.parameter_name,
                 "others": others(changelist, [self.parameter_name]),
-                "note": f"These are in the newest {number(LOOKED_THROUGH)} rows. Another:",
+                "note": f"Names in the newest {number(LOOKED_THROUGH)} rows. Another name:",
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
@@ -336,7 +336,7 @@ class WaitFilter(DurationFilter):
 def nothing(request: HttpRequest, queryset: QuerySet[Any], asked: MomentRangeFilter | DurationFilter) -> QuerySet[Any]:
     """Returns no rows for an invalid form: all rows would be the result of another filter."""
     for errors in asked.form.errors.values():
-        messages.error(request, f"By {asked.title}: {' '.join(errors)}")
+        messages.error(request, f"Filter {asked.title}: {' '.join(errors)}")
     return queryset.none()
 
 

@@ -129,11 +129,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Redirects to a page that works, with a message about what PostgreSQL refused; raises other errors."""
         if isinstance(error.__cause__, QueryCanceled):
             said = (
-                f"That would have taken longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds, so it was stopped and "
-                "nothing was changed. Here is the whole list: narrow it by fewer or other filters."
+                f"The query took longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds and was cancelled. Nothing was "
+                "changed. The list now has no filters: use fewer or other ones."
             )
         elif isinstance(error.__cause__, psycopg.DataError):
-            said = f"PostgreSQL cannot look for that: {reason(error)} Here is the whole list."
+            said = f"PostgreSQL cannot run this search: {reason(error)} The list now has no filters."
         else:
             raise error
         if instead is None:

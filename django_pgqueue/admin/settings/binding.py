@@ -41,7 +41,8 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
     kind = forms.ChoiceField(
         choices=Binding.Kind.choices,
         initial=Binding.Kind.TOPIC,
-        help_text="A topic has words between dots: * is one word, # any number. A regular expression is PostgreSQL's.",
+        help_text="A topic has words between dots: * matches one word, # any number of words. A regular expression "
+        "uses the syntax of PostgreSQL.",
     )
     pattern = forms.CharField(
         required=False, strip=False, widget=AdminTextInputWidget, help_text="Such as “order.#” or “order.*.paid”."
@@ -56,11 +57,11 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         empty_value=None,
         widget=AdminTextInputWidget,
-        help_text="Dotted path of a task, which gets the content and the routing key. Empty: raw messages.",
+        help_text="Dotted path of a task, which receives the content and the routing key. Empty: raw messages.",
     )
     priority = forms.IntegerField(initial=0, min_value=-100, max_value=100)
     max_attempts = forms.IntegerField(
-        required=False, initial=5, help_text="How often a message may be tried when there is an error. Empty: once."
+        required=False, initial=5, help_text="Number of attempts of a message that ends with an error. Empty: one."
     )
 
     class Meta:
@@ -93,7 +94,7 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
             raise ValidationError(str(error)) from error
         backend = task.get_backend()
         if not isinstance(backend, PgQueueBackend) or backend.settings.database != alias():
-            message = f"{path} has a backend that does not keep its jobs here."
+            message = f"{path} has a backend that does not keep its jobs in this database."
             raise ValidationError(message)
         return path
 
@@ -108,7 +109,7 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
     def _clean_queue(self, given: dict[str, Any]) -> None:
         queue = given["queue"] or (given["task"] and registry.find(given["task"]).queue_name)
         if not is_name(queue):
-            self.add_error("queue", f"Say a queue or a task; {NAMES_ARE}.")
+            self.add_error("queue", f"Give a queue or a task; {NAMES_ARE}.")
         given["queue"] = queue or ""
 
     def _clean_pattern(self, given: dict[str, Any]) -> None:
@@ -125,7 +126,7 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
         new = known(Binding(**{name: self.cleaned_data.get(name) for name in self._meta.fields or ()}))
         there = {binding.key for binding, _ in functions.bindings(connections[alias()])}
         if not self.errors and new.key in there and (self.before is None or new.key != self.before.key):
-            self.add_error("pattern", "It is bound so already.")
+            self.add_error("pattern", "This binding exists already.")
 
 
 def known(binding: Binding) -> KnownBinding:
@@ -182,7 +183,7 @@ class BindingAdmin(ReadOnlyAdmin):
             return [(None, {"fields": [exchange, pattern, "queue", task, "priority", "max_attempts", origin]})]
         return [
             (None, {"fields": ["exchange", "kind", "pattern"]}),
-            ("Who gets it", {"fields": ["queue", "task"]}),
+            ("Receiver", {"fields": ["queue", "task"]}),
             ("How", {"fields": ["priority", "max_attempts"]}),
         ]
 

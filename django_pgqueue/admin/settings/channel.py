@@ -54,14 +54,14 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
         min_value=0,
         max_value=control.MAX_LIMIT,
         widget=AdminIntegerFieldWidget,
-        help_text="So many may run at a time, in all queues together. Empty: any number. 0: none.",
+        help_text="Maximum number of messages that run at a time, in all queues together. Empty: no limit. 0: none.",
     )
     max_size = forms.IntegerField(
         required=False,
         min_value=0,
         max_value=control.MAX_LIMIT,
         widget=AdminIntegerFieldWidget,
-        help_text="So many may wait; beyond that enqueues are refused. Empty: any number.",
+        help_text="Maximum number of waiting messages. Further enqueues are refused. Empty: no limit.",
     )
     release_interval_ms = forms.IntegerField(
         required=False,
@@ -69,7 +69,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
         max_value=control.MAX_LIMIT,
         label="Release interval",
         widget=AdminIntegerFieldWidget,
-        help_text="Milliseconds between two messages that begin. Empty: none.",
+        help_text="Milliseconds between the starts of two messages. Empty: none.",
     )
 
     class Meta:
@@ -198,14 +198,14 @@ class ChannelAdmin(ReadOnlyAdmin):
             database=alias(),
         )
 
-    @admin.action(description="Release: take no new messages, work off those that wait", permissions=["change"])
+    @admin.action(description="Release: take no new messages, run the waiting ones", permissions=["change"])
     def release(self, request: HttpRequest, queryset: QuerySet[Channel]) -> None:
         names = [channel.name for channel in queryset.only("name")[: actions.MOST]]
         gone = [name for name in names if control.release_channel(name, database=alias())]
         audit_log.written(request, Channel, names, "Released.")
         left = [name for name in names if name not in gone]
         if gone:
-            self.message_user(request, f"Released, and gone: {', '.join(gone)}.", messages.SUCCESS)
+            self.message_user(request, f"Released and deleted: {', '.join(gone)}.", messages.SUCCESS)
         if left:
-            said = f"Released: {', '.join(left)}. Each is gone when its messages have ended."
+            said = f"Released: {', '.join(left)}. Each channel is deleted when its messages have ended."
             self.message_user(request, said, messages.SUCCESS)

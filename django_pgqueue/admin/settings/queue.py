@@ -30,7 +30,7 @@ class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
         label="Queue",
         max_length=MAX_NAME_BYTES,
         widget=AdminTextInputWidget,
-        help_text="It is paused from now on: what runs goes on, what comes waits.",
+        help_text="It is paused from now on: running messages continue, new messages wait.",
     )
 
     class Meta:

@@ -102,7 +102,7 @@ class ScheduleColumns:
         try:
             words = rule_of(schedule).words
         except InvalidSchedule as error:
-            return format_html('<span title="{}">{}</span>', error, display.label("cannot be understood", "red"))
+            return format_html('<span title="{}">{}</span>', error, display.label("invalid", "red"))
         return format_html("{}{}", words, display.line(schedule.cron) if schedule.cron else "")
 
     @admin.display(description="state")
@@ -110,9 +110,9 @@ class ScheduleColumns:
         if (paused := getattr(schedule, "paused", None)) is not None:
             return format_html("{}{}", display.label("paused", "grey"), self._ago(paused))
         if schedule.declared and schedule.name not in self.declared:
-            return display.label("not in the code any more", "amber")
+            return display.label("no longer in the code", "amber")
         if schedule.next_at < self.now - ON_TIME:
-            return format_html("{}{}", display.label("late", "red"), display.line("no worker has fired it"))
+            return format_html("{}{}", display.label("late", "red"), display.line("no run yet"))
         return display.label("active", "green")
 
     @admin.display(description="next run")
@@ -257,7 +257,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Pause", permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        self._each(request, queryset, control.pause_schedule, "paused", "paused already")
+        self._each(request, queryset, control.pause_schedule, "paused", "already paused")
 
     @admin.action(description="Resume", permissions=["change"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
@@ -292,7 +292,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
             audit_log.written(request, Schedule, done, f"{said[0].upper()}{said[1:]}.")
             self.message_user(request, f"{counted(done)} {said}.", messages.SUCCESS)
         if passed:
-            self.message_user(request, f"Nothing was done to {counted(passed)}: {otherwise}.", messages.WARNING)
+            self.message_user(request, f"Not changed: {counted(passed)}, {otherwise}.", messages.WARNING)
 
     def _chosen(self, queryset: QuerySet[Schedule]) -> Iterable[str]:
         return list(queryset.order_by("name").values_list("name", flat=True)[: actions.MOST])

@@ -52,7 +52,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         empty_value=None,
         widget=AdminTextInputWidget,
-        help_text="Minute hour day month weekday, such as “30 2 * * mon-fri”. Or else an interval:",
+        help_text="Minute hour day month weekday, such as “30 2 * * mon-fri”. Or an interval:",
     )
     interval = forms.DurationField(
         required=False, widget=AdminTextInputWidget, help_text="Such as “00:05:00” for every five minutes."
@@ -64,7 +64,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     queue = forms.CharField(initial="default", widget=AdminTextInputWidget)
     priority = forms.IntegerField(initial=0, min_value=-100, max_value=100)
     max_attempts = forms.IntegerField(
-        required=False, help_text="How often it may be tried when it raises. Empty: once."
+        required=False, help_text="Number of attempts when the task raises an exception. Empty: one."
     )
 
     class Meta:
@@ -118,7 +118,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         except (InvalidSchedule, UnknownTask) as error:
             raise ValidationError(str(error)) from error
         if not isinstance(backend, PgQueueBackend) or backend.settings.database != alias():
-            message = f"{path} has a backend that does not keep its jobs here."
+            message = f"{path} has a backend that does not keep its jobs in this database."
             raise ValidationError(message)
         return path
 
@@ -134,7 +134,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             return
         cron, interval = given["cron"], given["interval"]
         if (cron is None) == (interval is None):
-            self.add_error("cron", "Either a cron expression or an interval, and not both.")
+            self.add_error("cron", "Give either a cron expression or an interval, and not both.")
             return
         try:
             interval_ms = None if interval is None else interval // MILLISECOND

@@ -41,12 +41,12 @@ class WorkerColumns:
     def state(self, worker: Worker) -> SafeString:
         seen_at = self._seen(worker)
         if seen_at <= self.now - SILENT_AFTER:
-            return display.label(f"silent for {display.span(self.now - seen_at)}", "red")
+            return display.label(f"not seen for {display.span(self.now - seen_at)}", "red")
         if worker.asleep_until is not None and to_epoch_ms(worker.asleep_until) > to_epoch_ms(self.now):
             return display.label("asleep", "blue")
         return display.label("awake", "green")
 
-    @admin.display(description="cannot do")
+    @admin.display(description="problem")
     def problem(self, worker: Worker) -> SafeString | str:
         return display.shortened(worker.problem or "", 120)
 
