@@ -209,8 +209,9 @@ class _Return:
 
     def run(self, *_: Any) -> NoReturn:
         message = (
-            f"Process {os.getpid()} was forked by a task, and came back into the {self.where} of its worker. It ends. "
-            "Let it do what it is for and leave by os._exit(), or use multiprocessing or subprocess.\n"
+            f"Process {os.getpid()} was forked by a task, and returned into the {self.where} of its worker. The "
+            "process ends. A forked process must do its work and leave by os._exit(); or use multiprocessing or "
+            "subprocess.\n"
         )
         with contextlib.suppress(BaseException):
             sys.stderr.write(message)

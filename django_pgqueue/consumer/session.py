@@ -104,7 +104,7 @@ class Session:
         with self.connection.transaction():
             if self.pooled and self._begin(self.connection, local=True) != self.server:
                 self.connection.close()
-                message = "the pooler has another server now"
+                message = "the pooler is now connected to another server"
                 raise psycopg.OperationalError(message)
             yield
 

@@ -259,7 +259,7 @@ class WorkerProcess:
             background.start_if_due()
         died = self.recycling.look_after(self.slots, patience_seconds=self.settings.grace_seconds)
         if died is not None:
-            logger.error("slot died worker=%s: %s, and so the process is replaced", self.id, died)
+            logger.error("slot died worker=%s: %s; the supervisor replaces the process", self.id, died)
 
     def _collect(self) -> None:
         """Takes the ended attempts from the slots."""
@@ -322,7 +322,9 @@ class WorkerProcess:
         self.marks.sign_on(self.id)
         self.upkeep.scheduler.renamed(self.id)
         logger.warning(
-            "the server is another one, or was started anew: worker=%s goes on as worker=%s", before, self.id
+            "the connection leads to another server, or the server was restarted: worker=%s goes on as worker=%s",
+            before,
+            self.id,
         )
         return self.id
 

@@ -203,7 +203,7 @@ class TestRunning:
         assert statuses(result) == ["cancelled"]
         [error] = result.errors
         assert error.exception_class_path == CANCELLED
-        assert "Somebody asked the task to stop." in error.traceback
+        assert "A user asked the task to stop." in error.traceback
         [attempt] = Attempt.objects.all()
         assert (attempt.final, attempt.attempt) == (True, 1)
         assert attempt.content is not None
@@ -332,5 +332,5 @@ class TestInDrain:
         assert [(result.status, result.return_value) for result in drain()] == [("SUCCESSFUL", False)]
 
     def test_words_of_the_exception(self) -> None:
-        assert str(TaskCancelled()) == "Somebody asked the task to stop."
+        assert str(TaskCancelled()) == "A user asked the task to stop."
         assert not issubclass(TaskCancelled, asyncio.CancelledError)

@@ -115,7 +115,7 @@ class TestTogether:
         assert statuses(result) == ["failed"]
         [error] = result.errors
         assert error.exception_class_path == "django.db.transaction.TransactionManagementError"
-        assert "went on after an error of the database" in error.traceback
+        assert "went on after a database error" in error.traceback
         assert "with transaction.atomic():" in error.traceback, "the next step is named"
         assert groups() == []
 

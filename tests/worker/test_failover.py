@@ -79,7 +79,7 @@ def test_a_job_with_an_id_that_comes_again_is_a_job_of_its_own(
             message_id = enqueue(admin, "old")
             wait_until(lambda: "old" in diary.words(), "the job runs")
         server.fail_over(standby)
-        worker.says("the server is another one, or was started anew")
+        worker.says("the connection leads to another server, or the server was restarted")
         with server.when_there() as admin:
             while (admin.execute(f"select nextval({SEQUENCE})").fetchone() or [0])[0] < message_id - 1:
                 pass

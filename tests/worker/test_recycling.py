@@ -38,7 +38,7 @@ def test_a_process_is_replaced_after_so_many_jobs(start: Start) -> None:
     results = [slow.whoami.enqueue() for _ in range(12)]
     found = pids(results)
     assert [found.count(pid) for pid in dict.fromkeys(found)] == [3, 3, 3, 3]
-    worker.says("jobs done")
+    worker.says("jobs ended")
     wait_until(lambda: len(worker.children) == 1, "there is one process")
     assert "crashed" not in worker.output
     assert worker.stop() == 0
@@ -48,7 +48,7 @@ def test_each_of_several_processes_is_replaced(start: Start) -> None:
     worker = start("--max-tasks", "1", "--processes", "2", "--threads", "1")
     results = [slow.whoami.enqueue() for _ in range(6)]
     pids(results)
-    worker.says("jobs done")
+    worker.says("jobs ended")
     wait_until(lambda: len(worker.children) == 2, "there are two again")
     assert "crashed" not in worker.output
     assert worker.stop() == 0
@@ -72,7 +72,7 @@ def test_a_long_job_does_not_keep_the_other_slots_idle(start: Start, diary: Diar
     worker = start("--max-jobs", "3", "--threads", "2", "--grace-seconds", "0.1")
     started(diary, "x")
     [first, second, *others] = pids([slow.whoami.enqueue() for _ in range(5)])
-    worker.says("retiring worker=", "running=1: 3 jobs done, or begun")
+    worker.says("retiring worker=", "running=1: 3 jobs ended or begun")
     assert [first == second, first in others, others] == [True, False, [others[0]] * 3]
     diary.allow("x-1")
     assert (ended(long).return_value, statuses(long)) == (first, ["succeeded"])
@@ -109,7 +109,7 @@ def test_so_many_processes_retire_and_then_the_next_one_waits(start: Start, diar
     worker = start("--max-jobs", "1", "--threads", "2")
     for number in range(1 + MAX_RETIRING):
         started(diary, f"{number}")
-    worker.says("not replaced pid=", f"{MAX_RETIRING} processes before it still have jobs to end")
+    worker.says("not replaced pid=", f"{MAX_RETIRING} earlier processes still have jobs to end")
     behind = slow.whoami.enqueue()
     assert len(worker.children) == 1 + MAX_RETIRING
     for pid in worker.children:

@@ -211,7 +211,7 @@ def test_nobody_stays_when_the_reloader_is_killed(develop: Develop) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--reload", "--burst"], "--burst leaves when nothing is ready, and --reload stays"),
+        (["--reload", "--burst"], "--burst exits when no message is ready, and --reload does not exit"),
         (["--reload"], "--reload needs a command line that can be run again"),
         (["--reload", "--noreload"], "--noreload"),
     ],

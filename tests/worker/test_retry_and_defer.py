@@ -128,7 +128,7 @@ class TestRetry:
             Retry(after=after)
 
     def test_its_words_are_the_error_s(self) -> None:
-        assert str(Retry()) == "The task asked to be tried again."
+        assert str(Retry()) == "The task asked for another attempt."
         assert str(Retry("The bank is closed.", after=1)) == "The bank is closed."
 
     @every_kind

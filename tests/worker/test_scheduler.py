@@ -614,7 +614,7 @@ def test_real_workers_of_two_versions_leave_no_slot_out_and_the_new_rule_comes_w
     old = run(start, quick={"every_ms": 50, "catch_up": "all"})
     wait_until(lambda: "quick" in diary.words(), "the old one fires")
     new = run(start, quick={"every_ms": 100, "catch_up": "all"})
-    new.says("schedule name=quick is declared otherwise by other workers")
+    new.says("schedule name=quick is declared differently by other workers")
     seen = diary.words().count("quick")
     wait_until(lambda: diary.words().count("quick") > seen + 10, "they go on")
     assert session.value("select interval_ms from pgqueue_schedule") == 50
@@ -796,7 +796,10 @@ def test_with_all_that_was_missed_a_key_still_makes_one_message(queue: Queue, de
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        (lambda word: word.nothing, "unique_key or the channel of reports.tasks.make cannot be made: AttributeError"),
+        (
+            lambda word: word.nothing,
+            "unique_key or the channel of reports.tasks.make cannot be computed: AttributeError",
+        ),
         (lambda _: 7, "unique_key of reports.tasks.make is 7"),
     ],
 )

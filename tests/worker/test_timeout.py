@@ -228,7 +228,7 @@ class TestSessions:
         assert ended(slow.never_give_up.enqueue()).errors[0].exception_class is TaskTimeout
         wait_until(lambda: len(diary.words()) == 2, "the thread has tried")
         assert diary.words()[0] == "OperationalError"
-        assert "it cannot connect to the database again" in diary.words()[1]
+        assert "the task cannot connect to the database again" in diary.words()[1]
 
     def test_a_pooler_passes_the_cancel_on(
         self, start: Start, environment: dict[str, str], effects: Effects, session: Session
@@ -368,7 +368,7 @@ class TestReplacement:
                 started(diary, f"{number}")
             assert ended(slow.stay.enqueue(f"x{number}")).errors[0].exception_class is TaskTimeout
             worker.says("retiring worker=", times=min(number + 1, MAX_RETIRING))
-        worker.says("not replaced pid=", f"{MAX_RETIRING} processes before it still have jobs to end")
+        worker.says("not replaced pid=", f"{MAX_RETIRING} earlier processes still have jobs to end")
         assert len(worker.children) == 1 + MAX_RETIRING
         last = ended(slow.whoami.enqueue()).return_value
         assert (last, ended(slow.stay.enqueue("z")).status) == (worker.children[-1], TaskResultStatus.FAILED)

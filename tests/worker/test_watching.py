@@ -189,7 +189,7 @@ def test_a_port_that_is_taken_is_told(start: Start, session: Session) -> None:
     port = address(start(*WATCHED)).rpartition(":")[2]
     second = start("--health-port", port, ready=False)
     assert second.ends() == 1
-    assert f"CommandError: Nothing can be served at 127.0.0.1 port {port}: Address already in use" in second.output
+    assert f"CommandError: The worker cannot serve at 127.0.0.1 port {port}: Address already in use" in second.output
 
 
 @pytest.mark.parametrize("flag", ["--metrics-port", "--health-port"])

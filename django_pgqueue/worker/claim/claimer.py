@@ -99,7 +99,7 @@ class Claimer:
             return
         claimed, everywhere = self._look(room)
         self.drained = self.settings.burst and everywhere and not claimed and not self._unreadable
-        self.parts.attempt("end what cannot be read", self._fail_unreadable)
+        self.parts.attempt("end unreadable messages", self._fail_unreadable)
         self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
 
     def due_at(self) -> float:

@@ -119,7 +119,7 @@ class Held:
             with suppress(*BUSY_ERRORS):  # its lock runs out by itself
                 functions.message_heartbeat(self.session.statements, [message], worker=message.worker, lock_ms=0)
             logger.error(
-                "abandoned id=%s task=%s attempt=%s: it did not end within grace",
+                "abandoned id=%s task=%s attempt=%s: it did not end within the grace period",
                 message.id, message.task, message.attempt,
             )  # fmt: skip
 
@@ -186,7 +186,8 @@ class Heartbeats:
             else:
                 held.lost = True
                 logger.warning(
-                    "lost id=%s task=%s attempt=%s: its lock ran out and it was taken over while it ran here",
+                    "lost id=%s task=%s attempt=%s: its lock ran out, and another worker took it over while it ran "
+                    "here",
                     held.message.id, held.message.task, held.message.attempt,
                 )  # fmt: skip
 

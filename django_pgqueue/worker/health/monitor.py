@@ -53,7 +53,7 @@ class Monitor:
             turned=time.monotonic(), pid=os.getpid(), stopping=stopping, crashed=self.crashed, recycled=self.recycled
         )
         if self.pid is not None and os.waitpid(self.pid, os.WNOHANG)[0]:
-            logger.error("crashed pid=%s which serves metrics and health: it is started again", self.pid)
+            logger.error("crashed pid=%s which serves metrics and health: the worker starts it again", self.pid)
             self.pid, self.start_at = None, time.monotonic() + RESTART_SECONDS
         if self.pid is None and time.monotonic() >= self.start_at:
             self._fork()
@@ -107,5 +107,5 @@ def open_socket(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        message = f"Nothing can be served at {host} port {port}: {error.strerror or error}."
+        message = f"The worker cannot serve at {host} port {port}: {error.strerror or error}."
         raise PortTaken(message) from error

@@ -112,15 +112,16 @@ def _milliseconds(seconds: float) -> int:
 
 def _log_lost(message_id: int, attempt: int) -> None:
     logger.warning(
-        "lost id=%s attempt=%s: its lock ran out and it was taken over, or was ended by hand; no outcome is recorded",
+        "lost id=%s attempt=%s: its lock ran out and another worker took it over, or a user ended it; no outcome is "
+        "recorded",
         message_id,
         attempt,
     )
 
 
 def _log_end(end: EndedAttempt, status: str) -> None:
-    why = "somebody asked it to stop" if status == "cancelled" else "it has had its attempts"
+    why = "a user asked it to stop" if status == "cancelled" else "it has no attempts left"
     logger.warning(
-        "%s id=%s task=%s attempt=%s: it does not go on, because %s",
+        "%s id=%s task=%s attempt=%s: the worker does not run it again, because %s",
         status, end.message.id, in_a_line(end.message.task), end.message.attempt, why,
     )  # fmt: skip

@@ -167,7 +167,9 @@ class Recorder:
         else:
             self._recorded(free, otherwise)
         if len(free) < len(batch):
-            self._block([end for end in batch if end not in free], "somebody's open transaction has locked its row")
+            self._block(
+                [end for end in batch if end not in free], "an open transaction of another session has locked its row"
+            )
 
     def _block(self, ends: list[EndedAttempt], reason: Exception | str) -> None:
         """Keeps ends for another try.  An end that is blocked only for a moment is not worth a line."""
@@ -190,10 +192,12 @@ class Recorder:
             return
         reason = first_line(error)
         logger.error(
-            "refused id=%s task=%s attempt=%s: its end cannot be stored and it fails: %s",
+            "refused id=%s task=%s attempt=%s: PostgreSQL cannot store its end, and the message fails: %s",
             end.message.id, end.message.task, end.message.attempt, reason,
         )  # fmt: skip
-        failed = Failed(Error(message=f"Its end ({end.outcome.status}) cannot be stored: {reason}"))
+        failed = Failed(
+            Error(message=f"PostgreSQL cannot store the end of the attempt ({end.outcome.status}): {reason}")
+        )
         try:
             otherwise = self._record([replace(end, outcome=failed)])
         except (psycopg.Error, UnicodeError) as again:
@@ -201,7 +205,7 @@ class Recorder:
                 self._block([end], again)
                 return
             logger.error(  # noqa: TRY400 -- the reason says it all
-                "given up id=%s attempt=%s: not even its failure can be stored, and its lock runs out: %s",
+                "given up id=%s attempt=%s: PostgreSQL cannot store its failure either; its lock runs out: %s",
                 end.message.id, end.message.attempt, first_line(again),
             )  # fmt: skip
             otherwise = {_key(end)[:2]: "lost"}

@@ -43,11 +43,11 @@ def run_atomically(execution: Execution) -> Outcome:
                 raise
             restarts += 1
             logger.warning(
-                "restarted id=%s task=%s attempt=%s restarts=%s: its transaction was rolled back: %s",
+                "restarted id=%s task=%s attempt=%s restarts=%s: PostgreSQL rolled its transaction back: %s",
                 message.id, message.task, message.attempt, restarts, first_line(exception),
             )  # fmt: skip
         if execution.reports.is_cancelled(message):
-            reason = "Somebody asked the task to stop, and its transaction was rolled back."
+            reason = "A user asked the task to stop, and the worker rolled its transaction back."
             raise TaskCancelled(reason)
         time.sleep(random.uniform(0, RESTART_SECONDS * 2**restarts))  # noqa: S311 -- spreads those that met
         execution.args, execution.kwargs = results.called(message)  # the task may have changed them
@@ -69,7 +69,7 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
     except Exception:
         if not completed or not _is_committed(execution):
             raise
-        logger.exception("What message id=%s left for on_commit() failed; the message is done.", execution.message.id)
+        logger.exception("An on_commit() callback of message id=%s failed; the message is done.", execution.message.id)
     finally:
         execution.message.kept = False
     execution.succeed(normal)
@@ -117,9 +117,9 @@ def complete(execution: Execution, connection: Any, text: str | None) -> None:
         ours = functions.message_complete(connection, [end], worker=execution.message.worker)
     except (InternalError, transaction.TransactionManagementError) as error:
         message = (
-            f"{execution.message.task} is atomic, and its transaction can only be rolled back: it went on after an "
-            "error of the database, or called set_rollback(). Put what may fail into a savepoint: "
-            "with transaction.atomic(): ..."
+            f"{execution.message.task} is atomic, and its transaction can only be rolled back: the task went on after "
+            "a database error, or called set_rollback(). Put statements that may fail into a savepoint: with "
+            "transaction.atomic(): ..."
         )
         raise transaction.TransactionManagementError(message) from error
     if not ours:
@@ -129,5 +129,5 @@ def complete(execution: Execution, connection: Any, text: str | None) -> None:
 def _lost(execution: Execution) -> AttemptLost:
     execution.is_lost = True
     return AttemptLost(
-        f"Message {execution.message.id}: attempt {execution.message.attempt} was lost, and is rolled back."
+        f"Message {execution.message.id}: attempt {execution.message.attempt} was lost, and the worker rolls it back."
     )

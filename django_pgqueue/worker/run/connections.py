@@ -84,7 +84,7 @@ def _put_session_back(connection: Any) -> None:
         try:
             _restore(connection, state)
         except Exception as error:  # noqa: BLE001 -- the next job connects anew
-            logger.debug("A session cannot be put back as it was, and is closed: %s", error)
+            logger.debug("The worker cannot reset a session, and closes it: %s", error)
             connection.close()
 
 
@@ -134,7 +134,7 @@ def roll_back_what_is_open(message: Received, who: str) -> None:
 def _roll_back_if_open(connection: Any, message: Received, who: str) -> None:
     if connection.connection is not None and _is_in_transaction(connection):
         logger.error(
-            "%s of message id=%s task=%s left a transaction open: it is rolled back.",
+            "%s of message id=%s task=%s left a transaction open: the worker rolls it back.",
             who,
             message.id,
             in_a_line(message.task),

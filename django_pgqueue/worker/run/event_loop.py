@@ -117,7 +117,7 @@ class EventLoop:
                 loop.run_forever()
             except BaseException as error:  # noqa: BLE001
                 # SystemExit in a coroutine that a task has started besides itself: asyncio lets go of the whole loop.
-                log_trouble("Something that an async task had started ended with more than an Exception.", error)
+                log_trouble("A coroutine that an async task started ended with a BaseException.", error)
         if databases_were_used() and not self.is_left:  # the next loop's tasks use the same thread
             SyncToAsync.single_thread_executor.submit(connections.close_all)
 

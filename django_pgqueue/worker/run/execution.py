@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-TOO_LATE = "Its time was up before it began."
+TOO_LATE = "The timeout of the task ran out before it began."
 FEW_ATTEMPTS = 10
 """Up to this many earlier attempts are read before an async task that takes its context: reading them when the task
 looks would stop its event loop for that moment."""
@@ -253,7 +253,7 @@ class Execution:
 
     def cancelled_before_it_began(self) -> EndedAttempt:
         """Returns the end of a task of which nothing runs: there are no signals."""
-        return self.ended(Cancelled(Error.of(TaskCancelled("Somebody asked the task to stop before it began."))))
+        return self.ended(Cancelled(Error.of(TaskCancelled("A user asked the task to stop before it began."))))
 
     def broken(self, error: BaseException) -> EndedAttempt:
         """Returns the end when the task did not raise, but something around it: an attempt like others that failed.  It

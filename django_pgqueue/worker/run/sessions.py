@@ -41,7 +41,10 @@ class Sessions:
         """Called by the thread, when it has connected."""
         if self._is_cut:
             connection.close()
-            message = "The time of this task is up, and its attempt has ended: it cannot connect to the database again."
+            message = (
+                "The timeout of this task has run out, and its attempt has ended: the task cannot connect to "
+                "the database again."
+            )
             raise TaskTimeout(message)
         if not any(known() is connection for known in self._opened):
             self._opened = [known for known in self._opened if known() is not None]
@@ -59,9 +62,12 @@ def cut(sessions: Sessions, message: Received) -> None:
     """Ends the sessions.  Never raises: the attempt has to end."""
     try:
         if count := sessions.end():
-            logger.warning("cut id=%s task=%s sessions=%s: its time was up", message.id, message.task, count)
+            logger.warning("cut id=%s task=%s sessions=%s: its timeout ran out", message.id, message.task, count)
     except Exception as error:  # noqa: BLE001
-        log_trouble(f"The database sessions of message id={message.id}, whose time was up, could not be ended.", error)
+        log_trouble(
+            f"The worker could not end the database sessions of message id={message.id}, whose timeout has run out.",
+            error,
+        )
 
 
 _here = threading.local()
@@ -96,7 +102,7 @@ def cancel_statement(attempt: object, message: Received) -> None:
             return
         with contextlib.suppress(psycopg.Error, OSError):
             _cancel(wrapper.connection)
-    logger.warning("cut id=%s task=%s statements=1: its time was up", message.id, message.task)
+    logger.warning("cut id=%s task=%s statements=1: its timeout ran out", message.id, message.task)
 
 
 def _execute_noted(execute: Callable[..., Any], sql: Any, params: Any, many: Any, context: dict[str, Any]) -> Any:

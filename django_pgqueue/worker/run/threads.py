@@ -222,7 +222,7 @@ class Slots:
                         break
                     self._attempt(message, slot, mark)
                 except BaseException as error:  # noqa: BLE001
-                    log_trouble("Something around a task failed; its slot goes on.", error)
+                    log_trouble("The code around a task failed; its slot goes on.", error)
         connections.close_all()
 
     def _attempt(self, message: Received, slot: Slot, mark: Mark) -> None:
@@ -306,7 +306,8 @@ class Slots:
                     if timed.where is loop and self._timed.pop(execution, None) is not None:
                         message = execution.message
                         logger.warning(
-                            "gave up id=%s task=%s attempt=%s, uncharged: another task blocks its event loop",
+                            "gave up id=%s task=%s attempt=%s, without counting the attempt: another task blocks the "
+                            "event loop",
                             message.id, message.task, message.attempt,
                         )  # fmt: skip
                         self.ended(execution.given_up())
@@ -330,7 +331,9 @@ class Slots:
         return [*(slot.name for slot in slots), *(LOOP for _ in loops)]
 
     def _end_dead(self, execution: Execution, where: str) -> None:
-        end = execution.broken(SlotDied(f"{where} has ended before the task, which may have done a part of its work."))
+        end = execution.broken(
+            SlotDied(f"{where} has ended before the task. The task may have done a part of its work.")
+        )
         self._do_aside(partial(self.ended, end))
 
     def seconds_without_a_turn(self, now: float) -> float:

@@ -131,7 +131,7 @@ class ReloadedSupervisor(Supervisor):
 
     def _watcher_ended(self, code: int) -> None:
         if code != CHANGED:
-            logger.error("nobody watches the code any more (exit code %s)", code)
+            logger.error("the reloader watches the code no longer (exit code %s)", code)
         elif not self.stops_asked:
             logger.info("reloading: code has changed")
             self.changed = True

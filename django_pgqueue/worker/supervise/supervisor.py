@@ -217,7 +217,9 @@ class Supervisor:
                 place.start_at = 0.0
             return
         if is_replaced:
-            logger.error("crashed pid=%s code=%s lived_seconds=%.1f: it was retiring", process.pid, code, lived)
+            logger.error(
+                "crashed pid=%s code=%s lived_seconds=%.1f: the process was retiring", process.pid, code, lived
+            )
             return
         if is_alone and ran:  # a death is what the quarantine is for, and its messages have an end
             place.crashes = 0
@@ -274,7 +276,7 @@ class Supervisor:
             return
         for place in self.all_places:
             for process in place.processes:
-                logger.error("killed pid=%s: it did not leave after its grace", process.pid)
+                logger.error("killed pid=%s: it did not stop within its grace period", process.pid)
                 os.kill(process.pid, signal.SIGKILL)
         self.kill_at = float("inf")
 

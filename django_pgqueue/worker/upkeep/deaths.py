@@ -30,7 +30,7 @@ def report(session: Session, deaths: Iterable[Death], marks: Marks) -> None:
             if is_of_the_connection(session.connection, error):
                 raise
             # The locks run out all the same, and every message has a last attempt.
-            logger.error("database error worker=%s: what it held cannot be ended: %s", death.worker, first_line(error))  # noqa: TRY400
+            logger.error("database error worker=%s: its messages cannot be ended: %s", death.worker, first_line(error))  # noqa: TRY400
         else:
             ran = [n for n, running in zip(death.ids, death.running, strict=True) if running]
             logger.warning("died worker=%s lost=%s ran=%s", death.worker, lost, ",".join(map(str, ran)) or "nothing")

@@ -78,7 +78,7 @@ class Maintenance:
             ("the slots of schedules", self._slots),
             ("channels", self._channels),
             ("counts of channels", self._counts),
-            ("tables that are too large", self._bloat),
+            ("bloated tables", self._bloat),
         ]
 
     def _partitions(self, connection: psycopg.Connection[Any]) -> None:

@@ -84,7 +84,7 @@ class Recycling:
         if not self._has_complained:
             self._has_complained = True
             logger.warning(
-                "not replaced pid=%s: %s, but %s processes before it still have jobs to end",
+                "not replaced pid=%s: %s, but %s earlier processes still have jobs to end",
                 os.getpid(), reason, MAX_RETIRING,
             )  # fmt: skip
         return None
@@ -96,7 +96,7 @@ class Recycling:
             used_mb = memory_bytes() // 2**20
             if used_mb > self.max_memory_mb:
                 self._large = f"{used_mb} MB of memory in use"
-        enough = f"{jobs} jobs done, or begun" if self.max_jobs is not None and jobs >= self.max_jobs else None
+        enough = f"{jobs} jobs ended or begun" if self.max_jobs is not None and jobs >= self.max_jobs else None
         return self._stuck or self._large or enough
 
 

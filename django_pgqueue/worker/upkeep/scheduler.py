@@ -88,7 +88,11 @@ class Scheduler:
         if before - self.waiting:  # with another rule it is due at another time
             self.next_look = time.monotonic() + LOOK_AGAIN_SECONDS
         for name in self.waiting - self._told:
-            logger.info("schedule name=%s is declared otherwise by other workers, until the last of them leaves", name)
+            logger.info(
+                "schedule name=%s is declared differently by other workers: their declaration counts until the last "
+                "of them leaves",
+                name,
+            )
         self._told = self.waiting
 
     def _declare(self, connection: functions.Connection, declared: dict[str, ScheduleDeclaration]) -> None:
