@@ -73,7 +73,7 @@ def _parsed(conninfo: str, where: str) -> dict[str, str | int | None]:
     try:
         return conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:  # its message may repeat the password
-        message = f"{where} is not a URL that libpq understands: postgresql://user@host:5432/database"
+        message = f"{where} is not a URL in the format of libpq: postgresql://user@host:5432/database"
         raise InvalidOption(message) from None
 
 

@@ -59,16 +59,17 @@ def check(schema: StructType, tasks: Mapping[str, Any]) -> None:
         message = f"The DataFrame needs a column task, or content for raw messages. It has {_listed(names)}."
         raise InvalidColumns(message)
     if "content" in names and names & {"args", "kwargs"}:
-        message = "content is {args, kwargs} already: give either content, or args and kwargs."
+        message = "content already contains args and kwargs: give either content, or args and kwargs."
         raise InvalidColumns(message)
     if "task" not in names and names & {"args", "kwargs"}:
         message = "args and kwargs are those of a task: the column task is missing. A raw message has content."
         raise InvalidColumns(message)
     if "task" in names and not tasks:
         message = (
-            "The DataFrame has a column task. Say which tasks it may name, as executors cannot look into the project: "
+            "The DataFrame has a column task. Name the allowed tasks, because executors cannot read the project: "
             'option("tasks", declared(send_receipt, ...)) with django_pgqueue.spark.tasks.declared, or their dotted '
-            'paths with commas between. "*" allows all; what no worker knows then fails when it is run.'
+            'paths with commas between. "*" allows all names; a message with an unknown task then fails in the '
+            "worker."
         )
         raise InvalidColumns(message)
 
@@ -76,7 +77,7 @@ def check(schema: StructType, tasks: Mapping[str, Any]) -> None:
 def _check_field(field: StructField) -> None:
     name, kind = field.name, field.dataType
     if name not in COLUMNS:
-        message = f"A message has no column {name!r}. Drop it or rename it: there are {_listed(COLUMNS)}."
+        message = f"A message has no column {name!r}. Drop it or rename it. The columns are {_listed(COLUMNS)}."
         raise InvalidColumns(message)
     if isinstance(kind, COLUMNS[name]):
         return

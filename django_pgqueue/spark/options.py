@@ -174,4 +174,4 @@ def _unknown(key: str) -> str:
     lowered = {name.lower(): name for name in Options.names()}
     near = difflib.get_close_matches(key.lower(), lowered, n=1)
     hint = f" Did you mean {lowered[near[0]]}?" if near else ""
-    return f"Unknown option {key!r}.{hint} There are {', '.join(Options.names())}."
+    return f"Unknown option {key!r}.{hint} The options are {', '.join(Options.names())}."

@@ -106,7 +106,7 @@ class Intake:
             return found
         if EVERY not in self.tasks:
             allowed = ", ".join(sorted(self.tasks))
-            raise Unfit(f"task {task!r} is not one of the option tasks: {allowed}")
+            raise Unfit(f"task {task!r} is not in the option tasks: {allowed}")
         self._check_name("task", task)
         return self.tasks[EVERY]
 
@@ -126,7 +126,7 @@ class Intake:
         content = given.get("content")
         if task is None:
             if content is None:
-                raise Unfit("it has neither task nor content")
+                raise Unfit("the row has neither task nor content")
             return self._json("content", content, None)
         if content is not None:
             return self._content_of_task(content)
@@ -190,7 +190,7 @@ def read_json(text: str) -> Any:
 
 
 def _refuse(word: str) -> Any:
-    raise Unfit(f"has {word}, which JSON has no word for")
+    raise Unfit(f"has {word}, which JSON cannot represent")
 
 
 DECODER = json.JSONDecoder(parse_constant=_refuse)

@@ -115,8 +115,9 @@ def checked(table: str, schema: StructType) -> StructType:
         known = _field(table, field.name)
         if field.dataType != known.dataType:
             message = (
-                f"Column {field.name!r} of {table} is {known.dataType.simpleString()}, and the schema says "
-                f"{field.dataType.simpleString()}. Read it as it is, and cast it afterwards."
+                f"Column {field.name!r} of {table} is {known.dataType.simpleString()}, but "
+                f"{field.dataType.simpleString()} in the schema. Read the column without a change of its type, and "
+                "cast it afterwards."
             )
             raise InvalidColumns(message)
     return schema

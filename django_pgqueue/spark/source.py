@@ -72,7 +72,7 @@ class PgQueueDataSource(DataSource):
         """Checks everything that can be known before a task runs."""
         options = self.checked
         if overwrite:
-            message = 'A queue cannot be overwritten: messages are added to it. Write with mode("append").'
+            message = 'A write cannot replace a queue, it adds messages. Use mode("append").'
             raise InvalidOption(message)
         messages.check(schema, options.tasks or {})
         database.writing(options)

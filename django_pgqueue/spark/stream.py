@@ -34,7 +34,7 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.table != "attempts":
-            message = "Only the history can be followed (table attempts): waiting messages change, and leave."
+            message = "A stream can follow only the history (table attempts): waiting messages change, and are deleted."
             raise InvalidOption(message)
         self.options = options
         self.reader = PgQueueReader(options, schema)
@@ -61,7 +61,7 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first > end:
                 message = (
                     f"The stream has followed the history up to transaction {first}, and this server is at {end}: it "
-                    "is another one, or was restored. Begin a new stream, with a new checkpoint."
+                    "is another server, or was restored. Begin a new stream, with a new checkpoint."
                 )
                 raise HistoryReplaced(message)
             if self.target is not None:

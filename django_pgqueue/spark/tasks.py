@@ -36,7 +36,7 @@ def parse(value: str) -> dict[str, DeclaredTask]:
     return {_path(word.strip()): DeclaredTask() for word in value.split(",") if word.strip()}
 
 
-EXPECTED = "what declared(task, ...) returns, or dotted paths with commas between, or *"
+EXPECTED = "the result of declared(task, ...), or dotted paths with commas between, or *"
 
 
 def _path(word: str) -> str:

@@ -94,7 +94,9 @@ def current_epoch(options: Options) -> Epoch:
     number = context.getLocalProperty("streaming.sql.batchId") if context else None
     query = context.getLocalProperty("sql.streaming.queryId") if context else None
     if number is None or query is None:
-        message = "Spark does not say which micro-batch of which streaming query this is: is it a task of one?"
+        message = (
+            "Spark does not name the streaming query and the micro-batch of this write. Use writeStream for streams."
+        )
         raise SparkQueueError(message)
     return Epoch(run_id=f"{options.run_id or 'stream'} {query}", number=int(number))
 
@@ -118,8 +120,8 @@ def _refusal(rejected: list[Rejected]) -> str:
     shown = "; ".join(f"{_place()}, {row}" for row in rejected[:SHOWN])
     more = f"; and {len(rejected) - SHOWN} more" if len(rejected) > SHOWN else ""
     return (
-        f"Nothing was enqueued, because not every row can become a message: {shown}{more}. "
-        "With the option deadLetterPath such rows are put aside."
+        f"Nothing was enqueued, because not every row can become a message: {shown}{more}. Set the option "
+        "deadLetterPath to write such rows to a folder instead."
     )
 
 

@@ -39,8 +39,8 @@ def test_there_are_never_more_partitions_than_connections() -> None:
         ({"maxRowsPerBatch": "1e6"}, "Option maxRowsPerBatch is '1e6', and must be a whole number from 1 on."),
         ({"columns": "id,colour"}, "Option columns: attempts has no column 'colour'. It has id, message_id,"),
         ({"runId": " "}, "Option runId is ' ', and must be some text."),
-        ({"tasks": "send receipt"}, "Option tasks is 'send receipt', and must be what declared(task, ...) returns"),
-        ({"tasks": '{"a.b": {"colour": 1}}'}, "and must be what declared(task, ...) returns"),
+        ({"tasks": "send receipt"}, "Option tasks is 'send receipt', and must be the result of declared(task, ...)"),
+        ({"tasks": '{"a.b": {"colour": 1}}'}, "and must be the result of declared(task, ...)"),
         ({"finishedFrom": "2026-11-01T00:00:00"}, "must be a time with its zone, such as 2026-11-01T00:00:00+00:00"),
         ({"finishedTo": "yesterday"}, "Option finishedTo is 'yesterday', and must be a time with its zone"),
         ({"pushFilters": "yes"}, "Option pushFilters is 'yes', and must be true or false."),
@@ -125,7 +125,7 @@ def test_a_schema_of_ones_own_has_known_columns_with_their_types() -> None:
     source = PgQueueDataSource({})
     with pytest.raises(InvalidColumns, match="attempts has no column 'colour'"):
         source.reader(StructType().add("colour", "string"))
-    with pytest.raises(InvalidColumns, match="Column 'queue' of attempts is string, and the schema says int"):
+    with pytest.raises(InvalidColumns, match="Column 'queue' of attempts is string, but int in the schema"):
         source.reader(StructType().add("queue", "integer"))
 
 

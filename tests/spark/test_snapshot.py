@@ -73,7 +73,7 @@ def test_a_history_of_another_server_is_noticed(connect: Connect) -> None:
     session.rows("update pgqueue_attempt set transaction_id = 10 ^ 15")
     with pytest.raises(HistoryReplaced, match="restored from a dump") as caught:
         Snapshot.taken(session.connection)
-    statement = str(caught.value).partition("that they are old:")[2]
+    statement = str(caught.value).partition("these rows as old, once:")[2]
     session.rows(statement)
     assert len(seen(session, Snapshot.taken(session.connection))) == 2
 

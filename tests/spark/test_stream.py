@@ -120,7 +120,7 @@ def test_another_server_is_noticed(queue: Session, follower: Follower) -> None:
 
 def test_waiting_messages_can_not_be_followed(spark: SparkSession) -> None:
     stream = spark.readStream.format("pgqueue").option("table", "messages").load().writeStream.format("noop")
-    with pytest.raises(PySparkException, match="Only the history can be followed"):
+    with pytest.raises(PySparkException, match="A stream can follow only the history"):
         stream.start().awaitTermination()
 
 

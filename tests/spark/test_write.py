@@ -133,11 +133,11 @@ def test_a_task_that_always_fails_leaves_nothing(spark: SparkSession, queue: Ses
 
 
 BAD_ROWS: list[tuple[dict[str, Any], str]] = [
-    ({"task": "shop.tasks.other"}, "task 'shop.tasks.other' is not one of the option tasks: shop.tasks.send"),
+    ({"task": "shop.tasks.other"}, "task 'shop.tasks.other' is not in the option tasks: shop.tasks.send"),
     ({"args": "[1"}, "args is not JSON: Expecting ',' delimiter"),
     ({"args": '{"a": 1}'}, "args is '{\"a\": 1}', and must be a JSON array"),
     ({"kwargs": "[]"}, "kwargs is '[]', and must be a JSON object"),
-    ({"args": "[NaN]"}, "args has NaN, which JSON has no word for"),
+    ({"args": "[NaN]"}, "args has NaN, which JSON cannot represent"),
     ({"args": "[1e999]"}, "args has a number that is too large"),
     ({"args": '["\\u0000"]'}, "args contains the character NUL, which PostgreSQL cannot store"),
     ({"args": '["\\ud800"]'}, "args is not valid Unicode"),
@@ -149,7 +149,7 @@ BAD_ROWS: list[tuple[dict[str, Any], str]] = [
     ({"priority": 101}, "priority is 101, and goes from -100 to 100"),
     ({"max_attempts": 0}, "max_attempts is 0, and goes from 1 to 1,000,000"),
     ({"args": json.dumps(["x" * 1_048_576])}, "args has 1,048,580 bytes and may have 1,048,576: store the data"),
-    ({"task": None}, "it has neither task nor content"),
+    ({"task": None}, "the row has neither task nor content"),
 ]
 NAMES = re.findall(r"(\w+) \w+", COLUMNS)
 
@@ -183,21 +183,25 @@ def test_a_row_that_can_not_become_a_message_fails_the_run_and_nothing_is_enqueu
     assert "Nothing was enqueued, because not every row can become a message: partition " in said
     # Both tasks have such rows, and it does not matter who fails first.
     assert re.search(r"partition (0, row 7|1, row 20) \(task='shop.tasks.send', args='oops'\): args is not JSON", said)
-    assert "With the option deadLetterPath such rows are put aside." in said
+    assert "Set the option deadLetterPath to write such rows to a folder instead." in said
     assert nothing_is_left(queue)
 
 
 @pytest.mark.parametrize(
     ("schema", "options", "said"),
     [
-        ("task string, colour string", {}, "A message has no column 'colour'. Drop it or rename it: there are task,"),
+        (
+            "task string, colour string",
+            {},
+            "A message has no column 'colour'. Drop it or rename it. The columns are task,",
+        ),
         ("queue string", {}, "The DataFrame needs a column task, or content for raw messages. It has queue."),
         ("args string", {}, "The DataFrame needs a column task, or content"),
         ("content string, args string", {}, "give either content, or args and kwargs"),
         ("task string, args array<int>", {}, "Column args is array<int>: write it as JSON: to_json(args)."),
         ("task string, priority string", {}, "Column priority is string: cast it to bigint."),
         ("task string, dequeue_at timestamp_ntz", {}, "Column dequeue_at is timestamp_ntz: it has no time zone."),
-        ("task string", {"tasks": None}, "Say which tasks it may name, as executors cannot look into the project"),
+        ("task string", {"tasks": None}, "Name the allowed tasks, because executors cannot read the project"),
         ("task string", {"run": "x"}, "Unknown option 'run'. Did you mean runId?"),
         ("task string", {"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
     ],
@@ -216,7 +220,7 @@ def test_what_is_wrong_with_the_columns_is_said_before_anything_runs(
 
 def test_a_queue_is_not_overwritten(spark: SparkSession, queue: Session) -> None:
     kept = queue.create()
-    with pytest.raises(PySparkException, match="cannot be overwritten"):
+    with pytest.raises(PySparkException, match="cannot replace a queue"):
         calls(spark, 1).write.format("pgqueue").option("tasks", SEND).mode("overwrite").save()
     assert [message.id for message in queue.messages()] == [kept]
 

@@ -5,6 +5,6 @@ from django_pgqueue.spark.command.steps import run
 
 __all__ = ["INTERRUPTED", "INTERRUPTED_CODE", "add_arguments", "run"]
 
-INTERRUPTED = "Interrupted. Nothing is half done: what had not become visible is done anew when you run it again."
+INTERRUPTED = "Interrupted. The lake has no partial results: the next run repeats the work that had not become visible."
 INTERRUPTED_CODE = 130
 """The exit code of shells for a program that Ctrl-C has ended."""

@@ -16,12 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse
     for name, words, add in (
         ("export", "Adds the attempts that were finished since the last run to the lake, once.", export),
         ("follow", "The same continuously, until Ctrl-C.", follow),
-        ("report", "Reports by the hour, to the lake and to PostgreSQL, where the admin shows it.", report),
-        ("replay", "Enqueues finished messages again that fulfil a condition.", replay),
+        ("report", "Writes hourly reports to the lake and to PostgreSQL, where the admin shows them.", report),
+        ("replay", "Enqueues finished messages again that meet a condition.", replay),
         ("whatif", "Simulates other numbers of workers, other limits and other loads.", whatif),
     ):
         step = steps.add_parser(name, help=words, description=words)
-        step.add_argument("--master", help="Spark's master (default: local[*], or what spark-submit says).")
+        step.add_argument("--master", help="Spark's master (default: local[*], or the master of spark-submit).")
         step.add_argument(
             "--option",
             action="append",
@@ -38,14 +38,16 @@ def export(step: argparse.ArgumentParser) -> None:
     step.add_argument(
         "--drop-exported",
         action="store_true",
-        help="Afterwards drop the days of the history that the lake has, when both have the same rows.",
+        help="Afterwards drop the days of the history that the lake contains, if both have the same rows.",
     )
-    step.add_argument("--keep-days", type=positive, help="So many whole days are not dropped (HISTORY_DAYS, or 30).")
+    step.add_argument(
+        "--keep-days", type=positive, help="Number of whole days that are not dropped (default: HISTORY_DAYS, or 30)."
+    )
 
 
 def follow(step: argparse.ArgumentParser) -> None:
-    step.add_argument("--seconds", type=float, default=10.0, help="How often (default: 10).")
-    step.add_argument("--once", action="store_true", help="Add what there is now, and end.")
+    step.add_argument("--seconds", type=float, default=10.0, help="Seconds between two batches (default: 10).")
+    step.add_argument("--once", action="store_true", help="Add the attempts that have finished until now, and exit.")
 
 
 def report(step: argparse.ArgumentParser) -> None:
@@ -63,8 +65,10 @@ def report(step: argparse.ArgumentParser) -> None:
 def replay(step: argparse.ArgumentParser) -> None:
     step.add_argument("--where", required=True, metavar="SQL", help="A condition on the columns of the lake.")
     days(step)
-    step.add_argument("--dry-run", action="store_true", help="Count and show, and enqueue nothing.")
-    step.add_argument("--again", default="", metavar="WORD", help="Any word: replays what was replayed before.")
+    step.add_argument("--dry-run", action="store_true", help="Count and print the messages, and enqueue nothing.")
+    step.add_argument(
+        "--again", default="", metavar="WORD", help="Any word: replays messages again that were replayed before."
+    )
 
 
 def whatif(step: argparse.ArgumentParser) -> None:
@@ -72,14 +76,27 @@ def whatif(step: argparse.ArgumentParser) -> None:
         "--slots", type=numbers(int), default=[1, 2, 4, 8, 16, 32], metavar="N,N", help="Messages run at a time."
     )
     step.add_argument(
-        "--load", type=numbers(float), default=[1.0], metavar="X,X", help="2: twice as many arrivals in a time."
+        "--load",
+        type=numbers(float),
+        default=[1.0],
+        metavar="X,X",
+        help="Factor of the arrivals in a time (2: twice as many).",
     )
     step.add_argument("--channel-limit", type=positive, metavar="N", help="Messages of a channel run at a time.")
     step.add_argument("--queue", action="append", default=[], help="Only this queue. Can be repeated.")
     step.add_argument(
-        "--within", type=float, metavar="SECONDS", help="Find the slots with which messages start in time."
+        "--within",
+        type=float,
+        metavar="SECONDS",
+        help="Find the number of slots with which messages start within this number of seconds.",
     )
-    step.add_argument("--share", type=float, default=95.0, metavar="PERCENT", help="So many of them (default: 95).")
+    step.add_argument(
+        "--share",
+        type=float,
+        default=95.0,
+        metavar="PERCENT",
+        help="Percentage of the messages that must start in time (default: 95).",
+    )
     days(step)
 
 
@@ -92,13 +109,13 @@ def day(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError:
-        message = f"{text!r} is no day such as 2026-11-20"
+        message = f"{text!r} is not a day such as 2026-11-20"
         raise argparse.ArgumentTypeError(message) from None
 
 
 def positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        message = f"{text!r} is no whole number from 1 on"
+        message = f"{text!r} is not a whole number from 1 on"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 
@@ -116,7 +133,7 @@ def target(text: str) -> tuple[str, float]:
     try:
         return queue, float(value)
     except ValueError:
-        message = f"{value!r} is no number of seconds"
+        message = f"{value!r} is not a number of seconds"
         raise argparse.ArgumentTypeError(message) from None
 
 
@@ -127,7 +144,7 @@ def numbers(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
         except ValueError:
             found = []
         if not found or min(found) <= 0:
-            message = f"{text!r} are no numbers above 0 such as 2,4"
+            message = f"{text!r} are not numbers above 0 such as 2,4"
             raise argparse.ArgumentTypeError(message)
         return found
 

@@ -30,7 +30,7 @@ def compact(lake: Lake, run: str, *, most: int = FILES_OF_A_DAY, small_bytes: in
     pieces = max(1, total // (2 * small_bytes))
     staged = stage(lake, rows.coalesce(pieces).sortWithinPartitions("finished_at", "id"), "attempts", run)
     if sum(file.rows for _, file, _ in staged) != sum(file.rows for file in scattered):
-        message = "The compacted files have other rows than those that they replace. Nothing was changed."
+        message = "The compacted files and the files that they replace have different rows. Nothing was changed."
         raise LakeError(message)
     files = publish(lake, staged)
     clear(lake, run)

@@ -88,7 +88,7 @@ def named(path: str, counts: tuple[int, int, str], size: int, table: str, run: s
     """Returns a file of the staging folder, with its later name."""
     match = STAGED.match(path)
     if match is None:
-        message = f"{path} is not where the rows of a day and of a queue are."
+        message = f"{path} is not a folder for the rows of a day and of a queue."
         raise LakeError(message)
     date, name = match.groups()
     target = f"{table}/date={date}/queue={name}/{run}-{number:05d}.parquet"

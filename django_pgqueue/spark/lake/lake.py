@@ -51,8 +51,8 @@ class Lake:
         if not lake.versions():
             if strange := [name for name in lake.files.names("") if name != "_pgqueue"]:
                 message = (
-                    f"{lake.root} is no lake of django_pgqueue: there is {strange[0]!r} in it, and no manifest. "
-                    "Name a folder that is empty or does not exist."
+                    f"{lake.root} is not a lake of django_pgqueue: it contains {strange[0]!r}, and no manifest. Name a "
+                    "folder that is empty or does not exist."
                 )
                 raise NotALake(message)
             lake._create(Manifest.new())
@@ -77,7 +77,10 @@ class Lake:
         manifest = before.next(written_by=written_by, **changes)
         if not self._create(manifest):
             other = self.manifest().written_by
-            message = f"Somebody else ({other}) has written {self.root} meanwhile. Nothing was written: run it again."
+            message = (
+                f"Another process ({other}) has written {self.root} in the meantime. Nothing was written: run "
+                "the command again."
+            )
             raise LakeConflict(message)
         return manifest
 

@@ -76,7 +76,7 @@ class Manifest:
             kind = said.pop("format")
             version = said["schema_version"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"{where} is no manifest of a lake: {error!r}."
+            message = f"{where} is not a manifest of a lake: {error!r}."
             raise NotALake(message) from error
         if kind != FORMAT:
             message = f"{where} is a manifest of {kind!r}, not of {FORMAT!r}."

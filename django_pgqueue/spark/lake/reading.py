@@ -32,7 +32,7 @@ def read_lake(
     days are not even opened.
     """
     if table not in SCHEMAS:
-        message = f"The lake has no table {table!r}. There are {', '.join(SCHEMAS)}."
+        message = f"The lake has no table {table!r}. Its tables are {', '.join(SCHEMAS)}."
         raise LakeError(message)
     lake = Lake.open(spark, path)
     return read_files(lake, table, lake.manifest(version).files(table, since=since, until=until))

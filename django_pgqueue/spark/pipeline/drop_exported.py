@@ -66,12 +66,14 @@ def drop_exported(
             try:
                 done = connection.execute("select pgqueue_attempt_drop(%s, %s)", (day, copied)).fetchone()
             except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-                kept[day] = "somebody held a lock: run it again"
+                kept[day] = "another session held a lock: run the command again"
                 continue
             if done and done[0]:
                 dropped.append(day)
             else:
-                kept[day] = f"PostgreSQL has other rows than the {copied.partition(':')[0]} of the lake: export first"
+                kept[day] = (
+                    f"the lake has {copied.partition(':')[0]} rows, and PostgreSQL has different ones: export first"
+                )
     return Dropped(days=tuple(dropped), kept=kept)
 
 

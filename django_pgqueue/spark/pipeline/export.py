@@ -99,7 +99,8 @@ def verify(origin: Origin, staged: list[StagedFiles], start: int, end: int) -> N
     if (rows, ids) != (sum(file.rows for _, file, _ in staged), sum(ids for _, _, ids in staged)):
         message = (
             f"The files have {sum(file.rows for _, file, _ in staged)} rows, the history {rows} between transactions "
-            f"{start} and {end}, or others. Nothing was made visible. Were partitions dropped meanwhile? Run it again."
+            f"{start} and {end}, or different ones. Nothing was made visible. Check whether partitions were dropped in "
+            "the meantime, and run the export again."
         )
         raise LakeError(message)
 

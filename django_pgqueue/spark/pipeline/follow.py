@@ -104,8 +104,8 @@ class Batches:
             return
         if position_of(before) != begin:
             message = (
-                f"{self.lake.root} is at transaction {before.position}, and this batch begins at {begin}: somebody "
-                "else has written it. Nothing was written: start again."
+                f"{self.lake.root} is at transaction {before.position}, and this batch begins at {begin}: another "
+                "process has written it. Nothing was written: start the command again."
             )
             raise LakeConflict(message)
         run = run_name()

@@ -84,7 +84,7 @@ def report(
 def period(manifest: Manifest, since: dt.date | None, until: dt.date | None) -> tuple[dt.date, dt.date]:
     days = sorted({dt.date.fromisoformat(file.date) for file in manifest.files("attempts")})
     if not days:
-        message = "There are no attempts in the lake to report on. Export some first."
+        message = "The lake has no attempts to report on. Export some first."
         raise LakeError(message)
     reported = manifest.notes.get("reported_until")
     if since is None:

@@ -80,7 +80,7 @@ def writing(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
         lock = f"pgqueue_lake {lake.manifest().lake_id}"
         taken = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (lock,)).fetchone()
         if not taken or not taken[0]:
-            message = f"Somebody else is writing {lake.root} right now. Nothing was written: run it again later."
+            message = f"Another process is writing {lake.root}. Nothing was written: run the command again later."
             raise LakeConflict(message)
         try:
             yield Origin(connection)

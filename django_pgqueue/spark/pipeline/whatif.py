@@ -78,7 +78,7 @@ def needed(
 ) -> dict[float, int | None]:
     """Returns by load the fewest slots with which ``share`` of the messages starts ``within`` seconds, or None."""
     progress = progress or Quiet()
-    progress.step("looking for the number of slots")
+    progress.step("searching the number of slots")
     recorded = record(read_lake(spark, path, since=since, until=until), queues)
     found = spark.sparkContext.parallelize(list(loads), len(loads)).map(
         lambda load: needed_slots(recorded.value, target_ms=within * 1000, share=share, load=load)

@@ -21,7 +21,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.load <= 0 or (self.channel_limit is not None and self.channel_limit < 1):
-            message = f"{self!r} cannot work: slots and limits are 1 or more, the load is more than 0."
+            message = f"{self!r} is impossible: slots and limits must be 1 or more, and the load more than 0."
             raise ValueError(message)
 
     def __str__(self) -> str:

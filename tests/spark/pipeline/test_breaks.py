@@ -156,7 +156,7 @@ def test_ctrl_c_in_a_terminal_ends_an_export(spark: SparkSession, history: Sessi
     wait_until(lambda: history.one(READING), "it reads", 100)
     code, _, errors = interrupted(process)
     assert code == 130
-    assert "Interrupted. Nothing is half done" in errors
+    assert "Interrupted. The lake has no partial results" in errors
     assert "__main__.py" not in errors, "a traceback of ours"
     assert Lake.open(spark, lake).versions() == [0]
 

@@ -109,15 +109,15 @@ def look_at_insights() -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["export", "--lake", "{lake}/strange"], "no lake of django_pgqueue: there is 'file'"),
+        (["export", "--lake", "{lake}/strange"], "not a lake of django_pgqueue: it contains 'file'"),
         (["report", "--lake", "{lake}/none"], "no lake at"),
         (["export", "--backend", "other"], "TASKS has no backend 'other'"),
-        (["export"], "Where is the lake?"),
+        (["export"], "The lake is not set."),
         (["export", "--lake", "{lake}/new", "--option", "maxConections=1"], "Did you mean maxConnections"),
         (["export", "--lake", "{lake}/new", "--option", "url=postgresql://nobody@127.0.0.1:1/x"], "cannot be reached"),
-        (["report", "--lake", "{lake}/empty"], "no attempts in the lake"),
-        (["whatif", "--lake", "{lake}/empty", "--slots", "0"], "no numbers above 0"),
-        (["report", "--lake", "{lake}/empty", "--since", "yesterday"], "no day such as"),
+        (["report", "--lake", "{lake}/empty"], "The lake has no attempts"),
+        (["whatif", "--lake", "{lake}/empty", "--slots", "0"], "not numbers above 0"),
+        (["report", "--lake", "{lake}/empty", "--since", "yesterday"], "not a day such as"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence_and_nothing_is_written(

@@ -108,7 +108,7 @@ def test_two_exports_at_a_time_are_refused_and_nothing_is_written(
 ) -> None:
     opened = Lake.open_or_make(spark, lake)
     end_one(connect())
-    with writing(opened, options), pytest.raises(LakeConflict, match="Somebody else is writing"):
+    with writing(opened, options), pytest.raises(LakeConflict, match="Another process is writing"):
         export(spark, lake, options=options)
     assert opened.versions() == [0]
 
@@ -117,7 +117,7 @@ def test_of_two_who_write_at_a_time_in_spite_of_that_one_wins(spark: SparkSessio
     opened = Lake.open_or_make(spark, lake)
     before = opened.manifest()
     opened.commit(before, written_by="one")
-    with pytest.raises(LakeConflict, match="Somebody else"):
+    with pytest.raises(LakeConflict, match="Another process"):
         opened.commit(before, written_by="two")
     assert opened.manifest().written_by == "one"
 
