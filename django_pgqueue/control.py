@@ -128,7 +128,7 @@ def release_channel(name: str, *, database: str | None = None) -> bool:
     """
     gone = functions.channel_release(_connection(database), names.name_of("channel", name))
     if gone is None:
-        message = f"There is no channel {name!r}: nobody has set limits for it, and it has no messages."
+        message = f"There is no channel {name!r}: it has neither limits nor messages."
         raise InvalidMessage(message)
     return gone
 
@@ -159,7 +159,9 @@ def _known(name: str, database: str | None) -> functions.KnownSchedule:
 
 
 def _unknown(name: str) -> InvalidSchedule:
-    return InvalidSchedule(f"There is no schedule {name!r}. Workers make those of the project's code when they start.")
+    return InvalidSchedule(
+        f"There is no schedule {name!r}. Workers create the schedules of the project's code when they start."
+    )
 
 
 def _connection(database: str | None, result: AnyTaskResult | str | int | None = None) -> Any:

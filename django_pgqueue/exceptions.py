@@ -28,7 +28,7 @@ class InvalidMessage(PgQueueError, ValueError):
 
 
 class InvalidPattern(InvalidMessage):
-    """The pattern of a binding cannot be understood, or could hold up who publishes."""
+    """The pattern of a binding is invalid, or could slow publishers down."""
 
 
 class UnknownExchange(PgQueueError, LookupError):
@@ -36,7 +36,7 @@ class UnknownExchange(PgQueueError, LookupError):
 
 
 class AttemptLost(PgQueueError):
-    """The lock of this attempt ran out and the message was taken over: the call did nothing."""
+    """The lock of this attempt ran out, and another consumer took the message over: the call did nothing."""
 
 
 class UnknownTask(PgQueueError, TaskException):
@@ -44,7 +44,7 @@ class UnknownTask(PgQueueError, TaskException):
 
 
 class TaskBeingImported(UnknownTask):
-    """Another thread is just importing the module of the task."""
+    """Another thread is importing the module of the task."""
 
 
 class DuplicateMessage(PgQueueError):
@@ -56,7 +56,7 @@ class DuplicateMessage(PgQueueError):
 
 
 class ChannelFull(PgQueueError):
-    """As many messages as its max_size allows wait in the channel."""
+    """The channel has as many waiting messages as its max_size allows."""
 
     def __init__(self, message: str | None = None, *, channel: str | None = None) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class ChannelReleased(ChannelFull):
 
 
 class Retry(PgQueueError):
-    """The task asked to be tried again.
+    """The task asked for another attempt.
 
     Raise it in a task: ``raise Retry(after=30)`` tries again in 30 seconds, with ``state`` for the next attempt.  It
     counts as an attempt and is in the history as one; without ``max_attempts`` a task has five.
@@ -77,13 +77,13 @@ class Retry(PgQueueError):
     def __init__(
         self, message: str | None = None, *, after: float | dt.timedelta | None = None, state: Any = None
     ) -> None:
-        super().__init__("The task asked to be tried again." if message is None else message)
+        super().__init__("The task asked for another attempt." if message is None else message)
         self.wait_seconds = None if after is None else seconds(after)
         self.state = state
 
 
 class TaskCancelled(PgQueueError):
-    """Somebody asked the task to stop."""
+    """A user asked the task to stop."""
 
 
 def seconds(duration: float | dt.timedelta) -> float:
@@ -92,7 +92,7 @@ def seconds(duration: float | dt.timedelta) -> float:
 
 
 class InvalidSchedule(PgQueueError, ValueError):
-    """The schedule cannot be understood."""
+    """The schedule is invalid."""
 
 
 class TaskTimeout(PgQueueError, TimeoutError):
@@ -104,4 +104,4 @@ class SlotDied(PgQueueError):
 
 
 class DependencyFailed(PgQueueError):
-    """A job that had to succeed first did not."""
+    """A job that had to succeed first did not succeed."""

@@ -161,7 +161,7 @@ class Bulk:
             if not created.is_new:
                 words = (
                     f"{what}: {self.task.module_path} is already enqueued: message {created.id} holds its unique key. "
-                    "Use on_conflict='keep' to leave it at that."
+                    "Use on_conflict='keep' to keep that message without an error."
                 )
                 raise DuplicateMessage(words, existing_id=created.id)
 

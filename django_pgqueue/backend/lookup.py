@@ -63,8 +63,8 @@ def database_of(given: str | None) -> str:
         return default_database()
     choices = ", ".join(f"{alias!r} ({', '.join(sorted(of))})" for alias, of in sorted(known.items()))
     message = (
-        f"There are queues in several databases, and no backend in TASKS is called {DEFAULT_TASK_BACKEND_ALIAS!r} and "
-        f"ours: say which one is meant, as database=. Known, with their backends: {choices}."
+        f"Several databases have a queue, and TASKS has no PgQueueBackend named {DEFAULT_TASK_BACKEND_ALIAS!r}: name "
+        f"the database, as database=. The databases and their backends are: {choices}."
     )
     raise PgQueueError(message)
 

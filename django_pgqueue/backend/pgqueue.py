@@ -134,7 +134,7 @@ class PgQueueBackend(BaseTaskBackend):
         return [
             Error(
                 f"TASKS[{self.alias!r}] is a PgQueueBackend, but 'django_pgqueue' is not in INSTALLED_APPS.",
-                hint="Add it, and run manage.py migrate: the queue is made of tables.",
+                hint="Add it, and run manage.py migrate to create the tables of the queue.",
                 id="pgqueue.E006",
             )
         ]
@@ -165,7 +165,7 @@ def validate_path(task: AnyTask) -> None:
         registry.declared(task.module_path)
     except UnknownTask as error:
         message = (
-            f"{task.module_path!r} cannot be enqueued, because no worker could find it there. Declare a task at the "
-            "top level of its module and under the name of its function."
+            f"{task.module_path!r} cannot be enqueued, because no worker can find it at this path. Declare a task at "
+            "the top level of its module and under the name of its function."
         )
         raise InvalidTask(message) from error

@@ -39,7 +39,13 @@ def declarations(database: str) -> dict[str, ScheduleDeclaration]:
     for one in _declared(database):
         if one.name in found:
             first, other = found[one.name].task.module_path, one.task.module_path
-            logger.error("schedule name=%s is declared by %s and by %s: %s counts", one.name, first, other, first)
+            logger.error(
+                "schedule name=%s is declared by %s and by %s: the declaration of %s counts",
+                one.name,
+                first,
+                other,
+                first,
+            )
         else:
             found[one.name] = one
     return found
@@ -56,7 +62,9 @@ def clashes(database: str) -> dict[str, list[str]]:
 def check_public(path: str) -> None:
     """Raises InvalidSchedule for an internal task of this package."""
     if registry.is_internal(path):
-        message = f"{path} is internal work of django_pgqueue, which no schedule can enqueue. Name a task of yours."
+        message = (
+            f"{path} is an internal task of django_pgqueue, which no schedule can enqueue. Name a task of the project."
+        )
         raise InvalidSchedule(message)
 
 
@@ -92,7 +100,7 @@ def channel_and_key(
         raise InvalidSchedule(str(error)) from error
     except Exception as error:  # a project's own function may raise anything
         words = type(error).__name__ if hidden else f"{type(error).__name__}: {error}"
-        message = f"The unique_key or the channel of {schedule.task} cannot be made: {words}."
+        message = f"The unique_key or the channel of {schedule.task} cannot be computed: {words}."
         raise InvalidSchedule(message) from error
 
 

@@ -84,8 +84,8 @@ def refusal(connection: Connection, channel: str | None, what: str = "The messag
     max_size, released = _limit(connection, channel)
     if released:
         message = (
-            f"{what} was not enqueued: channel {channel!r} was released and takes no new messages. "
-            "control.set_channel() brings it back."
+            f"{what} was not enqueued: channel {channel!r} was released and takes no new messages. Call "
+            "control.set_channel() to use it again."
         )
         return ChannelReleased(message, channel=channel)
     limit = "" if max_size is None else f": its max_size is {max_size:,}"

@@ -47,5 +47,9 @@ def strayed(connection: Connection) -> str | None:
     number = sum(count for *_, count in rows)
     paths = ", ".join(sorted({path for _, path, _, _ in rows}))
     others = sorted({found for _, _, found, _ in rows if found is not None})
-    effect = f"They use the tables of the queue in {', '.join(others)}" if others else "They find no tables"
+    effect = (
+        f"These functions use the tables of the queue in {', '.join(others)}"
+        if others
+        else "These functions find no tables"
+    )
     return f"{number} functions of the queue in the schema {own} search {paths}. {effect}."

@@ -22,7 +22,7 @@ class ReplaceFunction(migrations.RunSQL):
     def __init__(self, name: str, *, since: str) -> None:
         self.name, self.since = name, since
         if since not in sql_files.releases():
-            message = f"ReplaceFunction({name!r}, since={since!r}): there is no sql/released/{since}.txt."
+            message = f"ReplaceFunction({name!r}, since={since!r}): sql/released/{since}.txt does not exist."
             raise ValueError(message)
         following = sql_files.release_after(since)
         super().__init__(_change(name, since, following), reverse_sql=_change(name, following, since))

@@ -19,7 +19,7 @@ def folder() -> Path:
         if (candidate / "install.sql").is_file():
             return candidate
     message = (
-        f"The SQL files of django_pgqueue are missing: there is no sql/install.sql in {package} or {package.parent}."
+        f"The SQL files of django_pgqueue are missing: neither {package} nor {package.parent} has sql/install.sql."
     )
     raise FileNotFoundError(message)
 

@@ -184,8 +184,8 @@ class ReceivedMessage:
     def _ours(self, done: bool) -> None:
         if not done:
             message = (
-                f"Message {self.id} of queue {self.queue!r}: attempt {self.attempt} is not ours any more: it was ended "
-                "or its lock ran out and another consumer has it. Use a longer lock_seconds, or heartbeat()."
+                f"Message {self.id} of queue {self.queue!r}: attempt {self.attempt} is lost: it was ended, or its lock "
+                "ran out and another consumer holds the message. Use a longer lock_seconds, or heartbeat()."
             )
             raise AttemptLost(message)
 

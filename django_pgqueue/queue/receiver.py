@@ -229,7 +229,8 @@ class Pump:
                 self.has_room_again = True
         for message in lost:
             logger.warning(
-                "lost id=%s queue=%s attempt=%s: its lock ran out and it was taken over while it was held here",
+                "lost id=%s queue=%s attempt=%s: its lock ran out, and another consumer took it over while it was "
+                "held here",
                 message.id, self.queue, message.attempt,
             )  # fmt: skip
 

@@ -123,7 +123,7 @@ def check_arguments(task: AnyTask) -> None:
         inspect.signature(task.func).bind(*([None] if task.takes_context else []), *given)
     except TypeError as error:
         message = (
-            f"{task.module_path} is subscribed, and so is called with two arguments, the content and the routing key: "
-            f"{error}. Declare def {task.func.__name__}(content, routing_key)."
+            f"{task.module_path} is subscribed, and gets two arguments, the content and the routing key: {error}. "
+            f"Declare def {task.func.__name__}(content, routing_key)."
         )
         raise InvalidTask(message) from error

@@ -123,7 +123,7 @@ class Exchange:
         max_attempts: int | None = 5,
     ) -> KnownBinding:
         if (queue is None) == (task is None):
-            message = "Give the queue or the task that gets the messages: a task brings its own queue."
+            message = "Give either the queue or the task that receives the messages: a task has its own queue."
             raise InvalidMessage(message)
         if task is not None:
             return binding_of(task, self.name, pattern, regex=regex)
@@ -151,14 +151,14 @@ class Exchange:
             return None
         for name in OURS:
             if name in headers:
-                message = f"The header {name!r} is set by the exchange: choose another name for {headers[name]!r}."
+                message = f"The header {name!r} is set by the exchange. Choose another name for {headers[name]!r}."
                 raise InvalidMessage(message)
         return contents.encode(headers, max_bytes=self.max_content_bytes, what="headers")
 
     def _is_unknown(self) -> str:
         return (
-            f"There is no exchange {self.name!r} in the database {self._database!r}. Subscribe a task to it, or say "
-            f"declare_exchange({self.name!r}), and run manage.py qbind; or make it now: "
+            f"There is no exchange {self.name!r} in the database {self._database!r}. Subscribe a task to it, or write "
+            f"declare_exchange({self.name!r}), and run manage.py qbind; or create it now: "
             f"Exchange({self.name!r}).declare()."
         )
 

@@ -29,13 +29,16 @@ def checked_pattern(pattern: str, *, regex: bool) -> str:
         message = f"{pattern!r} cannot be a pattern: it is a text of at most {MAX_BYTES} bytes, without NUL."
         raise InvalidPattern(message)
     if regex and BACK_REFERENCE.search(pattern.replace(r"\\", "")):
-        message = f"The regular expression {pattern!r} has a back-reference, which could take for ever. Do without it."
+        message = (
+            f"The regular expression {pattern!r} has a back-reference, which could take for ever to match. Write "
+            "it without one."
+        )
         raise InvalidPattern(message)
     for word in () if regex else pattern.split("."):
         if ("*" in word or "#" in word) and word not in ("*", "#"):
             message = (
-                f"The topic {pattern!r} has the word {word!r}: * and # stand for whole words, between dots. "
-                "For parts of words use a regular expression (regex=True)."
+                f"The topic {pattern!r} has the word {word!r}: * and # match whole words between dots. For parts of "
+                "words, use a regular expression (regex=True)."
             )
             raise InvalidPattern(message)
     return pattern

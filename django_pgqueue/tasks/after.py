@@ -42,7 +42,8 @@ def validate(task: AnyTask) -> None:
         raise InvalidTask(message)
     if len(after) > MAX_IDS:
         message = (
-            f"after has {len(after):,} jobs and may have {MAX_IDS:,}: let batches of them have callbacks of their own."
+            f"after has {len(after):,} jobs and may have {MAX_IDS:,}: split them into batches, each with its own "
+            "callback."
         )
         raise InvalidTask(message)
     if after and getattr(task, "unique_key", None) is not None:

@@ -28,7 +28,7 @@ def validate(task: AnyTask) -> None:
     channel = getattr(task, "channel", None)
     if channel is not None and not isinstance(channel, str) and not callable(channel):
         message = (
-            f"channel must be a text, a callable of the task's arguments that makes one, or None, not {channel!r}."
+            f"channel must be a text, a callable that returns one from the task's arguments, or None, not {channel!r}."
         )
         raise InvalidTask(message)
     if isinstance(channel, str):

@@ -56,7 +56,7 @@ def find(path: str) -> Any:
     module_path, _, name = path.rpartition(".")
     module = _module(module_path, path)
     if discovery.is_unfinished(module):
-        message = f"{path!r} is not there yet: another thread is just importing {module_path}."
+        message = f"{path!r} is not available yet: another thread is importing {module_path}."
         raise TaskBeingImported(message)
     return _task_of(module, module_path, name, path)
 
@@ -137,9 +137,9 @@ def _module(module_path: str, path: str) -> ModuleType:
                 return sys.modules[module_path]
             _look_for_its_package(module_path, path)
             message = (
-                f"The task {path!r} is not registered: {module_path} has not been imported. Tasks stand in the module "
-                "'tasks' of an installed app, in a module that it imports, or in one that ready() of an AppConfig "
-                "imports. Add the import, and start the workers again."
+                f"The task {path!r} is not registered: {module_path} has not been imported. Define tasks in the module "
+                "'tasks' of an installed app, in a module that it imports, or in a module that ready() of an "
+                "AppConfig imports. Add the import, and start the workers again."
             )
             raise UnknownTask(message)
     message = f"{path!r} is not the dotted path of a task."
@@ -152,7 +152,7 @@ def _look_for_its_package(module_path: str, path: str) -> None:
     for length in range(1, len(words)):
         package = sys.modules.get(".".join(words[:length]))
         if package is not None and discovery.is_unfinished(package):
-            message = f"{path!r} is not there yet: another thread is just importing {'.'.join(words[:length])}."
+            message = f"{path!r} is not available yet: another thread is importing {'.'.join(words[:length])}."
             raise TaskBeingImported(message)
 
 
@@ -163,7 +163,9 @@ def _discover_for(path: str) -> None:
     try:
         autodiscover()
     except (Exception, SystemExit) as error:  # a module may raise anything when it is imported
-        message = f"The task {path!r} is not there, and not all tasks can be imported: {type(error).__name__}: {error}."
+        message = (
+            f"The task {path!r} does not exist, or its module cannot be imported: {type(error).__name__}: {error}."
+        )
         raise UnknownTask(message) from error
 
 

@@ -116,8 +116,8 @@ def zone(name: str) -> dt.tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
         message = (
-            f"{name!r} is not a time zone. Use a name such as 'Europe/Berlin' or 'UTC'; "
-            "if this is one, the system has no list of them: pip install tzdata."
+            f"{name!r} is not a time zone. Use a name such as 'Europe/Berlin' or 'UTC'; if this is one, the system "
+            "lacks the time zone database: pip install tzdata."
         )
         raise InvalidSchedule(message) from error
 

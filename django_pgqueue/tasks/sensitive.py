@@ -52,7 +52,7 @@ class Sensitivity:
     """Positions of positional arguments."""
     unknown: bool = False
     """The task is not in the code (any more)."""
-    why: str = "It is sensitive, and so it is not shown."
+    why: str = "It is not shown, because it is sensitive."
 
     @classmethod
     def of(cls, path: str | None, options: Options) -> Sensitivity:
@@ -68,7 +68,7 @@ class Sensitivity:
         try:
             task = registry.find(path)
         except UnknownTask:
-            why = f"There is no task {path} in this code, and so nobody knows what of it is sensitive: it is not shown."
+            why = f"This code has no task {path}, so its sensitive arguments are unknown: its content is not shown."
             return cls(everything=True, unknown=True, why=why)
         own = getattr(task, "sensitive", False)
         if own is True:

@@ -28,7 +28,7 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> UniqueKey | None:
     if not _is_storable(key):
         message = (
             f"The unique_key of {task.module_path} is {redaction.quote(key)}. It must be a text of 1 to {MAX_BYTES:,} "
-            "bytes in UTF-8, without NUL, or a callable that makes one from the task's arguments."
+            "bytes in UTF-8, without NUL, or a callable that returns one from the task's arguments."
         )
         raise InvalidTask(message)
     return UniqueKey(

@@ -57,7 +57,9 @@ def _validate_exceptions(task: AnyTask) -> None:
             message = f"{name} must be a tuple of exception classes, such as (OSError,), not {kinds!r}."
             raise InvalidTask(message)
     if retry_on is not None and _attempts_of(task) is None:
-        message = "retry_on without max_attempts never retries: say how often, for example max_attempts=5."
+        message = (
+            "retry_on without max_attempts never retries: give the number of attempts, for example max_attempts=5."
+        )
         raise InvalidTask(message)
 
 

@@ -104,7 +104,7 @@ class WantedMessage:
     @classmethod
     def of(cls, task: Any, *, args: Any, kwargs: Any, **rest: Any) -> WantedMessage:
         if task is not None and not isinstance(task, Task):
-            message = f"{task!r} is not a task. Give what @task has made, such as shop.tasks.send_receipt."
+            message = f"{task!r} is not a task. Give the object that @task returned, such as shop.tasks.send_receipt."
             raise PgQueueError(message)
         _check(args=args, kwargs=kwargs, **rest)
         return cls(
@@ -150,7 +150,7 @@ class WantedMessage:
             lines.append(f"  … and {everything.count() - MAX_SHOWN} more")
         text = "\n".join(["Enqueued are:", *lines]) if lines else "Nothing is enqueued."
         ended = Attempt.objects.using(self.backend.settings.database).filter(final=True, task=self.task).count()
-        return text + (f"\n{ended} of {self.task} have ended, and so are not enqueued any more." if ended else "")
+        return text + (f"\n{ended} of {self.task} have ended, and so are no longer enqueued." if ended else "")
 
     def _line(self, message: Message) -> str:
         args, kwargs = _call(message)

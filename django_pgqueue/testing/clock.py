@@ -92,8 +92,8 @@ def make_movable(database: str) -> None:
         name = connection.settings_dict["NAME"]
         if not _is_of_tests(connection):
             message = (
-                f"The clock of the queue in the database {name!r} cannot be moved: its name is not that of a test "
-                "database. If it is one all the same, its owner runs sql/movable_clock.sql there."
+                f"The clock of the queue in the database {name!r} cannot be moved: its name is not the name of a test "
+                "database. If it is a test database, run sql/movable_clock.sql in it as the owner of the queue."
             )
             raise PgQueueError(message)
         try:
@@ -105,8 +105,8 @@ def make_movable(database: str) -> None:
                 cursor.execute("select set_config('search_path', %s, true)", (path,))
         except DatabaseError as error:
             message = (
-                f"The clock of the queue in the database {name!r} cannot be moved: {error}. "
-                "The owner of the queue runs sql/movable_clock.sql there once."
+                f"The clock of the queue in the database {name!r} cannot be moved: {error}. Run sql/movable_clock.sql "
+                "in it once, as the owner of the queue."
             )
             raise PgQueueError(message) from error
 

@@ -41,7 +41,7 @@ def drain(
     ... assert order.receipt  # doctest: +SKIP
     """
     if isinstance(queues, str):
-        message = f"queues is {queues!r}, and each letter of it would be a queue: say [{queues!r}]."
+        message = f"queues is {queues!r}, and each letter of it would be a queue: use [{queues!r}]."
         raise PgQueueError(message)
     tasks = backend_of(backend)
     registry.autodiscover()
@@ -72,7 +72,10 @@ def backend_of(alias: str) -> PgQueueBackend:
     """Returns the backend with this alias.  Raises PgQueueError if it is not one of this package."""
     found = task_backends[alias]
     if not isinstance(found, PgQueueBackend):
-        message = f"TASKS[{alias!r}] is a {type(found).__qualname__}: it keeps no jobs in PostgreSQL to be drained."
+        message = (
+            f"TASKS[{alias!r}] is a {type(found).__qualname__}: it keeps no jobs in PostgreSQL, so drain() "
+            "cannot run them."
+        )
         raise PgQueueError(message)
     return found
 

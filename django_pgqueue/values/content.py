@@ -133,7 +133,7 @@ def _text(value: str, where: str) -> str:
 
 def _number(value: float, where: str) -> float | int:
     if not math.isfinite(value):
-        message = f"{where} is {value!r}, which JSON has no word for. Use None or a text instead."
+        message = f"{where} is {value!r}, which JSON cannot represent. Use None or a text instead."
         raise InvalidContent(message)
     # jsonb writes 1e23 as 100000000000000000000000, which is not the exact value of that float; int() returns that.
     return int(value) if abs(value) >= EXACT_FLOATS_END else value
@@ -149,6 +149,6 @@ def _decoded(value: bytes, where: str) -> str:
 
 def _key(key: Any, where: str) -> str:
     if not isinstance(key, str):
-        message = f"{where} has the key {quote(key)}, which would come back as text. Use text keys."
+        message = f"{where} has the key {quote(key)}, which JSON would turn into text. Use text keys."
         raise InvalidContent(message)
     return _text(key, f"the key {quote(key)} of {where}")

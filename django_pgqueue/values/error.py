@@ -41,7 +41,7 @@ class Error:
     @classmethod
     def _of_exception(cls, error: BaseException) -> Error:
         path = _path_of(type(error))
-        message = _made(lambda: str(error), lambda why: f"{_name_of(type(error))} (its text cannot be made: {why})")
+        message = _made(lambda: str(error), lambda why: f"{_name_of(type(error))} (its text is not available: {why})")
         message = message or _name_of(type(error))
         shown = bounded(message, MAX_TEXT_CHARS)
         printed = ""  # a huge text would be copied several times

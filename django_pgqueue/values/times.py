@@ -66,7 +66,7 @@ def when(*, run_after: object = None, dequeue_at: int | None = None) -> When | N
     Delay(ms=2000)
     """
     if run_after is not None and dequeue_at is not None:
-        message = f"run_after={run_after!r} and dequeue_at={dequeue_at!r} say the same thing: give one of them."
+        message = f"run_after={run_after!r} and dequeue_at={dequeue_at!r} set the same time: give only one of them."
         raise InvalidMessage(message)
     match run_after:
         case None:

@@ -168,7 +168,7 @@ class TestEnqueue:
 
     @pytest.mark.parametrize("task", [tasks.Jobs.inside_a_class, tasks.under_another_name], ids=["class", "name"])
     def test_what_no_worker_could_find_is_refused(self, task: Any) -> None:
-        with no_queries(), pytest.raises(InvalidTask, match="no worker could find"):
+        with no_queries(), pytest.raises(InvalidTask, match="no worker can find"):
             task.enqueue()
 
     def test_a_project_without_backends_says_so(self, settings: Settings) -> None:

@@ -293,7 +293,7 @@ def test_a_key_that_can_not_be_made_names_the_call(db: None) -> None:
 
 
 def test_a_task_that_no_worker_could_find_is_refused(db: None) -> None:
-    with pytest.raises(InvalidTask, match="no worker could find it"):
+    with pytest.raises(InvalidTask, match="no worker can find it"):
         enqueue_many(renamed, [()])
 
 

@@ -276,5 +276,5 @@ def test_the_script_refuses_a_name_that_is_no_part_of_a_queue(project: Project) 
 
 
 def test_a_release_that_is_not_listed_is_refused(project: Project) -> None:
-    with pytest.raises(ValueError, match=r"there is no sql/released/0\.1\.0\.txt"):
+    with pytest.raises(ValueError, match=r"sql/released/0\.1\.0\.txt does not exist"):
         ReplaceFunction(FAIL, since="0.1.0")

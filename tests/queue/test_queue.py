@@ -180,7 +180,7 @@ class UnprintableError(Exception):
         (ValueError("a\x00b\ud800c"), "a\N{REPLACEMENT CHARACTER}b?c"),
         ("a\x00b", "a\N{REPLACEMENT CHARACTER}b"),
         (ValueError(), "ValueError"),
-        (UnprintableError(), "UnprintableError (its text cannot be made: RuntimeError)"),
+        (UnprintableError(), "UnprintableError (its text is not available: RuntimeError)"),
         ("", ""),
     ],
 )

@@ -285,8 +285,8 @@ class TestQbind:
         DECLARED.bindings.clear()
         DECLARED.exchanges.clear()
         assert qbind() == [
-            "default: orders '#' to raw messages in warehouse is declared no more (--prune takes it away)",
-            "default: exchange invoices is declared no more (--prune takes it away)",
+            "default: orders '#' to raw messages in warehouse is no longer declared (--prune deletes it)",
+            "default: exchange invoices is no longer declared (--prune deletes it)",
         ]
         assert (
             qbind("--prune", "--dry-run")

@@ -117,7 +117,7 @@ def test_after_a_rename_the_functions_are_pinned_anew(empty: str) -> None:
         assert functions.strayed(session.connection) is None
         session.rows('alter schema shop rename to "Shop"')
         session.rows('set search_path = "Shop"')
-        assert "search shop. They find no tables." in str(functions.strayed(session.connection))
+        assert "search shop. These functions find no tables." in str(functions.strayed(session.connection))
         with pytest.raises((psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction)):
             session.create("nowhere")
 
@@ -126,7 +126,7 @@ def test_after_a_rename_the_functions_are_pinned_anew(empty: str) -> None:
         assert psql(empty, "-f", INSTALL, search_path="shop").returncode == 0
         session.create("elsewhere")
         assert session.one("select content from shop.pgqueue_message") == "elsewhere"
-        assert "They use the tables of the queue in shop." in str(functions.strayed(session.connection))
+        assert "These functions use the tables of the queue in shop." in str(functions.strayed(session.connection))
 
         for _ in range(2):
             done = psql(empty, "-v", "ON_ERROR_STOP=1", "-f", REPIN, search_path='"Shop"')

@@ -81,7 +81,7 @@ def test_what_is_imported_but_no_task_is_refused(path: str) -> None:
 def test_no_module_is_imported_because_a_message_names_it(path: str) -> None:
     module = path.rpartition(".")[0]
     assert module not in sys.modules
-    with pytest.raises(UnknownTask, match=f"is not registered: {module} has not been imported. Tasks stand in"):
+    with pytest.raises(UnknownTask, match=f"is not registered: {module} has not been imported. Define tasks in"):
         registry.find(path)
     assert module not in sys.modules
 
@@ -111,7 +111,7 @@ def test_a_module_of_an_installed_app_is_not_imported_because_a_message_names_it
 )
 def test_tasks_that_cannot_be_imported_are_told_to_a_site_that_looks_for_one(package: Path, text: str) -> None:
     (package / "tasks.py").write_text(text)
-    with pytest.raises(UnknownTask, match=r"their_app\.tasks\.post' is not there, and not all tasks can") as error:
+    with pytest.raises(UnknownTask, match=r"their_app\.tasks\.post' does not exist, or its module cannot") as error:
         registry.find("their_app.tasks.post")
     assert error.value.__cause__ is not None
 
@@ -157,7 +157,7 @@ def under_way(package: Path) -> Iterator[Any]:
 
 def test_a_task_whose_module_is_being_imported_is_waited_for_where_there_is_time(under_way: Any) -> None:
     path = "their_app.slow.post"
-    with pytest.raises(TaskBeingImported, match=r"another thread is just importing their_app\.slow"):
+    with pytest.raises(TaskBeingImported, match=r"another thread is importing their_app\.slow"):
         registry.find(path)
     with ThreadPoolExecutor(1) as slot:
         found = slot.submit(registry.find_patiently, path)
@@ -167,7 +167,7 @@ def test_a_task_whose_module_is_being_imported_is_waited_for_where_there_is_time
 
 
 def test_a_module_of_a_package_that_is_being_imported_may_still_come(under_way: Any) -> None:
-    with pytest.raises(TaskBeingImported, match=r"is not there yet"):
+    with pytest.raises(TaskBeingImported, match=r"is not available yet"):
         registry.find("their_app.slow.inner.post")
 
 

@@ -122,7 +122,7 @@ def test_a_test_may_say_itself_what_the_effects_are() -> None:
     assert report.first is not None
     assert report.first.difference == "run again: effects() is ['tea 0', 'tea 1'] instead of ['tea 0']"
     assert crash_at_every_statement(crash_tasks.twice, "tea", effects=lambda: None)
-    with pytest.raises(PgQueueError, match="something else after each run"):
+    with pytest.raises(PgQueueError, match="another value after each run"):
         crash_at_every_statement(crash_tasks.twice, "tea", effects=lambda: next(answers))
 
 

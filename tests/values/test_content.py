@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "lone surrogate in a key": ({"\udfff": 1}, "not valid Unicode"),
     "bytes that are no text": (b"\xff\xfe", r"content is bytes that are not UTF-8.*base64"),
     "bytes with NUL": (b"a\x00b", "NUL"),
-    "key that is a number": ({1: "a"}, r"content has the key 1, which would come back as text"),
+    "key that is a number": ({1: "a"}, r"content has the key 1, which JSON would turn into text"),
     "key that is None": ({"a": {None: 1}}, r"content\['a'\] has the key None"),
     "integer without end": (10**5000, "content cannot be stored as JSON"),
     "object": (

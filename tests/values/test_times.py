@@ -102,7 +102,7 @@ def test_a_time_a_time_from_now_or_milliseconds(said: dict[str, Any], meant: tim
     ("said", "why"),
     [
         ({"run_after": NOON.replace(tzinfo=None)}, "has no time zone.*make_aware"),
-        ({"run_after": NOON, "dequeue_at": 5}, "say the same thing"),
+        ({"run_after": NOON, "dequeue_at": 5}, "set the same time"),
         ({"run_after": 5}, "run_after=5 is neither"),
         ({"run_after": "tomorrow"}, "run_after='tomorrow' is neither"),
         ({"run_after": NOON.date()}, "neither a datetime nor a timedelta"),

@@ -110,8 +110,8 @@ def crash_at_every_statement(
     backend = backend_of(task.backend)
     if connections[backend.settings.database].in_atomic_block:
         message = (
-            "crash_at_every_statement() lets a task commit, and this test is inside of a transaction: use "
-            "TransactionTestCase, or @pytest.mark.django_db(transaction=True)."
+            "crash_at_every_statement() needs commits, and this test runs in a transaction: use TransactionTestCase, "
+            "or @pytest.mark.django_db(transaction=True)."
         )
         raise PgQueueError(message)
     registry.autodiscover()
@@ -169,7 +169,7 @@ class Laboratory:
             if returned:
                 return CrashReport(task=self.task.module_path, crashes=tuple(crashes))
             if len(crashes) >= MAX_STATEMENTS:
-                message = f"{self.task.module_path} has more than {MAX_STATEMENTS} statements: give it less to do."
+                message = f"{self.task.module_path} has more than {MAX_STATEMENTS} statements: give it a smaller job."
                 raise PgQueueError(message)
 
     def _expected(self) -> tuple[str, Any]:
@@ -179,7 +179,10 @@ class Laboratory:
             statuses.append(self._trial(Breakpoints(self.task, stop_after=None)))
             self.effects.learn()
         if statuses[0] != "succeeded":
-            message = f"{self.task.module_path} ends as {statuses[0]} without any crash: give it arguments that work."
+            message = (
+                f"{self.task.module_path} ends as {statuses[0]} without any crash: give it arguments with which "
+                "it succeeds."
+            )
             raise PgQueueError(message)
         return statuses[0], self.effects.seen()
 
@@ -187,7 +190,7 @@ class Laboratory:
         difference = self.effects.difference(expected[1])
         ended = f"run again, it ended as {status}" if status != expected[0] else "run again"
         if status != expected[0]:
-            return f"{ended}; {difference or 'its effects are there all the same'}"
+            return f"{ended}; {difference or 'its effects are complete nevertheless'}"
         return f"{ended}: {difference}" if difference else ""
 
     # One trial
@@ -229,7 +232,10 @@ class Laboratory:
             if claimed:
                 return claimed[0]
             time.sleep(0.01)  # the server has not noticed yet that the first one is gone
-        message = f"Message {message_id} cannot be claimed again: is its queue, or its channel, held up by something?"
+        message = (
+            f"Message {message_id} cannot be claimed again: check whether its queue is paused, or its channel is "
+            "at its limit."
+        )
         raise PgQueueError(message)
 
     def _run(self, message: Received, points: Breakpoints) -> Any:
@@ -257,7 +263,7 @@ class Laboratory:
         ended = self.control.execute(
             "select status from pgqueue_attempt where message_id = %s and final", (message_id,)
         ).fetchone()
-        return "nothing: it is still in the queue" if ended is None else str(ended[0])
+        return "no outcome: it is still in the queue" if ended is None else str(ended[0])
 
     def _reset(self) -> None:
         for connection in connections.all(initialized_only=True):
@@ -309,7 +315,7 @@ class _Asked(Effects):
     def learn(self) -> None:
         self.answers[repr(self.ask())] += 1
         if len(self.answers) > 1:
-            message = f"effects() returns something else after each run, even without a crash: {list(self.answers)}"
+            message = f"effects() returns another value after each run, even without a crash: {list(self.answers)}"
             raise PgQueueError(message)
 
     def difference(self, expected: Any) -> str:

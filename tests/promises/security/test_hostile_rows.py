@@ -58,7 +58,9 @@ def test_a_test_database_gets_a_movable_clock_by_itself(fixed_clock: BaseDatabas
 
 def test_another_database_does_not(fixed_clock: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(fixed_clock.settings_dict, "NAME", "shop")
-    with pytest.raises(PgQueueError, match=r"'shop' cannot be moved: its name is not that of a test database\. If it"):
+    with pytest.raises(
+        PgQueueError, match=r"'shop' cannot be moved: its name is not the name of a test database\. If it"
+    ):
         clock().__enter__()
 
 

@@ -305,7 +305,7 @@ def test_a_trap_in_the_schema_is_found_before_anything_gets_the_rights_of_the_ow
             done = psql(guarded.conninfo, "-f", ROLES_FILE)
             session.rows(f'drop owned by "{guarded.login("nobody")}"')
             assert done.returncode != 0
-            assert "what another role has made: " in done.stderr
+            assert "objects of other roles: " in done.stderr
 
 
 def test_the_owner_may_run_it_again_and_nothing_changes(guarded: Guarded) -> None:
