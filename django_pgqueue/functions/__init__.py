@@ -87,7 +87,7 @@ from django_pgqueue.functions.worker import (
     worker_wake,
     worker_wake_next,
 )
-from django_pgqueue.values.error import Error, storable
+from django_pgqueue.values.error import Error
 
 __all__ = [
     "After",
@@ -164,7 +164,6 @@ __all__ = [
     "schedule_resume",
     "schedule_undeclare",
     "schedules",
-    "storable",
     "strayed",
     "worker_died",
     "worker_gone",

@@ -35,7 +35,7 @@ class Listener:
         self._pump = pump(queue, slots, lock_ms, notifications, self._items.put)
         # The thread refers to the pump and not to this object: code that drops the listener in the middle of a loop
         # closes it.
-        self._finalizer = weakref.finalize(self, self._pump.close)
+        weakref.finalize(self, self._pump.close)
 
     def __iter__(self) -> Listener:
         return self
@@ -77,7 +77,7 @@ class AsyncListener:
         self._items: asyncio.Queue[Any] = asyncio.Queue()
         self._into_loop = IntoLoop(self._items)
         self._pump = pump(queue, slots, lock_ms, notifications, self._into_loop)
-        self._finalizer = weakref.finalize(self, self._pump.close)
+        weakref.finalize(self, self._pump.close)
 
     def __aiter__(self) -> AsyncListener:
         return self

@@ -18,7 +18,6 @@ class Proxy:
         self.refuses = False
         self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
-        self._pumps: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         started = threading.Event()
         threading.Thread(target=self._run, args=[started], name="proxy", daemon=True).start()

@@ -7,7 +7,6 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, transaction
 
@@ -203,11 +202,6 @@ async def enqueue_next_async(count: int) -> None:
         await enqueue_next_async.aenqueue(count - 1)
 
 
-@task
-async def ask_the_database() -> int:
-    return await sync_to_async(Group.objects.count)()
-
-
 class Jobs:
     @task
     def inside_a_class() -> None:
@@ -216,11 +210,6 @@ class Jobs:
 
 def plain_function() -> None:
     """No task."""
-
-
-@task
-def under_this_name() -> None:
-    """Found by its name, which is how workers find it."""
 
 
 under_another_name = task(plain_function)
