@@ -1,9 +1,16 @@
 """Python side of the SQL functions: the only Python that changes the queue, and it does so through them.
 
+The imports are the list.  Callers say ``functions.message_fail`` and import no modules of this package: these are named
+after the nouns of the SQL, such as ``message`` and ``channel``, and in 40 of the 81 files that call a function, such a
+name is a variable.
+
 Every function takes the connection to work on: one of Django's (then the call is part of the caller's transaction) or
 one of psycopg's.  Rows are returned as dataclasses.  JSON is passed and returned as text, which
 ``values/content.py`` checks.
 """
+
+# mypy: implicit-reexport
+# ruff: noqa: F401
 
 from django_pgqueue.functions.attempt import attempt_enqueue, attempt_maintain, attempt_overdue
 from django_pgqueue.functions.channel import (
@@ -88,86 +95,3 @@ from django_pgqueue.functions.worker import (
     worker_wake_next,
 )
 from django_pgqueue.values.error import Error
-
-__all__ = [
-    "After",
-    "Company",
-    "Connection",
-    "Created",
-    "DequeueArguments",
-    "Error",
-    "Floor",
-    "KnownBinding",
-    "KnownSchedule",
-    "NewMessage",
-    "Published",
-    "Received",
-    "Recount",
-    "Route",
-    "Success",
-    "Token",
-    "UniqueKey",
-    "attempt_enqueue",
-    "attempt_maintain",
-    "attempt_overdue",
-    "binding_compile",
-    "binding_declare",
-    "binding_delete",
-    "bindings",
-    "bindings_lock",
-    "channel_prune",
-    "channel_release",
-    "channel_repair",
-    "channel_set",
-    "channels_miscounted",
-    "enqueue",
-    "enqueue_alike",
-    "enqueue_many",
-    "exchange_declare",
-    "exchange_delete",
-    "exchange_route",
-    "exchanges",
-    "may_read",
-    "message_cancel",
-    "message_cancellations",
-    "message_cancelled",
-    "message_complete",
-    "message_defer",
-    "message_dequeue",
-    "message_dequeue_in_turn",
-    "message_fail",
-    "message_heartbeat",
-    "message_keep",
-    "message_lock_keys",
-    "message_locked",
-    "message_move",
-    "message_next_at",
-    "message_prioritise",
-    "message_progress",
-    "message_publish",
-    "message_queues",
-    "message_release",
-    "message_request_cancel",
-    "message_reschedule",
-    "message_settle",
-    "now",
-    "quarantine_dequeue",
-    "quarantine_waits",
-    "queue_pause",
-    "queue_resume",
-    "refusal",
-    "schedule_declare",
-    "schedule_fire",
-    "schedule_message",
-    "schedule_pause",
-    "schedule_prune",
-    "schedule_resume",
-    "schedule_undeclare",
-    "schedules",
-    "strayed",
-    "worker_died",
-    "worker_gone",
-    "worker_seen",
-    "worker_wake",
-    "worker_wake_next",
-]
