@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
-import socket
 import threading
 import time
 from contextlib import nullcontext
@@ -17,6 +15,7 @@ import psycopg
 from django_pgqueue import functions
 from django_pgqueue.consumer.loop import Loop
 from django_pgqueue.consumer.polling import Polling
+from django_pgqueue.consumer.row import ASLEEP_MS, SEEN_EVERY_SECONDS, hostname, new_id
 from django_pgqueue.consumer.session import Session
 from django_pgqueue.consumer.wakeup import Wakeup
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-SEEN_EVERY_SECONDS = 4.0
 MAX_LEAVE_SECONDS = 10.0
 LOCK_TIMEOUT = "200ms"
 """A consumer that ends a message in an open transaction has locked its row: the other messages cannot wait for that."""
@@ -45,9 +43,8 @@ class Pump:
     ) -> None:
         self.queue, self.slots, self.lock_ms = queue, slots, lock_ms
         self.deliver = deliver
-        self.hostname = socket.gethostname()[:255]
-        # Unique for each start, as a worker's.
-        self.id = f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.hostname = hostname()
+        self.id = new_id()
         self.polling = Polling(listen=listen)
         self.session = Session(
             database, consumer=self.id, pooled=not listen, notified=self.polling.notified, kind="listener"
@@ -269,7 +266,7 @@ class Pump:
             hostname=self.hostname,
             pid=os.getpid(),
             slots=self.slots,
-            asleep_ms=int(2.5 * SEEN_EVERY_SECONDS * 1000) if asleep else None,
+            asleep_ms=ASLEEP_MS if asleep else None,
             tasks=False,
         )
 

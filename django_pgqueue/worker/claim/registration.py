@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
+from django_pgqueue.consumer.row import ASLEEP_MS, SEEN_EVERY_SECONDS, hostname, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,13 +16,10 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.run.marks import Marks
     from django_pgqueue.worker.settings import WorkerSettings
 
-SEEN_EVERY_SECONDS = 4.0
 SEEN_WITH_ROOM_SECONDS = 0.5
 """An awake worker with free slots refreshes its row this often, so that workers with free slots share the polling."""
 ROOM_AFTER_SECONDS = 0.2
 """A worker writes that it has room when it has had room for this long: what changes more often is not worth a write."""
-
-
 FULL_AFTER_SECONDS = 0.05
 """A worker with short jobs writes that it is full when it has been full for this long: until then a few jobs wake no
 other worker."""
@@ -42,8 +38,8 @@ class Registration:
         """``problem`` returns what the worker cannot do at present, for qdoctor."""
         self.settings = settings
         self.marks = marks
-        self.hostname = socket.gethostname()[:255]
-        self.id = self._new_id()
+        self.hostname = hostname()
+        self.id = new_id()
         self.problem = problem
         self.next_seen = 0.0
         self.has_room = False
@@ -52,13 +48,9 @@ class Registration:
         self._full_since: float | None = None
         self._has_news_of_others = False
 
-    def _new_id(self) -> str:
-        # Unique for each start: a server crash may undo a claim and hand the same attempt out again.
-        return f"{self.hostname[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
-
     def rename(self) -> str:
         """Gives the worker another name, as if it had just been started.  Returns the name that it had."""
-        before, self.id = self.id, self._new_id()
+        before, self.id = self.id, new_id()
         self.next_seen = 0.0
         self.has_room = False
         return before
@@ -92,7 +84,7 @@ class Registration:
             hostname=self.hostname,
             pid=os.getpid(),
             slots=self.settings.threads,
-            asleep_ms=int(2.5 * SEEN_EVERY_SECONDS * 1000) if asleep else None,
+            asleep_ms=ASLEEP_MS if asleep else None,
             has_room=has_room,
             problem=self.problem(),
         )

@@ -1,0 +1,21 @@
+"""A consumer's row in pgqueue_worker: its name, and how often it is refreshed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+
+SEEN_EVERY_SECONDS = 4.0
+ASLEEP_MS = int(2.5 * SEEN_EVERY_SECONDS * 1000)
+"""Who wakes the sleepers believes a row for this long after its last refresh."""
+
+
+def hostname() -> str:
+    return socket.gethostname()[:255]
+
+
+def new_id() -> str:
+    """Returns an id for a consumer that starts now."""
+    # Unique for each start: a server crash may undo a claim and hand the same attempt out again.
+    return f"{hostname()[:30]}-{os.getpid()}-{secrets.token_hex(4)}"
