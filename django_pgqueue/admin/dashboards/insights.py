@@ -17,6 +17,8 @@ from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import ReportHour
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
@@ -121,10 +123,7 @@ def charts(figures: Figures) -> list[Chart]:
             title="Waiting time",
             unit=duration,
             round_up=rounded_up_ms,
-            lines=[
-                Series(name=f"p{share * 100:g}", tone=tone, values=[total.wait_ms(share) for total in each])
-                for share, tone in ((0.5, "green"), (0.95, "amber"), (0.99, "red"))
-            ],
+            lines=percentiles(each, Total.wait_ms),
             note="Time from the due time of an attempt to its start.",
             **common,
         ),
@@ -132,10 +131,7 @@ def charts(figures: Figures) -> list[Chart]:
             title="Run time",
             unit=duration,
             round_up=rounded_up_ms,
-            lines=[
-                Series(name=f"p{share * 100:g}", tone=tone, values=[total.run_ms(share) for total in each])
-                for share, tone in ((0.5, "green"), (0.95, "amber"), (0.99, "red"))
-            ],
+            lines=percentiles(each, Total.run_ms),
             note="Time from the start of an attempt to its end.",
             **common,
         ),
@@ -161,6 +157,13 @@ def charts(figures: Figures) -> list[Chart]:
         note = "Attempts that started later than the target of their queue."
         found.append(Chart(title="Missed targets", unit=count, bars=[misses], note=note, **common))
     return [chart for chart in found if not chart.is_empty]
+
+
+def percentiles(totals: Sequence[Total], ms: Callable[[Total, float], float | None]) -> list[Series]:
+    return [
+        Series(name=f"p{share * 100:g}", tone=tone, values=[ms(total, share) for total in totals])
+        for share, tone in ((0.5, "green"), (0.95, "amber"), (0.99, "red"))
+    ]
 
 
 def span(ms: float | None) -> str:

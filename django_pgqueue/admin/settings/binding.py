@@ -18,7 +18,7 @@ from django_pgqueue.admin.parts.database import alias, once, url
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.admin.settings.exchange import origin
 from django_pgqueue.admin.settings.schedule import DeclaredFilter
-from django_pgqueue.backend.pgqueue import PgQueueBackend
+from django_pgqueue.admin.settings.task_form import TaskForm
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidMessage, UnknownTask
 from django_pgqueue.functions import KnownBinding
@@ -26,7 +26,6 @@ from django_pgqueue.models.tables import Binding, Exchange
 from django_pgqueue.routing.declared import DECLARED, check_arguments
 from django_pgqueue.routing.patterns import checked_pattern
 from django_pgqueue.tasks import registry
-from django_pgqueue.values.arguments import is_max_attempts
 from django_pgqueue.values.limits import MAX_NAME_BYTES
 from django_pgqueue.values.names import NAMES_ARE, is_name
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 
-class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
+class BindingForm(TaskForm):
     exchange = forms.ChoiceField()
     kind = forms.ChoiceField(
         choices=Binding.Kind.choices,
@@ -75,13 +74,6 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
             self.fields["exchange"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         self.before = known(self.instance) if self.instance.pk else None
 
-    def clean_max_attempts(self) -> int | None:
-        given: int | None = self.cleaned_data["max_attempts"]
-        if not is_max_attempts(given):
-            message = "This is a whole number from 1 on, or empty."
-            raise ValidationError(message)
-        return given
-
     def clean_task(self) -> str | None:
         path: str | None = self.cleaned_data["task"]
         if path is None:
@@ -92,10 +84,7 @@ class BindingForm(forms.ModelForm):  # type: ignore[type-arg]
             check_arguments(task)
         except (UnknownTask, InvalidTask) as error:
             raise ValidationError(str(error)) from error
-        backend = task.get_backend()
-        if not isinstance(backend, PgQueueBackend) or backend.settings.database != alias():
-            message = f"{path} has a backend that does not keep its jobs in this database."
-            raise ValidationError(message)
+        self.check_backend(path, task)
         return path
 
     def clean(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidg
 from django.core.exceptions import ValidationError
 
 from django_pgqueue.admin.parts.database import alias
-from django_pgqueue.backend.pgqueue import PgQueueBackend
+from django_pgqueue.admin.settings.task_form import TaskForm
 from django_pgqueue.backend.schedules import check_public
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule, UnknownTask
@@ -19,13 +19,13 @@ from django_pgqueue.models.tables import Schedule
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import MILLISECOND, Rule, check_call, zone
 from django_pgqueue.values import content, limits, names
-from django_pgqueue.values.arguments import is_max_attempts
 
 if TYPE_CHECKING:
+    from django_pgqueue.backend.pgqueue import PgQueueBackend
     from django_pgqueue.compat import AnyTask
 
 
-class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
+class ScheduleForm(TaskForm):
     COLUMNS = (
         "task", "content", "cron", "interval_ms", "timezone", "catch_up", "queue", "priority", "max_attempts",
     )  # fmt: skip
@@ -94,13 +94,6 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             raise ValidationError(message)
         return name
 
-    def clean_max_attempts(self) -> int | None:
-        given: int | None = self.cleaned_data["max_attempts"]
-        if not is_max_attempts(given):
-            message = "This is a whole number from 1 on, or empty."
-            raise ValidationError(message)
-        return given
-
     def clean_timezone(self) -> str:
         name: str = self.cleaned_data["timezone"]
         try:
@@ -114,12 +107,10 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         registry.autodiscover()
         try:
             check_public(path)
-            backend = registry.find(path).get_backend()
+            task = registry.find(path)
         except (InvalidSchedule, UnknownTask) as error:
             raise ValidationError(str(error)) from error
-        if not isinstance(backend, PgQueueBackend) or backend.settings.database != alias():
-            message = f"{path} has a backend that does not keep its jobs in this database."
-            raise ValidationError(message)
+        self.check_backend(path, task)
         return path
 
     def clean(self) -> dict[str, Any]:
