@@ -17,6 +17,7 @@ from django_pgqueue.admin.dashboards import sparkline
 from django_pgqueue.models import QueueState
 from django_pgqueue.monitoring.overview import counts, formatting as words, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
+from tests.support.address import conninfo
 from tests.support.admin_page import Page
 from tests.support.fixtures.admin import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
 
@@ -191,11 +192,7 @@ def test_the_next_schedules_are_listed_for_those_who_may_see_them(
 def test_a_pinned_snapshot_is_a_warning(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_transactions, "OLD", dt.timedelta(seconds=-1))
     assert "a long report" not in root.open(OVERVIEW).root.text
-    settings = connection.settings_dict
-    with psycopg.connect(
-        dbname=settings["NAME"], host=settings["HOST"], port=settings["PORT"], user=settings["USER"],
-        password=settings["PASSWORD"], application_name="a long report",
-    ) as other:  # fmt: skip
+    with psycopg.connect(conninfo(), application_name="a long report") as other:
         other.execute("begin isolation level repeatable read")
         [[pid]] = other.execute("select pg_backend_pid() from pg_class limit 1").fetchall()
         warnings = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
@@ -346,11 +343,7 @@ class TestLive:
     @pytest.mark.django_db(transaction=True)
     def test_what_takes_too_long_is_stopped_and_told(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
-        settings = connection.settings_dict
-        with psycopg.connect(
-            dbname=settings["NAME"], host=settings["HOST"], port=settings["PORT"], user=settings["USER"],
-            password=settings["PASSWORD"],
-        ) as other:  # fmt: skip
+        with psycopg.connect(conninfo()) as other:
             other.execute("lock table pgqueue_message in access exclusive mode")
             answer = root.client.get(f"{OVERVIEW}live/")
             page = root.open(OVERVIEW)

@@ -21,8 +21,8 @@ from django_pgqueue import control, functions, testing
 from django_pgqueue.management.terminal import text
 from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
+from tests.support.address import conninfo
 from tests.support.fixtures.admin import claim, fail, retry, send, sign_in, sql
-from tests.support.fixtures.workers import conninfo
 from tests.support.processes import ROOT
 from tests.support.window import ALTERNATE, BACK, Window
 

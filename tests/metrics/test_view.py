@@ -13,7 +13,7 @@ from django.db import connection
 from django_pgqueue import checks, control, functions
 from django_pgqueue.metrics import queue, views
 from django_pgqueue.queue import Queue
-from tests.support.fixtures.workers import conninfo
+from tests.support.address import conninfo
 from tests.support.monitoring import OPENMETRICS, samples
 from tests.support.site.tasks import nothing
 

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import Attempt, Message
-from tests.support.fixtures.workers import Session, conninfo
+from tests.support.address import conninfo
+from tests.support.fixtures.workers import Session
 from tests.support.site.tasks import hold, hold_on, nothing, write, write_row, write_row_on
 from tests.support.waiting import wait_until
 from tests.support.watching import asleep, at_rest, ended, started, statuses

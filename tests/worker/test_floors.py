@@ -14,7 +14,7 @@ from django_pgqueue.models import Message
 from django_pgqueue.worker.claim.floors import FULL_SHARE, Floors
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
-from tests.support.fixtures.workers import conninfo
+from tests.support.address import conninfo
 from tests.support.site.tasks import nothing, write
 from tests.support.waiting import SECONDS, wait_until
 

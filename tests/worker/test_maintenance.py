@@ -13,7 +13,7 @@ import pytest
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.worker.upkeep import bloat
 from django_pgqueue.worker.upkeep.maintenance import AGAIN_SECONDS, EVERY_SECONDS, Maintenance
-from tests.support.fixtures.workers import conninfo
+from tests.support.address import conninfo
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
 from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
 from django_pgqueue.worker.settings import WorkerSettings
-from tests.support.fixtures.workers import conninfo
+from tests.support.address import conninfo
 from tests.support.site.tasks import hold, hold_on, nothing, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses

@@ -12,7 +12,7 @@ from psycopg import sql
 from django_pgqueue import control, functions
 from django_pgqueue.consumer import polling
 from django_pgqueue.models import Worker
-from tests.support.fixtures.workers import conninfo
+from tests.support.address import conninfo
 from tests.support.site import jobs
 from tests.support.site.tasks import hold
 from tests.support.waiting import wait_until

@@ -18,8 +18,8 @@ from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 from django_pgqueue.worker.settings import MAX_RETIRING
+from tests.support.address import conninfo
 from tests.support.fixtures.consumers import another_transaction
-from tests.support.fixtures.workers import conninfo
 from tests.support.pooler import Pooler
 from tests.support.site import slow
 from tests.support.site.receivers import listening

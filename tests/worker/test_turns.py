@@ -16,7 +16,7 @@ from django_pgqueue.worker.claim.turns import APART_SECONDS, MANY, MAX_WAIT_MS, 
 from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
-from tests.support.fixtures.workers import conninfo
+from tests.support.address import conninfo
 from tests.support.site.tasks import nothing
 from tests.support.waiting import SECONDS, wait_until
 

@@ -10,8 +10,9 @@ import pytest
 
 from django_pgqueue.monitoring.doctor import Finding, Subject
 from django_pgqueue.monitoring.doctor.examination import Check, looked
+from tests.support.address import conninfo
 from tests.support.fixtures.consumers import consume
-from tests.support.fixtures.workers import conninfo, diary, rows, session
+from tests.support.fixtures.workers import diary, rows, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

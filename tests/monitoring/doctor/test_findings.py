@@ -41,8 +41,8 @@ from django_pgqueue.monitoring.doctor import (
 )
 from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.worker.upkeep import bloat
+from tests.support.address import conninfo
 from tests.support.fixtures.admin import claim, complete, fail, send, sign_in, sql
-from tests.support.fixtures.workers import conninfo
 from tests.support.pooler import Pooler
 from tests.support.waiting import wait_until
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +21,9 @@ from psycopg.conninfo import make_conninfo
 
 from django_pgqueue import functions
 from django_pgqueue.worker.upkeep.maintenance import Maintenance
-from example_project.database import database_url
 from example_project.embedded_postgres.binaries import Binaries
 from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from tests.support.address import url
 from tests.support.pages import FOLDER, ROOT, blocks
 from tests.support.server import Node, Server
 from tests.support.waiting import wait_until
@@ -85,13 +84,12 @@ def shell(db: None, tmp_path: Path) -> Iterator[Shell]:
     """With a database that has a queue: one message runs in a channel that may run one, history of days long ago."""
     server = connections["default"].settings_dict
     prefix = f"{server['NAME']}_backup"
-    url = urllib.parse.urlsplit(database_url("test"))._replace(path=f"/{prefix}_migrated").geturl()
     environment = {
         **os.environ,
         **{f"PG{key}": str(server[key]) for key in ("HOST", "PORT", "USER", "PASSWORD") if server[key]},
         "PATH": f"{programs()}:{os.environ['PATH']}",
         "DJANGO_SETTINGS_MODULE": "tests.support.site.settings",
-        "DATABASE_URL": url,
+        "DATABASE_URL": url(f"{prefix}_migrated"),
         "PGQUEUE_TEST_DATABASE": f"{prefix}_migrated",
     }
     shell = Shell(tmp_path, prefix, environment)

@@ -10,8 +10,8 @@ import pytest
 from django.core.management import call_command
 from django.db import connections
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
+from tests.support.address import conninfo
 from tests.support.fixtures.consumers import consume, diary, effects, environment, rows, session, start
 
 if TYPE_CHECKING:
@@ -29,16 +29,10 @@ TASKS: dict[str, Any] = {
 }
 
 
-def server() -> str:
-    settings: dict[str, Any] = connections["default"].settings_dict
-    address: dict[str, Any] = {name: settings[name.upper()] or None for name in ("host", "port", "user", "password")}
-    return make_conninfo(dbname="postgres", **address)
-
-
 @pytest.fixture(scope="package", autouse=True)
 def more_databases(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """``jobs``, with the tables of all apps as after ``manage.py migrate --database jobs``, and ``empty``."""
-    with psycopg.connect(server(), autocommit=True) as session, ExitStack() as stack:
+    with psycopg.connect(conninfo("postgres"), autocommit=True) as session, ExitStack() as stack:
         for alias in ("jobs", "empty"):
             stack.enter_context(database(session, alias))
         with django_db_blocker.unblock():
