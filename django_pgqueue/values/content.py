@@ -73,7 +73,9 @@ class Unusual(Exception):
 
 
 def _plain(value: Any) -> Any:
-    """Normalises ordinary values, which most are, without keeping track of their places."""
+    """Normalises ordinary values, which most are, without keeping track of their places.  What it returns is what
+    ``_normalize`` would return.
+    """
     kind = type(value)
     if kind is str:
         return _plain_text(value)

@@ -112,6 +112,17 @@ def test_everything_comes_back_as_normalized_or_is_refused_and_the_transaction_g
         assert got == normal
 
 
+@settings(derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(storable | anything)
+@example([-0.0, 2.0**53, -(2.0**53), True, ("é", None)])
+def test_the_quick_way_returns_what_the_thorough_one_does(value: Any) -> None:
+    try:
+        quick = content._plain(value)
+    except (content.Unusual, UnicodeEncodeError):
+        return
+    assert repr(quick) == repr(content._normalize(value, "content"))
+
+
 @pytest.mark.parametrize(
     ("value", "becomes"),
     [
