@@ -28,5 +28,5 @@ class TaskForm(forms.ModelForm):  # type: ignore[type-arg]
     def check_backend(self, path: str, task: AnyTask) -> None:
         backend = task.get_backend()
         if not isinstance(backend, PgQueueBackend) or backend.settings.database != alias():
-            message = f"{path} has a backend that does not keep its jobs here."
+            message = f"{path} has a backend that does not keep its jobs in this database."
             raise ValidationError(message)
