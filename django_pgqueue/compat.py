@@ -71,7 +71,7 @@ LOG_RECEIVERS = tuple(
 """Receivers that Django itself connects to the signals.  They write a line to its log and do nothing else."""
 
 
-def made_result(**values: Any) -> AnyTaskResult:
+def result_of_values(**values: Any) -> AnyTaskResult:
     """Returns a ``TaskResult`` without normalising its values, for values that are normalised already."""
     result = object.__new__(TaskResult)
     for name, value in values.items():
@@ -108,8 +108,8 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskResultMismatch",
     "TaskResultStatus",
-    "made_result",
     "normalize_json",
+    "result_of_values",
     "task_backends",
     "task_enqueued",
     "task_finished",

@@ -19,7 +19,7 @@ from django_pgqueue.compat import (
     BaseTaskBackend,
     InvalidTask,
     TaskResultStatus,
-    made_result,
+    result_of_values,
     task_enqueued,
 )
 from django_pgqueue.conf import Options
@@ -78,7 +78,7 @@ class PgQueueBackend(BaseTaskBackend):
             self._valid[path] = task
 
     def _enqueued(self, task: AnyTask, created: functions.Created, arguments: dict[str, Any]) -> AnyTaskResult:
-        return made_result(
+        return result_of_values(
             task=task,
             id=str(created.id),
             status=TaskResultStatus.READY,

@@ -15,7 +15,7 @@ from django_pgqueue.compat import (
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
-    made_result,
+    result_of_values,
 )
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.tasks import registry
@@ -84,7 +84,7 @@ def running(
     args, kwargs = call
     headers = None if message.headers is None else json.loads(message.headers)
     started = as_django(started_at)
-    result: AnyTaskResult = made_result(
+    result: AnyTaskResult = result_of_values(
         task=_as_enqueued(task, message, message.max_attempts, headers, backend),
         id=str(message.id),
         status=TaskResultStatus.RUNNING,

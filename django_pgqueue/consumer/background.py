@@ -55,12 +55,14 @@ class Background:
         database: str,
         worker: str,
         pooled: bool,
-        lock_ms: int,
+        row_wait_ms: int,
         statement_ms: int = 0,
     ) -> None:
         self.name = name
         self.duties = duties
-        self.session = Session(database, consumer=worker, pooled=pooled, lock_ms=lock_ms, statement_ms=statement_ms)
+        self.session = Session(
+            database, consumer=worker, pooled=pooled, row_wait_ms=row_wait_ms, statement_ms=statement_ms
+        )
         self.problems: dict[str, str] = {}
         """The errors of duties that do not work, by the name of the duty."""
         self._again: dict[str, tuple[float, float]] = {}

@@ -85,7 +85,7 @@ def has_forked() -> bool:
     return _forked is not None and threading.get_ident() == _forked
 
 
-class EndingHere:
+class ForkedChildrenEndHere:
     """Surrounds code of a project: a process that was forked there does not come out."""
 
     def __enter__(self) -> None:
@@ -96,7 +96,7 @@ class EndingHere:
             leave(error)
 
 
-ending_here = EndingHere()
+forked_children_end_here = ForkedChildrenEndHere()
 
 
 def leave(error: BaseException | None = None) -> NoReturn:

@@ -38,7 +38,8 @@ from (values (%s, %s::text[], %s::bigint[], %s::text)) as p (local, names, milli
 class Session:
     """The connection and the statements of one thread: the consumer's, or that of a ``Background``.
 
-    ``lock_ms``: how long a statement waits for a lock of another session at most, before it ends in LockNotAvailable.
+    ``row_wait_ms``: how long a statement waits at most for a row that another session has locked, before it ends in
+    LockNotAvailable.
     ``statement_ms``: how long it may take at all.
     """
 
@@ -50,7 +51,7 @@ class Session:
         pooled: bool,
         notified: Callable[[], None] | None = None,
         kind: str = "worker",
-        lock_ms: int = 0,
+        row_wait_ms: int = 0,
         statement_ms: int = 0,
         renamed: Callable[[], str] | None = None,
     ) -> None:
@@ -66,7 +67,7 @@ class Session:
         self.pooled = pooled
         self.notified = notified
         self.renamed = renamed
-        self.limits = {"lock_timeout": lock_ms, "statement_timeout": statement_ms}
+        self.limits = {"lock_timeout": row_wait_ms, "statement_timeout": statement_ms}
         self.connection: psycopg.Connection[Any]
         self.statements: Connection
         """The same connection, as the queue's functions need it."""

@@ -131,7 +131,7 @@ def message_fail(
     finished_at: dt.datetime | None = None,
 ) -> bool:
     """Fails a message.  False: the attempt was lost."""
-    return _given_up(connection, FAIL, message, error, started_at, finished_at)
+    return _end(connection, FAIL, message, error, started_at, finished_at)
 
 
 CANCEL = "select pgqueue_message_cancel(%s::bigint, %s::integer, %s, %s::text, %s::timestamptz, %s::timestamptz)"
@@ -146,10 +146,10 @@ def message_cancelled(
     finished_at: dt.datetime | None = None,
 ) -> bool:
     """Ends an attempt that was asked to stop.  False: the attempt was lost."""
-    return _given_up(connection, CANCEL, message, error, started_at, finished_at)
+    return _end(connection, CANCEL, message, error, started_at, finished_at)
 
 
-def _given_up(
+def _end(
     connection: Connection, statement: str, message: Received | Token, error: Error, *times: dt.datetime | None
 ) -> bool:
     with connection.cursor() as cursor:

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-LOCK_MS = 50
+ROW_WAIT_MS = 50
 """A statement of the process's thread waits this long for a lock of another session: everything else in the process
 waits with it."""
 STATEMENT_MS = 60_000
-BACKGROUND_LOCK_MS = 200
+BACKGROUND_ROW_WAIT_MS = 200
 
 
 class WorkerProcess:
@@ -88,7 +88,7 @@ class WorkerProcess:
             consumer=self.registration.id,
             pooled=not settings.listen,
             notified=self.polling.notified,
-            lock_ms=LOCK_MS,
+            row_wait_ms=ROW_WAIT_MS,
             statement_ms=STATEMENT_MS,
             renamed=self._renamed,
         )
@@ -229,7 +229,7 @@ class WorkerProcess:
             database=self.session.database,
             worker=self.id,
             pooled=self.session.pooled,
-            lock_ms=BACKGROUND_LOCK_MS,
+            row_wait_ms=BACKGROUND_ROW_WAIT_MS,
         )
 
     # The steps of a turn
@@ -264,7 +264,7 @@ class WorkerProcess:
     def _collect(self) -> None:
         """Takes the ended attempts from the slots."""
         if ends := self.slots.take_done():
-            self.claimer.ended(ends)
+            self.claimer.learn(ends)
             self.recycling.jobs += len(ends)
             self.recorder.add(ends, now=time.monotonic())
 

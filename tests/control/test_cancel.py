@@ -164,7 +164,7 @@ class TestBetween:
         self, slots: Slots, diary: Diary, first: Any, second: Any
     ) -> None:
         results = [job.using(unique_key=word).enqueue(word) for job, word in ((first, "a"), (second, "b"))]
-        slots.run(functions.message_dequeue(connection, limit=2, worker="w1", tasks=True))
+        slots.submit(functions.message_dequeue(connection, limit=2, worker="w1", tasks=True))
         wait_until(diary.words, "the first one runs")
         slots.cancel({int(results[1].id)})
         diary.allow("a")
@@ -181,7 +181,7 @@ class TestBetween:
         for number in range(1, 41):
             jobs.wait_for_ever.enqueue(f"{number}")
             held = functions.message_dequeue(connection, worker="w1", tasks=True)
-            slots.run(held)
+            slots.submit(held)
             time.sleep(0.0001 * (number % 4))
             slots.cancel({held[0].id})
             wait_until(lambda: slots.done, f"number {number} has ended")

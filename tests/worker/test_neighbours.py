@@ -117,7 +117,7 @@ class Bench:
     """A recorder on a session of its own, and messages that it holds."""
 
     def __init__(self) -> None:
-        self.session = WorkerSession("default", consumer="bench", pooled=False, lock_ms=50)
+        self.session = WorkerSession("default", consumer="bench", pooled=False, row_wait_ms=50)
         self.session.open()
         self.recorded: list[tuple[EndedAttempt, str]] = []
         self.recorder = Recorder(self.session, announce=lambda tell: tell(), on_recorded=self._note)
@@ -409,7 +409,7 @@ def test_a_consumer_gets_another_name_on_a_server_that_was_started_anew(transact
 
 def test_behind_a_pooler_nothing_outlasts_a_transaction(transactional_db: None) -> None:
     """The application gets the same server session for its next transaction."""
-    session = WorkerSession("default", consumer="me", pooled=True, lock_ms=50, statement_ms=60_000)
+    session = WorkerSession("default", consumer="me", pooled=True, row_wait_ms=50, statement_ms=60_000)
     with session.open() as connection:
         connection.execute("set session characteristics as transaction isolation level repeatable read")
         functions.message_dequeue(session.statements, worker="me", tasks=True)

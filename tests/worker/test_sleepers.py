@@ -100,13 +100,13 @@ def test_what_a_sleeper_finds_by_looking_begins_when_its_claim_is_committed(
     statuses: list[str] = []
     consumer = consume()
     wait_until(lambda: len(asleep()) == 1, "it sleeps")
-    run = consumer.slots.run
+    submit = consumer.slots.submit
 
     def noted(messages: Any) -> None:
         statuses.append(consumer.session.connection.info.transaction_status.name)
-        run(messages)
+        submit(messages)
 
-    monkeypatch.setattr(consumer.slots, "run", noted)
+    monkeypatch.setattr(consumer.slots, "submit", noted)
     ears.execute(  # and so nobody is notified
         "insert into pgqueue_message (content, task, dequeue_at) values (%s, %s, 0)",
         ('{"args": [], "kwargs": {}}', jobs.which_session.module_path),

@@ -282,13 +282,13 @@ class UntilItIsKilled(Execution):
         self.points.follow_this_coroutine()
         return await super().acall()
 
-    def tell_finished(self, outcome: Outcome | None = None) -> None:
+    def send_finished(self, outcome: Outcome | None = None) -> None:
         if not self.points.is_stopped:
-            super().tell_finished(outcome)
+            super().send_finished(outcome)
 
-    async def atell_finished(self, outcome: Outcome | None = None) -> None:
+    async def asend_finished(self, outcome: Outcome | None = None) -> None:
         if not self.points.is_stopped:
-            await super().atell_finished(outcome)
+            await super().asend_finished(outcome)
 
 
 class _Reports:

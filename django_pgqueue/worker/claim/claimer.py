@@ -193,7 +193,7 @@ class Claimer:
         self.slots.clock.correct(claimed[0].locked_at)
         new = self.held.add(claimed, now=self.prefetch.last_progress)
         self.slots.refill_below = self.prefetch.refill_below
-        self.slots.run(new)
+        self.slots.submit(new)
         if len(new) <= self.settings.threads:
             self.slots.wakeup.pause(LET_BEGIN_SECONDS)
 
@@ -248,7 +248,7 @@ class Claimer:
 
     # What has ended
 
-    def ended(self, ends: Sequence[EndedAttempt]) -> None:
+    def learn(self, ends: Sequence[EndedAttempt]) -> None:
         """Learns how long jobs take."""
         self.prefetch.last_progress = time.monotonic()
         self.prefetch.learn(ends)

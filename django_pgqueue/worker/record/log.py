@@ -10,7 +10,7 @@ from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.tasks.sensitive import HIDDEN
 from django_pgqueue.values.error import bounded
-from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Committed, Deferred, Failed, Retried, Succeeded
+from django_pgqueue.worker.run.outcome import Cancelled, Committed, Deferred, Failed, Retried, RolledBack, Succeeded
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options
@@ -94,7 +94,7 @@ def log_end(end: EndedAttempt, settings: Options) -> None:
                 "cancelled id=%s task=%s attempt=%s ms=%.1f", message.id, task, message.attempt, run_ms,
                 extra=about,
             )  # fmt: skip
-        case Abandoned(error):
+        case RolledBack(error):
             logger.warning(
                 "rolled back id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
                 message.id, task, message.attempt, run_ms,

@@ -9,13 +9,13 @@ from django_pgqueue import functions
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
 from django_pgqueue.worker.run.outcome import (
-    Abandoned,
     Cancelled,
     Committed,
     Deferred,
     EndedAttempt,
     Failed,
     Retried,
+    RolledBack,
     Succeeded,
 )
 
@@ -95,7 +95,7 @@ def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | 
         case Deferred(wait_seconds, state):
             delay_ms = _milliseconds(wait_seconds)
             return functions.message_defer(connection, message, delay_ms=delay_ms, state=state, **times)
-        case Abandoned(error):
+        case RolledBack(error):
             # At once, and with the error: "its lock ran out" would not show the reason.
             return functions.message_defer(connection, message, error=error, max_attempts=retry.ASKED_ATTEMPTS, **times)
         case Failed(error):

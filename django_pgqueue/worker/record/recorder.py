@@ -56,7 +56,7 @@ class Recorder:
         self.session = session
         self.announce = announce
         self.on_recorded = on_recorded
-        self.ended: list[EndedAttempt] = []
+        self.unwritten: list[EndedAttempt] = []
         self.blocked: list[EndedAttempt] = []
         self._first_ended = self._retry_at = 0.0
         self._refusals: dict[Key, int] = {}
@@ -64,12 +64,12 @@ class Recorder:
 
     def __len__(self) -> int:
         """Returns how many ends are not written yet."""
-        return len(self.ended) + len(self.blocked)
+        return len(self.unwritten) + len(self.blocked)
 
     def add(self, ends: Sequence[EndedAttempt], *, now: float) -> None:
-        if not self.ended:
+        if not self.unwritten:
             self._first_ended = now
-        self.ended += ends
+        self.unwritten += ends
 
     def pause(self, seconds: float, *, now: float) -> None:
         """Writes nothing for ``seconds``."""
@@ -81,27 +81,27 @@ class Recorder:
         written together.
         """
         due = float("inf")
-        if self.ended:
-            wait = busy and len(self.ended) < MAX_RECORDED
+        if self.unwritten:
+            wait = busy and len(self.unwritten) < MAX_RECORDED
             due = self._first_ended + (RECORD_WITHIN_SECONDS if wait else 0)
         return min(due, self._retry_at) if self.blocked else due
 
     def write_if_due(self, *, now: float, busy: bool) -> None:
-        waits = busy and len(self.ended) < MAX_RECORDED and now - self._first_ended < RECORD_WITHIN_SECONDS
-        if self.ended and not waits:
+        waits = busy and len(self.unwritten) < MAX_RECORDED and now - self._first_ended < RECORD_WITHIN_SECONDS
+        if self.unwritten and not waits:
             self.write()
         if self.blocked and now >= self._retry_at:
             self.write_blocked(now=now)
 
     def write(self) -> None:
-        ends, self.ended = self.ended, []
+        ends, self.unwritten = self.unwritten, []
         batches = deque(_batches(ends))
         try:
             while batches:
                 self._write(batches[0])
                 batches.popleft()
         except BaseException:
-            self.ended = [*chain(*batches), *self.ended]
+            self.unwritten = [*chain(*batches), *self.unwritten]
             raise
 
     def write_the_last(self, *, pause: Callable[[float], None], is_hurried: Callable[[], bool]) -> None:

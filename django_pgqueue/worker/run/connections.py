@@ -12,7 +12,7 @@ from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.logs import in_a_line
-from django_pgqueue.worker.run.session_state import SessionState, state_of, watch
+from django_pgqueue.worker.run.session_reset import SessionState, state_of, watch
 
 if TYPE_CHECKING:
     from django_pgqueue.functions import Received

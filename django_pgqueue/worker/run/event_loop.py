@@ -14,7 +14,7 @@ from django.db import connections
 from django_pgqueue.consumer.forks import shared_loops
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.worker.run.connections import close_idle_connections, leave_connections_clean
-from django_pgqueue.worker.run.sessions import running
+from django_pgqueue.worker.run.cut_sessions import running
 from django_pgqueue.worker.run.watchdog import is_alive
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class EventLoop:
         self._stopped = False
         self._reconnects = 0
 
-    def run(self, messages: list[Received]) -> None:
+    def submit(self, messages: list[Received]) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             shared_loops.add(self._loop)

@@ -15,7 +15,7 @@ from django.db import DatabaseError
 from django_pgqueue.backend import results, signals
 from django_pgqueue.backend.lazy_result import know
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
-from django_pgqueue.consumer.forks import ending_here
+from django_pgqueue.consumer.forks import forked_children_end_here
 from django_pgqueue.exceptions import (
     InvalidContent,
     TaskCancelled,
@@ -25,20 +25,20 @@ from django_pgqueue.functions import Error
 from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.tasks.context import PgQueueContext
 from django_pgqueue.values import content, redaction, times
-from django_pgqueue.worker.run import atomic, telling
+from django_pgqueue.worker.run import atomic, task_signals
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.run.failure import outcome_of
 from django_pgqueue.worker.run.outcome import (
-    Abandoned,
     Cancelled,
     Deferred,
     EndedAttempt,
     Failed,
     Outcome,
     Retried,
+    RolledBack,
     Succeeded,
 )
-from django_pgqueue.worker.run.result import make_result, result_of
+from django_pgqueue.worker.run.result import new_result, result_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -78,9 +78,9 @@ class Execution:
         "is_lost",
         "is_over",
         "kwargs",
-        "made_result",
         "message",
         "reports",
+        "result_or_none",
         "session",
         "started_at",
         "task",
@@ -97,7 +97,7 @@ class Execution:
         self.task: Any = None
         self.args: list[Any] | None = None
         self.kwargs: dict[str, Any] = {}
-        self.made_result: Any = None
+        self.result_or_none: Any = None
         self.earlier: list[Attempt] | None = None
         self.errors: list[TaskError] = []
         self.is_over = False
@@ -118,15 +118,15 @@ class Execution:
     def _run(self) -> EndedAttempt:
         try:
             self.prepare()
-            self.tell_started()
+            self.send_started()
             outcome = self.attempt()
-            self.tell_finished()
+            self.send_finished()
             return self.ended(outcome)
         except BaseException as exception:  # SystemExit too is the failure of a task
             if signals.is_ctrl_c(exception):
                 raise
             outcome = outcome_of(self, exception)
-            self.tell_finished(outcome)
+            self.send_finished(outcome)
             return self.ended(outcome, exception)
 
     async def arun(self) -> EndedAttempt:
@@ -136,15 +136,15 @@ class Execution:
     async def _arun(self) -> EndedAttempt:
         try:
             await self.aprepare()
-            await self.atell_started()
+            await self.asend_started()
             outcome = await self.aattempt()
-            await self.atell_finished()
+            await self.asend_finished()
             return self.ended(outcome)
         except BaseException as exception:
             if signals.is_ctrl_c(exception):
                 raise
             outcome = outcome_of(self, exception)
-            await self.atell_finished(outcome)
+            await self.asend_finished(outcome)
             return self.ended(outcome, exception)
 
     # The steps
@@ -154,7 +154,7 @@ class Execution:
         try:
             args, self.kwargs = results.called(self.message)
             if self.message.headers is not None:  # headers may be nonsense, too
-                self.made_result = make_result(self, args)
+                self.result_or_none = new_result(self, args)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             said = "what it is" if redaction.is_redacting() else self.message.content[:80]
             message = (
@@ -169,11 +169,11 @@ class Execution:
         if self.task.takes_context and 1 < self.message.attempt <= FEW_ATTEMPTS:
             await sync_to_async(know)(self.result)
 
-    def tell_started(self) -> None:
-        telling.send(self, task_started)
+    def send_started(self) -> None:
+        task_signals.send(self, task_started)
 
-    async def atell_started(self) -> None:
-        await telling.asend(self, task_started)
+    async def asend_started(self) -> None:
+        await task_signals.asend(self, task_started)
 
     def attempt(self) -> Outcome:
         if self.is_over:  # its time was up before the task began: this end is not used
@@ -187,27 +187,27 @@ class Execution:
             return Failed(Error.of(TOO_LATE))
         return self._succeeded(await self.acall())
 
-    def tell_finished(self, outcome: Outcome | None = None) -> None:
+    def send_finished(self, outcome: Outcome | None = None) -> None:
         """Called inside the except block: receivers find the exception of a failure in ``sys.exc_info()``."""
-        if self._ends_here() and self._is_seen_finished():
-            telling.send(self, task_finished, telling.shown(outcome))
+        if self._claim_end() and self._is_seen_finished():
+            task_signals.send(self, task_finished, task_signals.shown(outcome))
 
-    async def atell_finished(self, outcome: Outcome | None = None) -> None:
-        if self._ends_here() and self._is_seen_finished():
-            await telling.asend(self, task_finished, telling.shown(outcome))
+    async def asend_finished(self, outcome: Outcome | None = None) -> None:
+        if self._claim_end() and self._is_seen_finished():
+            await task_signals.asend(self, task_finished, task_signals.shown(outcome))
 
     def ended(self, outcome: Outcome, exception: BaseException | None = None) -> EndedAttempt:
-        goes_on = isinstance(outcome, (Retried, Deferred, Abandoned))
-        tell = partial(telling.tell_of_the_end, self, exception) if goes_on and exception is not None else None
+        goes_on = isinstance(outcome, (Retried, Deferred, RolledBack))
+        tell = partial(task_signals.send_delayed, self, exception) if goes_on and exception is not None else None
         return EndedAttempt(self.message, outcome, self.started_at, self.finished_at, tell)
 
-    def _ends_here(self) -> bool:
+    def _claim_end(self) -> bool:
         """Returns False if its time was up before: then receivers know of its end already."""
         was_over, self.is_over = self.is_over, True
         return not was_over
 
     def _is_seen_finished(self) -> bool:
-        return self.made_result is not None and bool(self.made_result.is_finished)
+        return self.result_or_none is not None and bool(self.result_or_none.is_finished)
 
     def clean_up_after_receivers(self, signal: Signal) -> None:
         """Rolls back what a receiver began and did not end: the task would write into it, and lose that."""
@@ -229,7 +229,7 @@ class Execution:
         mine.is_over, self.is_over = False, True
         return mine._time_out(cut)  # noqa: SLF001
 
-    def given_up(self) -> EndedAttempt:
+    def deferred_uncharged(self) -> EndedAttempt:
         """Returns the end of an attempt that cannot go on because of others in its process: it does not count."""
         mine = copy.copy(self)
         self.is_over = True
@@ -241,14 +241,14 @@ class Execution:
             if self.args is None:  # the time was up before anything began
                 self.prepare()
             else:
-                self.made_result = copy.copy(self.result)
+                self.result_or_none = copy.copy(self.result)
                 self.set(errors=list(self.result.errors))
             if cut is not None:
                 cut()
             raise self._timeout(registry.timeout_seconds(self.message.task or ""))  # noqa: TRY301 -- it gets a traceback
         except Exception as exception:  # noqa: BLE001
             outcome = outcome_of(self, exception)
-            self.tell_finished(outcome)
+            self.send_finished(outcome)
             return self.ended(outcome, exception)
 
     def cancelled_before_it_began(self) -> EndedAttempt:
@@ -270,11 +270,11 @@ class Execution:
     def call(self) -> Any:
         # task.call asks each time what kind of function it is; here that is known.
         call = self.task.call if registry.is_async(self.message.task or "") else self.task.func
-        with ending_here:
+        with forked_children_end_here:
             return call(*self.arguments(), **self.kwargs)
 
     async def acall(self) -> Any:
-        with ending_here:
+        with forked_children_end_here:
             return await self._acall_within(registry.timeout_seconds(self.message.task or ""))
 
     async def _acall_within(self, seconds: float | None) -> Any:
@@ -325,7 +325,7 @@ class Execution:
         return None if normal is None else content.dump(normal, max_bytes=limit, what="state")
 
     def succeed(self, value: Any) -> None:
-        if self.made_result is not None or signals.is_heard(task_finished):
+        if self.result_or_none is not None or signals.is_heard(task_finished):
             self.finish(TaskResultStatus.SUCCESSFUL, _return_value=value)
 
     def finish(self, status: TaskResultStatus, **changes: Any) -> None:

@@ -17,7 +17,7 @@ from django_pgqueue.functions import Error
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.worker.run.outcome import Abandoned, Cancelled, Deferred, Failed, Outcome, Retried
+from django_pgqueue.worker.run.outcome import Cancelled, Deferred, Failed, Outcome, Retried, RolledBack
 from django_pgqueue.worker.run.result import earlier_attempts
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
         execution, TaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message)
     )
     if _went_down_with_its_connection(execution, exception):
-        outcome: Outcome = Abandoned(error)
+        outcome: Outcome = RolledBack(error)
     else:
         verdict = Verdict(
             execution.message,

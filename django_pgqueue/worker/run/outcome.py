@@ -56,7 +56,7 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Abandoned:
+class RolledBack:
     """The end of an atomic task whose transaction went down with its connection, or whose lock was lost: nothing has
     happened, so it may run again at once.
     """
@@ -65,7 +65,7 @@ class Abandoned:
     error: Error
 
 
-Outcome = Succeeded | Committed | Retried | Deferred | Failed | Cancelled | Abandoned
+Outcome = Succeeded | Committed | Retried | Deferred | Failed | Cancelled | RolledBack
 
 
 @dataclass(frozen=True, slots=True)

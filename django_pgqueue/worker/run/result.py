@@ -23,12 +23,12 @@ def result_of(execution: Execution) -> Any:
     """Returns the ``TaskResult``, made on its first use: most jobs never use it.  None: the message is not the call of
     a task.
     """
-    if execution.made_result is None and execution.args is not None:
-        execution.made_result = make_result(execution, execution.args)
-    return execution.made_result
+    if execution.result_or_none is None and execution.args is not None:
+        execution.result_or_none = new_result(execution, execution.args)
+    return execution.result_or_none
 
 
-def make_result(execution: Execution, args: list[Any]) -> Any:
+def new_result(execution: Execution, args: list[Any]) -> Any:
     return results.running(
         execution.message,
         execution.task,

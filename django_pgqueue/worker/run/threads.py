@@ -16,7 +16,7 @@ from django.db import connections
 
 from django_pgqueue import traces
 from django_pgqueue.backend import signals
-from django_pgqueue.consumer.forks import ending_here
+from django_pgqueue.consumer.forks import forked_children_end_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import registry
@@ -26,17 +26,17 @@ from django_pgqueue.worker.run.connections import (
     has_connected,
     leave_connections_clean,
 )
-from django_pgqueue.worker.run.event_loop import EventLoop
-from django_pgqueue.worker.run.execution import Execution
-from django_pgqueue.worker.run.marks import Marks
-from django_pgqueue.worker.run.progress import SharedReports
-from django_pgqueue.worker.run.sessions import (
+from django_pgqueue.worker.run.cut_sessions import (
     Sessions,
     cancel_statement,
     cut,
     sessions_of_this_thread,
     waits_for_statement,
 )
+from django_pgqueue.worker.run.event_loop import EventLoop
+from django_pgqueue.worker.run.execution import Execution
+from django_pgqueue.worker.run.marks import Marks
+from django_pgqueue.worker.run.progress import SharedReports
 from django_pgqueue.worker.run.watchdog import is_alive
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 class Slot:
     """A thread that runs one attempt after the other."""
 
-    __slots__ = ("execution", "is_given_up", "name", "reconnects", "sessions", "thread", "timeout")
+    __slots__ = ("execution", "is_replaced", "name", "reconnects", "sessions", "thread", "timeout")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class Slot:
         self.timeout: float | None = None
         """The seconds that the attempt may take."""
         self.reconnects = 0
-        self.is_given_up = False
+        self.is_replaced = False
         """Its thread goes on after its time: another thread has the slot."""
         self.sessions: Sessions
 
@@ -134,7 +134,7 @@ class Slots:
         self._execution = execution_class(backend)
         clean_sessions(backend.settings.database, pooled=not backend.settings.listen)
 
-    def run(self, messages: Iterable[Received]) -> None:
+    def submit(self, messages: Iterable[Received]) -> None:
         coroutines = []
         for message in messages:
             if is_async(message):
@@ -142,7 +142,7 @@ class Slots:
             else:
                 self._waiting.put(message)
         if coroutines:
-            self._loop_for_more().run(coroutines)
+            self._loop_for_more().submit(coroutines)
         if not (self._slots or self._without_thread or self._waiting.empty()):
             self._start_threads()
         while self._without_thread:
@@ -216,7 +216,7 @@ class Slots:
         """Runs messages until the worker ends: an error here comes from no task, and is logged."""
         slot.sessions = sessions_of_this_thread()
         with self.marks.mark() as mark:
-            while not slot.is_given_up:
+            while not slot.is_replaced:
                 try:
                     if (message := self._next()) is None:
                         break
@@ -241,7 +241,7 @@ class Slots:
             mark.end(message)
             # The thread that takes it out ends the attempt: this one, or the process's when the time is up.
             if slot.timeout is not None and self._timed.pop(execution, None) is None:
-                slot.is_given_up = True
+                slot.is_replaced = True
             else:
                 self.ended(end)
 
@@ -257,7 +257,7 @@ class Slots:
         if slot.timeout is not None:
             self._timed[execution] = Timed(time.monotonic() + slot.timeout, slot)
         # A context of its own: what a task puts into context variables is not for the next one.
-        with ending_here:
+        with forked_children_end_here:
             return copy_context().run(execution.run)
 
     def _next(self) -> Received | None:
@@ -310,7 +310,7 @@ class Slots:
                             "event loop",
                             message.id, message.task, message.attempt,
                         )  # fmt: skip
-                        self.ended(execution.given_up())
+                        self.ended(execution.deferred_uncharged())
 
     def bury(self) -> list[str]:
         """Ends the attempts whose thread or event loop has died.  Returns the names of the dead ones."""
@@ -365,7 +365,7 @@ class Slots:
 
         def run() -> None:
             try:
-                with ending_here:
+                with forked_children_end_here:
                     copy_context().run(do)
             finally:
                 connections.close_all()

@@ -10,7 +10,7 @@ from opentelemetry import trace
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.traces import consumer
 from django_pgqueue.worker.run.execution import Execution
-from django_pgqueue.worker.run.outcome import Abandoned, Deferred, EndedAttempt, Failed, Retried
+from django_pgqueue.worker.run.outcome import Deferred, EndedAttempt, Failed, Retried, RolledBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,8 @@ class TracedExecution(Execution):
         """The span ends with the attempt: the thread goes on, perhaps without end."""
         return self._told(super().timed_out(cut))
 
-    def given_up(self) -> EndedAttempt:
-        return self._told(super().given_up())
+    def deferred_uncharged(self) -> EndedAttempt:
+        return self._told(super().deferred_uncharged())
 
     def cancelled_before_it_began(self) -> EndedAttempt:
         self.span = consumer.started(self.message)
@@ -57,7 +57,7 @@ class TracedExecution(Execution):
             self.span.set_attribute("pgqueue.outcome", end.outcome.status)
             if isinstance(end.outcome, (Retried, Deferred)):
                 self.span.set_attribute("pgqueue.again_in_seconds", end.outcome.wait_seconds)
-            if isinstance(end.outcome, (Retried, Failed, Abandoned)):
+            if isinstance(end.outcome, (Retried, Failed, RolledBack)):
                 hidden = sensitive.hides_error(self.message.task, self.backend.settings)
                 consumer.record_error(self.span, end.outcome.error, hidden=hidden)
             self.span.end()

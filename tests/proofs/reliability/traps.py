@@ -47,7 +47,8 @@ def set_up() -> None:
     """Puts the traps that are not in the tasks around the worker's own steps."""
     slots = either("django_pgqueue.worker.run.threads", "django_pgqueue.worker.slots").Slots
     recorder = either("django_pgqueue.worker.record.recorder", "django_pgqueue.worker.consumer")
-    slots.run = before(slots.run, "claimed")
+    submit = "submit" if hasattr(slots, "submit") else "run"
+    setattr(slots, submit, before(getattr(slots, submit), "claimed"))
     try:
         atomic: Any = importlib.import_module("django_pgqueue.worker.run.atomic")
         atomic.complete = after(atomic.complete, "completed")

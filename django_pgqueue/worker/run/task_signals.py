@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.run.outcome import Outcome
 
 
-def tell_of_the_end(execution: Execution, exception: BaseException) -> None:
+def send_delayed(execution: Execution, exception: BaseException) -> None:
     """Sends the signal of a job that should have gone on, and did not: its recorded end is final."""
     execution.finish(TaskResultStatus.FAILED)
     if is_a(asked_for(exception), Deferral):
@@ -49,7 +49,7 @@ def send(execution: Execution, signal: Signal, shown: Unprintable | None = None)
 
 
 def _has_failed(execution: Execution) -> bool:
-    return execution.made_result is not None and execution.made_result.status == TaskResultStatus.FAILED
+    return execution.result_or_none is not None and execution.result_or_none.status == TaskResultStatus.FAILED
 
 
 async def asend(execution: Execution, signal: Signal, shown: Unprintable | None = None) -> None:

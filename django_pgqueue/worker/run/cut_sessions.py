@@ -123,7 +123,7 @@ def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
         connection.execute_wrappers.insert(0, _execute_noted)
 
 
-connection_created.connect(_note, dispatch_uid="django_pgqueue.worker.run.sessions")
+connection_created.connect(_note, dispatch_uid="django_pgqueue.worker.run.cut_sessions")
 
 
 def _cut(connection: psycopg.Connection[Any]) -> bool:
