@@ -6,7 +6,6 @@ import logging
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from django_pgqueue.compat import LOG_RECEIVERS, TASKS_LOGGER, task_finished, task_started
 from django_pgqueue.values.error import to_log
@@ -30,32 +29,6 @@ def has_receivers(signal: Signal) -> bool:
         if receiver[0][0] not in DJANGO_S_OWN:
             return True
     return False
-
-
-class _Cache(WeakKeyDictionary[Any, Any]):
-    """Cache of the receivers of each sender.  It skips senders without weak references, like None."""
-
-    def get(self, sender: Any, default: Any = None) -> Any:
-        try:
-            return super().get(sender, default)
-        except TypeError:
-            return default
-
-    def __setitem__(self, sender: Any, receivers: Any) -> None:
-        with suppress(TypeError):
-            super().__setitem__(sender, receivers)
-
-
-def cache_receivers() -> None:
-    """Lets the slots of a worker send signals without a lock.
-
-    Without ``use_caching``, each ``send`` of a signal takes its lock.  Slots with short jobs would spend their time on
-    handing the lock, and the interpreter, to one another.
-    """
-    for signal in NAMES:
-        if not signal.use_caching:
-            signal.sender_receivers_cache = _Cache()
-            signal.use_caching = True
 
 
 def is_heard(signal: Signal, level: int = logging.INFO) -> bool:

@@ -75,13 +75,16 @@ class PgQueueTask(GenericTask[P, R]):
         """Pickles the task as a path and values, so that results can be cached.
 
         Callables, which may be lambdas, and schedules are left out.  ``_restore`` takes them from the declared task.
+        Without this method, Django 5.2 pickles no task, and Django 6.1 none that has a lambda.
         """
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "schedule"}
         values = {name: value for name, value in values.items() if not callable(value)}
         return _restore, (self.module_path, values)
 
     def __copy__(self) -> PgQueueTask[P, R]:
-        return self  # a task is immutable, and copies that Django's DummyBackend makes must not be made as pickles are
+        # A task is immutable.  A copy made as pickles are would have the declared callables and not those of using():
+        # Django's DummyBackend copies each task that it keeps.
+        return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PgQueueTask[P, R]:
         return self

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_pgqueue import traces
-from django_pgqueue.backend import signals
+from django_pgqueue.backend.signal_cache import cache_receivers
+from django_pgqueue.backend.signals import NAMES
 from django_pgqueue.consumer.forks import forked_children_end_here
 from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.logs import log_trouble
@@ -202,7 +203,7 @@ class Slots:
                 self.wakeup.wake()
 
     def _start_threads(self) -> None:
-        signals.cache_receivers()
+        cache_receivers(NAMES)
         for number in range(1, self.count + 1):
             self._start_thread(f"slot-{number}")
 
