@@ -214,7 +214,7 @@ class TestFilters:
         ended(clock=clock)
         page = root.open(ATTEMPTS, duration__range__gte=wrong)
         assert page.rows == []
-        assert page.said[0].startswith("By duration: ")
+        assert page.said[0].startswith("Filter duration: ")
 
     @pytest.mark.parametrize("asked", ["builtins.ValueError", "valueerror", "voucher", "TEA-2019"])
     def test_by_the_error(self, root: Visitor, clock: Clock, asked: str) -> None:

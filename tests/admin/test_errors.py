@@ -71,7 +71,7 @@ def test_the_same_class_and_place_are_one_line_whatever_they_say(root: Visitor, 
     retry(claim()[0], raised(KeyError, "colour"))
     found = lines(root.open(ERRORS))
     assert [line["Attempts"] for line in found] == ["3", "1", "1"]
-    assert [line["Given up"] for line in found] == ["3", "0", "1"]
+    assert [line["Failed for good"] for line in found] == ["3", "0", "1"]
     first = found[0]["Error"]
     assert first.startswith("ValueError admin/test_errors.py, line ")
     assert ", in raised voucher 2 has expired <b> shop.tasks.send_receipt" in first
@@ -114,7 +114,7 @@ def test_of_one_queue(root: Visitor) -> None:
     failed("b", queue="b")
     page = root.open(ERRORS, queue="a")
     assert len(lines(page)) == 1
-    assert "Of queue a." in page.root.text
+    assert "Errors of the queue a." in page.root.text
 
 
 def test_counts_over_time_are_drawn(clock: Clock, root: Visitor) -> None:

@@ -198,7 +198,7 @@ class TestBindings:
             ({"pattern": "order.*x"}, "whole words"),
             ({"pattern": "(", "kind": "regex"}, "parentheses"),
             ({"pattern": r"(a)\1", "kind": "regex"}, "back-reference"),
-            ({"pattern": "(" + "a?" * 38 + "){13}", "kind": "regex"}, "may be 1,000"),
+            ({"pattern": "(" + "a?" * 38 + "){13}", "kind": "regex"}, "may be at most 1,000"),
             ({"pattern": "x" * 256}, "255 bytes"),
             ({"queue": ""}, "Give a queue or a task"),
             ({"queue": "x" * 256}, "at most 255"),

@@ -348,7 +348,7 @@ class TestRanges:
     def test_nonsense_is_told_and_finds_nothing(self, root: Visitor, limits: dict[str, str], error: str) -> None:
         page = self.open(root, **limits)
         assert page.ids == []
-        assert page.said == [f"By dequeue at: {error}"]
+        assert page.said == [f"Filter dequeue at: {error}"]
         assert error in page.filter("dequeue at").text
 
     @pytest.mark.parametrize("date", ["0001-01-01", "9999-12-31"])

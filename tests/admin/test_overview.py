@@ -77,7 +77,8 @@ def test_it_counts_what_waits_runs_and_has_failed(root: Visitor, clock: Clock) -
     clock.advance(dt.timedelta(minutes=5))
     send(priority=100)
     assert numbers(root) == {
-        "Ready": "2", "Oldest": "5 min", "Scheduled": "1 1 for others", "Running": "0 1 expired", "Failed, 24 h": "2",
+        "Ready": "2", "Oldest": "5 min", "Scheduled": "1 1 wait for other messages", "Running": "0 1 expired",
+        "Failed, 24 h": "2",
     }  # fmt: skip
     assert numbers(root, "other")["Ready"] == "1"
 

@@ -245,8 +245,8 @@ def test_a_change_leaves_alone_what_is_not_in_the_form(root: Visitor, noon: Cloc
     [
         ({"cron": "whenever"}, "cron: 'whenever' is not a cron expression"),
         ({"cron": "0 0 31 2 *"}, "cron: '0 0 31 2 *' is not a cron expression (Bad day-of-month)"),
-        ({"cron": "", "interval": ""}, "cron: Either a cron expression or an interval"),
-        ({"interval": "1:00:00"}, "cron: Either a cron expression or an interval"),
+        ({"cron": "", "interval": ""}, "cron: Give either a cron expression or an interval"),
+        ({"interval": "1:00:00"}, "cron: Give either a cron expression or an interval"),
         ({"cron": "", "interval": "-1:00:00"}, "interval: The interval of a schedule must be at least a millisecond"),
         ({"cron": "", "interval": "0"}, "interval: The interval of a schedule must be at least"),
         ({"cron": "", "interval": "soon"}, "interval: Enter a valid duration."),

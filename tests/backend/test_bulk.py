@@ -370,7 +370,7 @@ def test_quiet_is_quiet(db: None) -> None:
 BAD_LINES = {
     '["unfinished': "line 2 is not JSON",
     "5": "line 2 is neither a JSON array nor an object: 5",
-    '{"arguments": []}': "line 2 has the unknown key 'arguments'. Known are args, kwargs, priority",
+    '{"arguments": []}': "line 2 has the unknown key 'arguments'. The keys are args, kwargs, priority",
     '{"args": "Ada"}': "line 2: args must be a list or a tuple, not 'Ada'",
     '{"kwargs": null}': "line 2: kwargs must be a dictionary, not None",
     "[NaN]": "line 2['args'][0] is nan",

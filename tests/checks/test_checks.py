@@ -158,7 +158,9 @@ class TestManagePy:
 
     def test_check_fails_with_the_message(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"DATABSE": "default"}}}
-        with pytest.raises(SystemCheckError, match=r"(?s)\(pgqueue\.E001\).*unknown key 'DATABSE'.*HINT: Known are"):
+        with pytest.raises(
+            SystemCheckError, match=r"(?s)\(pgqueue\.E001\).*unknown key 'DATABSE'.*HINT: The options are"
+        ):
             call_command("check")
 
     def test_it_is_registered_once(self) -> None:

@@ -83,7 +83,7 @@ def test_it_says_why_the_others_are_not_among_them() -> None:
     a_note = "tests.support.site.shelf.note"
     assert rows(lines[3:]) == [
         ["id", "queue", "priority", "task", "because"],
-        [raw, "default", "0", "(raw)", "It is a raw message: Queue.receive takes it."],
+        [raw, "default", "0", "(raw)", "It is a raw message: Queue.receive() takes it, and no worker."],
         [paused, "paused", "0", a_note, "Queue paused is paused since 2030-06-01 12:00:00+00:00 by Ada {}."],
         [elsewhere, "elsewhere", "0", a_note, "This worker does not serve its queue."],
         [locked, "locked", "0", a_note, "It is locked by host-1 until 2030-06-01 12:01:00+00:00."],
@@ -156,7 +156,7 @@ def test_as_many_are_shown_as_were_asked_for() -> None:
     lines = explained("3")
     assert [line.split()[1] for line in lines[2:5]] == ids[:3]
     assert [line.split()[0] for line in lines[8:]] == ids[3:6]
-    assert [line.split()[-3:] for line in lines[8:]] == [["Others", "come", "first."]] * 3
+    assert [line.split()[-3:] for line in lines[8:]] == [["messages", "come", "first."]] * 3
     assert len(explained()) == 2 + 20 + 3 + 20
 
 

@@ -95,7 +95,7 @@ def test_what_there_is_stands_in_a_table(clock: Clock) -> None:
         "",
         "Queue    Ready  Oldest  Scheduled  Running  Failed 24 h  Ended/min  Waited",
         "default      1    30 s          1        1            1        0.2    0 ms",
-        "  1 wait for others",
+        "  1 wait for other messages",
         "mail         1    30 s          0        0            0          -       -",
         "  no worker",
         "reports      0       -          0        0            0          -       -",

@@ -64,7 +64,7 @@ class TestDrain:
         assert drain([]) == []
 
     def test_one_name_is_a_list_of_one(self) -> None:
-        with pytest.raises(PgQueueError, match=r"say \['mail'\]"):
+        with pytest.raises(PgQueueError, match=r"use \['mail'\]"):
             drain("mail")
 
     def test_jobs_that_enqueue_jobs_are_drained_to_the_end(self) -> None:

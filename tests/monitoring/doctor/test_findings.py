@@ -490,7 +490,7 @@ def test_schedule_versions(find: Find, db: None) -> None:
         sql(declared, interval, worker)
         sql("select pgqueue_schedule_declare('same', 't.t', 9, p_interval_ms => 5, p_worker => %s)", worker)
     found = only(find("schedule-versions", schedules.versions))
-    assert found.found == ("Workers that are alive declare the schedule 's' in different ways: 2 as new-1, 1 as old.")
+    assert found.found == ("Workers that are alive declare the schedule 's' differently: 2 as new-1, 1 as old.")
 
 
 def test_poison_job(find: Find, db: None) -> None:
@@ -649,7 +649,7 @@ def test_missing_trigger(find: Find, db: None) -> None:
     sql("alter table pgqueue_message disable trigger pgqueue_message_lane_insert")
     sql("drop trigger pgqueue_message_lane_delete on pgqueue_message")
     missing, off = find("missing-trigger", installation.parts)
-    assert off.found == "The trigger pgqueue_message_lane_insert is switched off."
+    assert off.found == "The trigger pgqueue_message_lane_insert is disabled."
     assert missing.found == "The trigger pgqueue_message_lane_delete is missing."
     for found in (missing, off):
         sql(found.command)
