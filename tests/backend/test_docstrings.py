@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import doctest
-import importlib
+import importlib.util
 import pkgutil
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,11 @@ NAMES = [
     if not module.name.startswith(SKIPPED)
 ]
 WITHOUT_SPARK = [name for name in NAMES if not name.startswith("django_pgqueue.spark")]
-WITH_SPARK = [pytest.param(name, marks=pytest.mark.spark) for name in NAMES if name not in WITHOUT_SPARK]
+NEEDS_SPARK = [
+    pytest.mark.spark,
+    pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="needs the extra spark"),
+]
+WITH_SPARK = [pytest.param(name, marks=NEEDS_SPARK) for name in NAMES if name not in WITHOUT_SPARK]
 
 
 def examples(module: ModuleType) -> list[doctest.DocTest]:
