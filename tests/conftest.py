@@ -42,10 +42,14 @@ def fixed_clock(db: None) -> BaseDatabaseWrapper:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is the same on every Python and Django: continuous integration does it on one of the two."""
+    """Marks what is the same on every Python and Django, which continuous integration does on one of the two, and what
+    starts worker processes.
+    """
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
         is_marked = any(item.get_closest_marker(name) for name in ("browser", "spark"))
         is_once = folder in ONCE or item.path.name in FUZZERS or is_marked
         if is_once and item.path.name not in ON_EVERY_PYTHON:
             item.add_marker(pytest.mark.once)
+        if "start" in getattr(item, "fixturenames", ()):  # the processes of workers
+            item.add_marker(pytest.mark.slow)

@@ -60,6 +60,7 @@ def test_every_page_of_the_package_is_of_the_kind_that_refuses() -> None:
     assert all(isinstance(page, ReadOnlyAdmin) for page in PAGES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
 def test_only_the_filters_of_a_page_and_its_key_are_taken(root: Visitor, model: type[Model]) -> None:
     own = own_parameters(model, root)

@@ -232,6 +232,7 @@ class TestArguments:
         max_leaves=20,
     )
 
+    @pytest.mark.slow
     @given(args=st.lists(JSON), kwargs=st.dictionaries(st.text("abcé_", min_size=1), JSON))
     @hypothesis_settings(
         max_examples=60,

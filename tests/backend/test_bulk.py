@@ -183,6 +183,7 @@ def test_a_rolled_back_transaction_takes_all_of_them_back(transactional_db: None
 # Size
 
 
+@pytest.mark.slow
 def test_hundreds_of_thousands_from_a_generator_take_a_few_megabytes(transactional_db: None) -> None:
     produced, peaks = [0], list[int]()
 

@@ -170,6 +170,7 @@ class TestInAWorker:
         resume("default")
         assert ended(result).status == "SUCCESSFUL"
 
+    @pytest.mark.slow
     def test_sleepers_sleep_although_something_is_due_in_it(
         self, consume: Consume, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -72,6 +72,7 @@ def test_who_gets_colours(
     assert isinstance(formatter(stream, options), Coloured) is coloured
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}], ids=["colours", "no colours"])
 def test_on_a_real_terminal(environment: dict[str, str], variables: dict[str, str]) -> None:
     slow.whoami.enqueue()

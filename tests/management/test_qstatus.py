@@ -235,6 +235,7 @@ def test_a_window_shows_a_table_that_is_drawn_again(environment: dict[str, str])
     assert "Traceback" not in window.seen
 
 
+@pytest.mark.slow
 def test_a_window_without_colours_that_is_too_small_and_is_stopped(environment: dict[str, str]) -> None:
     for number in range(30):
         send(queue=f"queue-{number:02}", task=None)

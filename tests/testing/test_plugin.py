@@ -89,6 +89,7 @@ def test_it_is_registered() -> None:
     assert point.value == "django_pgqueue.pytest_plugin"
 
 
+@pytest.mark.slow
 def test_a_project_s_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makepyfile(project_settings=SETTINGS, test_project=TESTS)

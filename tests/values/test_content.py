@@ -69,6 +69,7 @@ def through_the_database(value: Any) -> Any:
         return json.loads(cursor.fetchone()[0])
 
 
+@pytest.mark.slow
 @in_the_database
 @given(storable)
 @example(2**53 + 0.0)
@@ -86,6 +87,7 @@ def test_what_json_can_say_comes_back_equal(value: Any) -> None:
     assert through_the_database(value) == value
 
 
+@pytest.mark.slow
 @in_the_database
 @given(anything)
 @example(math.nan)

@@ -318,6 +318,7 @@ class TestOutside:
         assert statuses(ended(result)) == ["retried"] * 4 + ["failed"]
         assert effects() == []
 
+    @pytest.mark.slow
     def test_what_gets_no_connection_has_not_begun_and_uses_up_no_attempt(
         self, consume: Consume, diary: Diary, effects: Effects, session: Session, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -374,6 +375,7 @@ class TestProcesses:
         ended(result)
         wait_until(lambda: effects() == WHOLE, "the job that it has enqueued has run")
 
+    @pytest.mark.slow
     def test_after_two_dozen_kills_every_job_has_had_its_effect_once(
         self, environment: dict[str, str], effects: Effects, session: Session
     ) -> None:

@@ -88,6 +88,7 @@ class TestAllAreHeard:
 class TestLookingBack:
     """Receivers that are the first to look at earlier attempts, after the end of this one was recorded."""
 
+    @pytest.mark.slow
     def test_each_attempt_and_its_error_are_there_once(self, consume: Consume) -> None:
         seen: list[tuple[int, int]] = []
 
@@ -183,6 +184,7 @@ class TestWhatDoesNotGoOn:
         told = ("status", "attempts", "errors", "error", "history")
         assert heard.of("finished", *told) == [("FAILED", 1, int(then != "defer"), error, ["cancelled"])] * 2
 
+    @pytest.mark.slow
     def test_because_it_has_had_its_attempts(self, consume: Consume, heard: Heard) -> None:
         consume()
         history = ["retried"] * 4 + ["failed"]
@@ -199,6 +201,7 @@ class TestWhatDoesNotGoOn:
         drain()
         assert heard.of("finished", "status", "attempts", "error") == [("FAILED", 5, "Retry")] * 6
 
+    @pytest.mark.slow
     def test_nothing_is_told_of_what_goes_on(self, consume: Consume, heard: Heard) -> None:
         consume()
         for task in KINDS:

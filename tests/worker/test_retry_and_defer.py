@@ -232,6 +232,7 @@ class TestLookingBack:
         assert result.return_value == [4, []]
         assert len(reads_of_the_history(more)) == len(reads_of_the_history(few)) + 1
 
+    @pytest.mark.slow
     @pytest.mark.django_db(transaction=True)
     @pytest.mark.parametrize("task", [jobs.look_back, jobs.look_back_async], ids=["plain", "async"])
     @pytest.mark.parametrize("defers", [3, FEW_ATTEMPTS + 2])
@@ -297,6 +298,7 @@ class TestDefer:
         assert (result.status, result.is_finished) == ("READY", False)
         assert due_in_seconds(result) == pytest.approx(3600, abs=5)
 
+    @pytest.mark.slow
     def test_hundreds_of_them_use_up_no_attempt(self) -> None:
         number = 250
         result = run(jobs.follow.using(max_attempts=2), *[DEFER] * number, ERROR, {})
@@ -442,6 +444,7 @@ class TestWrongValues:
 
 @pytest.mark.django_db(transaction=True)
 class TestInAWorker:
+    @pytest.mark.slow
     def test_retries_defers_and_their_state_are_the_same(self, consume: Consume) -> None:
         steps: list[dict[str, Any]] = [
             {"defer": 0.01, "state": {"n": 1}},

@@ -56,6 +56,7 @@ def test_a_stranger_with_our_locks_stops_no_bulk_with_unique_keys(guarded: Guard
         assert producer.one("show lock_timeout") == "50ms"
 
 
+@pytest.mark.slow
 def test_a_stranger_with_our_locks_stops_no_limit_of_a_channel(guarded: Guarded) -> None:
     with held(guarded), guarded.session("admin") as admin:
         admin.call("pgqueue_channel_set", name="acme", max_concurrency=3)

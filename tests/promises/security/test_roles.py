@@ -407,6 +407,7 @@ def run(guarded: Guarded, who: str, *arguments: str, text: str | None = None) ->
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_project_runs_with_a_login_for_each_role(guarded: Guarded) -> None:
     """Everything that a web process enqueues, a real worker that runs it, and a reader who sees it."""
     with guarded.session("admin") as admin:
