@@ -71,7 +71,7 @@ class JsonFormatter(logging.Formatter):
             "message": message,
         }
         if record.name.partition(".")[0] == OURS:
-            fields |= said(record)
+            fields |= fields_of(record)
         if record.exc_info and record.exc_info[0] is not None:
             error = Error.of(record.exc_info[1])
             fields |= {"error_class": error.error_class, "traceback": (error.traceback or "").rstrip("\n")}
@@ -80,7 +80,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(shown, ensure_ascii=False, default=str)
 
 
-def said(record: logging.LogRecord) -> dict[str, Any]:
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """Returns the fields of a log line of this package."""
     facts = getattr(record, "pgqueue", None)
     event, keys = keys_of(str(record.msg))

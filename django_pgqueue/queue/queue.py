@@ -81,14 +81,14 @@ class Queue:
         when = times.when(run_after=run_after, dequeue_at=dequeue_at)
         alias = self.alias
         with self._sending(alias) as sending:
-            said = sending.added_to(headers)
+            own_headers = sending.added_to(headers)
             message = NewMessage(
                 content=self._encode(content, "content"),
                 queue=self.name,
                 priority=checked_priority(priority),
                 when=when,
                 channel=checked_name("channel", channel),
-                headers=None if said is None else self._encode(said, "headers"),
+                headers=None if own_headers is None else self._encode(own_headers, "headers"),
                 max_attempts=checked_max_attempts(max_attempts),
             )
             created = functions.enqueue(connections[alias], message)

@@ -49,15 +49,15 @@ class DeclaredRoutes:
     subscriptions: dict[tuple[Any, ...], Subscription] = field(default_factory=dict)
 
     def exchanges_in(self, database: str) -> set[str]:
-        said = {name for alias, name in self.exchanges if (alias or default_database()) == database}
-        return said | {binding.exchange for binding in self.bindings_in(database).values()}
+        names = {name for alias, name in self.exchanges if (alias or default_database()) == database}
+        return names | {binding.exchange for binding in self.bindings_in(database).values()}
 
     def bindings_in(self, database: str) -> dict[tuple[str, ...], KnownBinding]:
         found = [binding for (alias, *_), binding in self.bindings.items() if (alias or default_database()) == database]
-        for said in self.subscriptions.values():
-            backend = said.task.get_backend()
-            if said.stands and isinstance(backend, PgQueueBackend) and backend.settings.database == database:
-                found.append(binding_of(said.task, said.exchange, said.pattern, regex=said.regex))
+        for each in self.subscriptions.values():
+            backend = each.task.get_backend()
+            if each.stands and isinstance(backend, PgQueueBackend) and backend.settings.database == database:
+                found.append(binding_of(each.task, each.exchange, each.pattern, regex=each.regex))
         return {binding.key: binding for binding in found}
 
 

@@ -123,10 +123,10 @@ def java_home() -> Path:
 def java_version(home: Path) -> int | None:
     """Returns a number such as 17; None when this Java does not start."""
     try:
-        said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True).stderr
+        answer = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    found = re.search(r'version "(?:1\.)?(\d+)', answer)
     return int(found[1]) if found else None
 
 

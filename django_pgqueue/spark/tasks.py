@@ -30,7 +30,7 @@ def parse(value: str) -> dict[str, DeclaredTask]:
     """
     if value.lstrip().startswith("{"):
         try:
-            return {_path(path): DeclaredTask(**said) for path, said in json.loads(value).items()}
+            return {_path(path): DeclaredTask(**fields) for path, fields in json.loads(value).items()}
         except (ValueError, TypeError, AttributeError):
             raise ValueError(EXPECTED) from None
     return {_path(word.strip()): DeclaredTask() for word in value.split(",") if word.strip()}

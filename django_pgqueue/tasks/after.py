@@ -27,11 +27,11 @@ def ids(results: Iterable[AnyTaskResult | int | str]) -> tuple[int, ...]:
     """
     found = set()
     for result in results:
-        said: Any = getattr(result, "id", result)
-        if isinstance(said, bool) or not str(said).isascii() or not str(said).isdigit():
+        given: Any = getattr(result, "id", result)
+        if isinstance(given, bool) or not str(given).isascii() or not str(given).isdigit():
             message = f"after has {result!r}, which is neither the result of an enqueued job nor its id."
             raise InvalidTask(message)
-        found.add(int(said))
+        found.add(int(given))
     return tuple(sorted(found))
 
 

@@ -72,8 +72,8 @@ class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
         if not 0 <= fraction <= 1:
             message = f"fraction={fraction!r} is not between 0 and 1."
             raise ValueError(message)
-        said = {"fraction": fraction, "text": text}
-        self.reports.progress(self.message, content.encode(said, max_bytes=self.max_bytes, what="progress"))
+        report = {"fraction": fraction, "text": text}
+        self.reports.progress(self.message, content.encode(report, max_bytes=self.max_bytes, what="progress"))
 
     def defer(self, after: float | dt.timedelta = 0, *, state: Any = None) -> NoReturn:
         """Ends this attempt without an error.  The task runs again ``after`` that many seconds, with ``state``.

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 HIDDEN = "(hidden)"
 
 
-def is_possible(said: object) -> bool:
+def is_possible(names: object) -> bool:
     """Whether ``sensitive`` of a task or a setting may be this: True, False, or the names of arguments and keys.
 
     >>> is_possible(["card"]), is_possible("card")
     (True, False)
     """
-    if isinstance(said, bool):
+    if isinstance(names, bool):
         return True
-    return isinstance(said, (list, tuple, set, frozenset)) and all(is_name(name) for name in said)
+    return isinstance(names, (list, tuple, set, frozenset)) and all(is_name(name) for name in names)
 
 
 def validate(task: AnyTask) -> None:
-    said = getattr(task, "sensitive", False)
-    if not is_possible(said):
-        message = f"sensitive must be True, False or a list of names of arguments, such as ['card'], not {said!r}."
+    names = getattr(task, "sensitive", False)
+    if not is_possible(names):
+        message = f"sensitive must be True, False or a list of names of arguments, such as ['card'], not {names!r}."
         raise InvalidTask(message)
 
 
@@ -100,19 +100,19 @@ class Sensitivity:
         except (ValueError, RecursionError):
             return HIDDEN
 
-    def _called(self, said: Any) -> Any:
+    def _called(self, value: Any) -> Any:
         """Returns a call without its sensitive positional arguments."""
-        match said:
+        match value:
             case {"args": list(args), **others} if self.places:
                 shown = [HIDDEN if place in self.places else arg for place, arg in enumerate(args)]
                 return {"args": shown, **others}
             case _:
-                return said
+                return value
 
-    def _without(self, said: Any) -> Any:
-        if isinstance(said, dict):
-            return {key: HIDDEN if key in self.names else self._without(value) for key, value in said.items()}
-        return [self._without(item) for item in said] if isinstance(said, list) else said
+    def _without(self, content: Any) -> Any:
+        if isinstance(content, dict):
+            return {key: HIDDEN if key in self.names else self._without(value) for key, value in content.items()}
+        return [self._without(item) for item in content] if isinstance(content, list) else content
 
 
 def _places(task: AnyTask, names: frozenset[str]) -> frozenset[int]:

@@ -65,8 +65,8 @@ def _validate_exceptions(task: AnyTask) -> None:
 
 def _attempts_of(task: AnyTask) -> int | None:
     """Returns the ``max_attempts`` of the task, or else the MAX_ATTEMPTS of its backend."""
-    said: int | None = getattr(task, "max_attempts", None)
-    return getattr(getattr(task.get_backend(), "settings", None), "max_attempts", None) if said is None else said
+    own: int | None = getattr(task, "max_attempts", None)
+    return getattr(getattr(task.get_backend(), "settings", None), "max_attempts", None) if own is None else own
 
 
 def _validate_schedule(task: AnyTask) -> None:

@@ -54,10 +54,10 @@ def record_error(span: Span, error: Error, *, hidden: bool) -> None:
     kind = error.error_class or "unknown"
     span.set_attribute("error.type", kind)
     span.set_status(StatusCode.ERROR, kind if hidden else f"{kind}: {error.message}")
-    said = {"exception.type": kind}
+    event = {"exception.type": kind}
     if not hidden:
-        said |= {"exception.message": error.message, "exception.stacktrace": error.traceback or ""}
-    span.add_event("exception", said)
+        event |= {"exception.message": error.message, "exception.stacktrace": error.traceback or ""}
+    span.add_event("exception", event)
 
 
 @contextmanager
@@ -74,14 +74,14 @@ def processing(message: Processed) -> Iterator[Span]:
 
 
 def received(messages: Sequence[Received], *, queue: str, began_ns: int) -> None:
-    said: dict[str, Any] = {"messaging.batch.message_count": len(messages)}
+    more: dict[str, Any] = {"messaging.batch.message_count": len(messages)}
     if len(messages) == 1:
-        said = {"messaging.message.id": str(messages[0].id), "pgqueue.attempt": messages[0].attempt}
+        more = {"messaging.message.id": str(messages[0].id), "pgqueue.attempt": messages[0].attempt}
     tracer().start_span(
         name("receive", queue=queue, task=None),
         kind=SpanKind.CONSUMER,
         links=links(creation_context(message.headers) for message in messages),
-        attributes=attributes("receive", "receive", queue=queue, task=None, **said),
+        attributes=attributes("receive", "receive", queue=queue, task=None, **more),
         start_time=began_ns,
     ).end(time.time_ns())
 

@@ -35,7 +35,7 @@ def name(operation: str, *, queue: str | None, task: str | None) -> str:
 
 
 def attributes(operation: str, kind: str, *, queue: str | None, task: str | None, **others: Any) -> dict[str, Any]:
-    said = {
+    found = {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,
         "messaging.operation.type": kind,
@@ -43,15 +43,15 @@ def attributes(operation: str, kind: str, *, queue: str | None, task: str | None
         "pgqueue.task": task,
         **others,
     }
-    return {key: value for key, value in said.items() if value is not None}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def creation_context(headers: str | dict[str, Any] | None) -> Context | None:
     """Returns the trace context in the headers of a message, that of its enqueue.  None: they have none."""
-    said = _read(headers)
-    if not said:
+    carried = _read(headers)
+    if not carried:
         return None
-    carrier = {key: value for key in HEADERS if isinstance(value := said.get(key), str)}
+    carrier = {key: value for key in HEADERS if isinstance(value := carried.get(key), str)}
     found = PROPAGATOR.extract(carrier) if carrier else None
     return found if found and _span_context(found).is_valid else None
 

@@ -57,8 +57,8 @@ class Error:
 
 def to_log(error: BaseException) -> BaseException:
     """Returns the ``exc_info`` for a log line.  An exception that cannot be printed would make logging itself raise."""
-    said = Error.of(error)
-    return error if said.printable else stand_in(said)
+    described = Error.of(error)
+    return error if described.printable else stand_in(described)
 
 
 def stand_in(error: Error) -> Unprintable:

@@ -267,5 +267,5 @@ def test_labels_are_bounded_whatever_is_in_the_queue() -> None:
         tally._series(f"tests.support.site.tasks.gone{number}", "default")
     assert len(tally.series) == MAX_SERIES + 1
     assert {task for task, _ in tally.series} == {write.module_path, UNKNOWN, OTHERS}
-    assert Counters(tally.said).said == tally.said
-    assert len(str(tally.said)) < TEXT_BYTES
+    assert Counters(tally.state).state == tally.state
+    assert len(str(tally.state)) < TEXT_BYTES

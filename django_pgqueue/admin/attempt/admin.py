@@ -193,26 +193,26 @@ class ErrorColumns:
 
 @admin.display(description="content")
 def content(attempt: Attempt) -> SafeString | str:
-    return said(attempt).block("content")
+    return shown_content(attempt).block("content")
 
 
 @admin.display(description="headers")
 def headers(attempt: Attempt) -> SafeString | str:
-    return said(attempt).block("headers")
+    return shown_content(attempt).block("headers")
 
 
 @admin.display(description="result")
 def result(attempt: Attempt) -> SafeString | str:
-    return said(attempt).block("result")
+    return shown_content(attempt).block("result")
 
 
 @admin.display(description="unique key")
 def unique_key(attempt: Attempt) -> SafeString | str:
-    return said(attempt).short(attempt.unique_key)
+    return shown_content(attempt).short(attempt.unique_key)
 
 
-def said(attempt: Attempt) -> ShownContent:
-    known: ShownContent = attempt.__dict__["said"]
+def shown_content(attempt: Attempt) -> ShownContent:
+    known: ShownContent = attempt.__dict__["shown_content"]
     return known
 
 
@@ -301,7 +301,7 @@ class AttemptAdmin(ReadOnlyAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         attempt = super().get_object(request, object_id, from_field)
         if attempt is not None:
-            attempt.__dict__["said"] = ShownContent(attempt, attempt.task, SAID, sees=may_see_content(request))
+            attempt.__dict__["shown_content"] = ShownContent(attempt, attempt.task, SAID, sees=may_see_content(request))
         return attempt
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:

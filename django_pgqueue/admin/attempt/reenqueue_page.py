@@ -49,8 +49,8 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         listed: Any = admin.get_changelist_instance(request)
     except IncorrectLookupParameters:
         return HttpResponseRedirect(admin.list_url())
-    said = request.POST.get("newest", "")
-    newest = int(said) if is_id(said) else _newest(admin, request)
+    posted = request.POST.get("newest", "")
+    newest = int(posted) if is_id(posted) else _newest(admin, request)
     if request.method == "POST" and "confirmed" in request.POST:
         result = reenqueue_task.ask(request.GET.urlencode(), newest=newest, user=request.user)
         audit_log.written(request, Message, [result.id], f"Enqueue again: all of ?{request.GET.urlencode()}")

@@ -107,8 +107,8 @@ def _enqueue(asked: Asked) -> AnyTaskResult:
     with transaction.atomic(using=database.alias()):
         result = job.enqueue(token="")
         until = to_epoch_ms(functions.now(connections[database.alias()]) + MAX_AGE)
-        said = {**asdict(asked), "message": int(result.id), "database": database.alias(), "until": until}
-        token = signing.dumps(said, salt=SALT, compress=True)
+        signed = {**asdict(asked), "message": int(result.id), "database": database.alias(), "until": until}
+        token = signing.dumps(signed, salt=SALT, compress=True)
         mine = Message.objects.using(database.alias()).filter(pk=int(result.id))
         mine.update(content={"args": [], "kwargs": {"token": token}})
     return result
@@ -141,7 +141,7 @@ def enqueue_again(context: Any, *, token: str) -> dict[str, Any]:
 
 def _verified(token: object, context: Any) -> Asked:
     try:
-        said = signing.loads(str(token), salt=SALT)
+        signed = signing.loads(str(token), salt=SALT)
     except signing.BadSignature as error:
         message = (
             "No user with the permission has requested this: the job has no token that this site has signed. Check "
@@ -149,13 +149,13 @@ def _verified(token: object, context: Any) -> Asked:
         )
         raise PermissionDenied(message) from error
     name = lookup.pgqueue_backends()[context.task_result.backend].settings.database
-    if (said.pop("message"), said.pop("database")) != (context.message.id, name):
+    if (signed.pop("message"), signed.pop("database")) != (context.message.id, name):
         message = f"This job is a copy, and each request is valid for one job only. {NEXT_STEP}"
         raise PermissionDenied(message)
-    if said.pop("until") < to_epoch_ms(functions.now(connections[name])):
+    if signed.pop("until") < to_epoch_ms(functions.now(connections[name])):
         message = f"The request is older than {MAX_AGE.days} days and has expired. {NEXT_STEP}"
         raise PermissionDenied(message)
-    return Asked(**said)
+    return Asked(**signed)
 
 
 def _next(listed: QuerySet[Any], asked: Asked) -> list[tuple[int, int]]:

@@ -169,7 +169,7 @@ class OverviewAdmin(ReadOnlyAdmin):
                 context |= seen(request)
                 return TemplateResponse(request, "admin/pgqueue/overview/page.html", context).render()
         except OperationalError as error:
-            context["problem"] = told(error)
+            context["problem"] = problem_of(error)
         return TemplateResponse(request, "admin/pgqueue/overview/page.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
@@ -181,7 +181,7 @@ class OverviewAdmin(ReadOnlyAdmin):
             with database.about(request):
                 html = render_to_string("admin/pgqueue/overview/live.html", seen(request), request)
         except OperationalError as error:
-            return JsonResponse({"problem": told(error)}, status=503)
+            return JsonResponse({"problem": problem_of(error)}, status=503)
         return JsonResponse({"html": html, "took_ms": round((time.monotonic() - begun) * 1000)})
 
     def act_view(self, request: HttpRequest) -> HttpResponse:
@@ -213,7 +213,7 @@ class OverviewAdmin(ReadOnlyAdmin):
             raise PermissionDenied
 
 
-def told(error: OperationalError) -> str:
+def problem_of(error: OperationalError) -> str:
     if not isinstance(error.__cause__, QueryCanceled):
         raise error
     return f"The query took longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds and was cancelled."

@@ -167,9 +167,9 @@ class Detail(Columns):
         return self._said(message).short(message.unique_key)
 
     def _said(self, message: Message) -> ShownContent:
-        known: ShownContent | None = message.__dict__.get("said")
+        known: ShownContent | None = message.__dict__.get("shown")
         if known is None:
-            known = message.__dict__["said"] = ShownContent(message, message.task, SAID, sees=self.sees_content)
+            known = message.__dict__["shown"] = ShownContent(message, message.task, SAID, sees=self.sees_content)
         return known
 
 

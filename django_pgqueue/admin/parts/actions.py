@@ -72,9 +72,9 @@ class Outcome:
         if chosen.gone:
             self.passed[GONE] += chosen.gone
 
-    def tell(self, model_admin: ModelAdmin[Any], request: HttpRequest, said: str) -> None:
+    def tell(self, model_admin: ModelAdmin[Any], request: HttpRequest, text: str) -> None:
         """Reports the outcome to the user, and writes it to Django's admin log."""
-        for ids, what in ((self.done, said), (self.asked, "asked to stop")):
+        for ids, what in ((self.done, text), (self.asked, "asked to stop")):
             if ids:
                 model_admin.message_user(request, f"{count(ids)} {what}.", messages.SUCCESS)
                 audit_log.written(request, model_admin.model, ids, f"{what[0].upper()}{what[1:]}.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BATCH = 1_000
 
 
-def written(request: HttpRequest, model: type[Model], keys: Iterable[object], said: str) -> None:
+def written(request: HttpRequest, model: type[Model], keys: Iterable[object], text: str) -> None:
     """Writes an entry for each row: "History" on the row's page shows it."""
     where = "" if alias() == default_database() else f" (In the database {alias()}.)"
     kind = ContentType.objects.get_for_model(model)
@@ -32,7 +32,7 @@ def written(request: HttpRequest, model: type[Model], keys: Iterable[object], sa
                 object_id=str(key),
                 object_repr=f"{model._meta.verbose_name} {key}"[:200],  # noqa: SLF001 -- Django's own way
                 action_flag=CHANGE,
-                change_message=f"{said}{where}",
+                change_message=f"{text}{where}",
             )
             for key in keys
         ],

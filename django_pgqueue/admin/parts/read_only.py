@@ -128,17 +128,17 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _stopped(self, request: HttpRequest, error: Exception, instead: str | None) -> HttpResponse:
         """Redirects to a page that works, with a message about what PostgreSQL refused; raises other errors."""
         if isinstance(error.__cause__, QueryCanceled):
-            said = (
+            text = (
                 f"The query took longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds and was cancelled. Nothing was "
                 "changed. The list now has no filters: use fewer or other ones."
             )
         elif isinstance(error.__cause__, psycopg.DataError):
-            said = f"PostgreSQL cannot run this search: {reason(error)} The list now has no filters."
+            text = f"PostgreSQL cannot run this search: {reason(error)} The list now has no filters."
         else:
             raise error
         if instead is None:
             raise error
-        self.message_user(request, said, messages.ERROR)
+        self.message_user(request, text, messages.ERROR)
         return HttpResponseRedirect(instead)
 
     def page_of(self, request: HttpRequest) -> str | None:

@@ -207,5 +207,5 @@ class ChannelAdmin(ReadOnlyAdmin):
         if gone:
             self.message_user(request, f"Released and deleted: {', '.join(gone)}.", messages.SUCCESS)
         if left:
-            said = f"Released: {', '.join(left)}. Each channel is deleted when its messages have ended."
-            self.message_user(request, said, messages.SUCCESS)
+            message = f"Released: {', '.join(left)}. Each channel is deleted when its messages have ended."
+            self.message_user(request, message, messages.SUCCESS)

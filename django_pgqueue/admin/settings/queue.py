@@ -107,5 +107,5 @@ class QueueAdmin(ReadOnlyAdmin):
             if control.resume(queue.name, database=alias())
         ]
         audit_log.written(request, QueueState, names, "Resumed.")
-        said = f"Resumed: {', '.join(names)}." if names else "None of them was paused."
-        self.message_user(request, said, messages.SUCCESS if names else messages.WARNING)
+        message = f"Resumed: {', '.join(names)}." if names else "None of them was paused."
+        self.message_user(request, message, messages.SUCCESS if names else messages.WARNING)

@@ -279,7 +279,12 @@ class ScheduleAdmin(ReadOnlyAdmin):
             self.message_user(request, format_html("Enqueued {}: {}.", actions.count(made), links), messages.SUCCESS)
 
     def _each(
-        self, request: HttpRequest, queryset: QuerySet[Schedule], act: Callable[..., bool], said: str, otherwise: str
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Schedule],
+        act: Callable[..., bool],
+        what: str,
+        otherwise: str,
     ) -> None:
         done: list[str] = []
         passed: list[str] = []
@@ -289,8 +294,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
             except InvalidSchedule as error:
                 self.message_user(request, f"Schedule {name}: {error}", messages.ERROR)
         if done:
-            audit_log.written(request, Schedule, done, f"{said[0].upper()}{said[1:]}.")
-            self.message_user(request, f"{counted(done)} {said}.", messages.SUCCESS)
+            audit_log.written(request, Schedule, done, f"{what[0].upper()}{what[1:]}.")
+            self.message_user(request, f"{counted(done)} {what}.", messages.SUCCESS)
         if passed:
             self.message_user(request, f"Not changed: {counted(passed)}, {otherwise}.", messages.WARNING)
 

@@ -80,8 +80,8 @@ class Command(BaseCommand):
             self.stdout.write(self.style.SUCCESS(f"{database}: nothing is wrong ({len(examination.CHECKS)} checks)."))
             return
         numbers = [(sum(finding.severity is each for finding in found), each) for each in reversed(Severity)]
-        said = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in numbers if count)
-        self.stdout.write(f"{database}: {said}")
+        summary = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in numbers if count)
+        self.stdout.write(f"{database}: {summary}")
         for _, alike in groupby(sorted(found, key=order), key=order):
             self._tell_alike(list(alike))
 

@@ -85,22 +85,22 @@ def decoded(line: bytes, number: int) -> str:
 
 
 def call(line: str, where: str) -> Call:
-    said = parsed(line, where)
-    if isinstance(said, list):
-        return Call(args=said, where=where)
-    if not isinstance(said, dict):
+    parsed_line = parsed(line, where)
+    if isinstance(parsed_line, list):
+        return Call(args=parsed_line, where=where)
+    if not isinstance(parsed_line, dict):
         message = f"{where} is neither a JSON array nor an object: {line.strip()[:80]}"
         raise InvalidMessage(message)
-    if unknown := sorted(set(said) - set(KEYS)):
+    if unknown := sorted(set(parsed_line) - set(KEYS)):
         message = f"{where} has the unknown key {unknown[0]!r}. The keys are {', '.join(KEYS)}."
         raise InvalidMessage(message)
     return Call(
-        args=said.get("args", ()),
-        kwargs=said.get("kwargs", {}),
-        priority=said.get("priority"),
-        run_after=moment(said.get("run_after"), where),
-        queue_name=said.get("queue"),
-        channel=said.get("channel"),
+        args=parsed_line.get("args", ()),
+        kwargs=parsed_line.get("kwargs", {}),
+        priority=parsed_line.get("priority"),
+        run_after=moment(parsed_line.get("run_after"), where),
+        queue_name=parsed_line.get("queue"),
+        channel=parsed_line.get("channel"),
         where=where,
     )
 

@@ -31,14 +31,14 @@ class Coloured(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         level, line = f"{record.levelname:<7}", super().format(record)
-        before, _, said = line.partition(f" {level} ")
-        word = said.partition(" ")[0]
+        before, _, rest = line.partition(f" {level} ")
+        word = rest.partition(" ")[0]
         colour = OUTCOMES.get(word, LEVELS.get(record.levelno))
         if colour is None:
             return line
         return (
             f"{before} {colorize(level, fg=LEVELS.get(record.levelno, colour))} "
-            f"{colorize(word, fg=colour, opts=('bold',))}{said[len(word) :]}"
+            f"{colorize(word, fg=colour, opts=('bold',))}{rest[len(word) :]}"
         )
 
 

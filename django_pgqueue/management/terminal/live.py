@@ -44,7 +44,7 @@ class Screen:
         title = Text(status.head(whole, self.database), style="bold")
         if not self.is_last:
             title.append(f"  every {self.interval:g} s, Ctrl-C exits", style="not bold dim")
-        warnings = [Text(f"! {said}", style="yellow") for said in status.warnings(whole)]
+        warnings = [Text(f"! {text}", style="yellow") for text in status.warnings(whole)]
         above, below = [title, Text(status.workers(whole)), *warnings, Text()], list(self._below(whole))
         yield from above
         if not whole.queues:
@@ -80,9 +80,9 @@ class Screen:
             yield Text("Next schedules")
             for name, when in status.schedules(whole):
                 yield Text(f"  {name}  ").append(when, style="dim")
-        if said := status.legend(whole):
+        if text := status.legend(whole):
             yield Text()
-            yield Text(said, style="dim")
+            yield Text(text, style="dim")
 
 
 def lines(texts: list[Text], width: int) -> int:

@@ -91,8 +91,8 @@ def head(whole: Overview, database: str) -> str:
 
 def workers(whole: Overview) -> str:
     found = whole.workers
-    said = f"Workers: {found.awake} awake, {found.asleep} asleep, {found.slots} slots"
-    return said + (f"; {found.listeners} listening for raw messages" if found.listeners else "")
+    text = f"Workers: {found.awake} awake, {found.asleep} asleep, {found.slots} slots"
+    return text + (f"; {found.listeners} listening for raw messages" if found.listeners else "")
 
 
 def warnings(whole: Overview) -> Iterator[str]:

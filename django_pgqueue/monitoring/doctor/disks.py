@@ -36,15 +36,15 @@ SESSION = "select pg_backend_pid(), current_database(), coalesce(inet_client_por
 def full(patient: Subject) -> Iterator[Finding]:
     if not _is_here(patient):
         return
-    told = set()
+    reported = set()
     for (place,) in sorted(patient.rows(PLACES)):
         try:
             device, usage = Path(place).stat().st_dev, shutil.disk_usage(place)
         except OSError:  # this account may not read the parent folder
             continue
         used = 1 - usage.free / usage.total
-        if used >= FILLING and device not in told:
-            told.add(device)
+        if used >= FILLING and device not in reported:
+            reported.add(device)
             yield FULL_DISK.found(
                 f"The disk of {place} is {used:.0%} full: {size(usage.free)} of {size(usage.total)} are free.",
                 f"df -h {place}",

@@ -74,8 +74,10 @@ def replay(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: S
         say("  ".join(f"{name}={value}" for name, value in row.items() if value is not None))
     if len(done.preview) < done.messages:
         say(f"… and {done.messages - len(done.preview):,} more")
-    said = "enqueued again, except those that were enqueued again before" if done.enqueued else "nothing was enqueued"
-    say(f"{done.messages:,} messages selected; {said} ({done.run_id})")
+    enqueued = (
+        "enqueued again, except those that were enqueued again before" if done.enqueued else "nothing was enqueued"
+    )
+    say(f"{done.messages:,} messages selected; {enqueued} ({done.run_id})")
 
 
 def whatif(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:

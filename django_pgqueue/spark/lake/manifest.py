@@ -72,9 +72,9 @@ class Manifest:
     @classmethod
     def from_json(cls, text: bytes, where: str) -> Manifest:
         try:
-            said = json.loads(text)
-            kind = said.pop("format")
-            version = said["schema_version"]
+            fields = json.loads(text)
+            kind = fields.pop("format")
+            version = fields["schema_version"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{where} is not a manifest of a lake: {error!r}."
             raise NotALake(message) from error
@@ -87,8 +87,8 @@ class Manifest:
                 f"{SCHEMA_VERSION}. Update django_pgqueue, or use another folder."
             )
             raise NewerLake(message)
-        tables = {name: tuple(DataFile(**file) for file in files) for name, files in said.pop("tables").items()}
-        return cls(**said, tables=tables)
+        tables = {name: tuple(DataFile(**file) for file in files) for name, files in fields.pop("tables").items()}
+        return cls(**fields, tables=tables)
 
 
 def now() -> str:

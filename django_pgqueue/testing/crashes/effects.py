@@ -193,14 +193,14 @@ def _table(meta: Any) -> WatchedTable:
 
 
 def _told(name: str, seen: Counter[Any], expected: Counter[Any]) -> str:
-    said = (
+    lines = (
         [f"{name} has {_rows(seen.total())} instead of {expected.total()}"] if seen.total() != expected.total() else []
     )
     for word, rows in (("too many", seen - expected), ("missing", expected - seen)):
         shown = [f"{{{', '.join(f'{c}: {v}' for c, v in row)}}}" for row in list(rows.elements())[:MAX_SHOWN]]
         if shown:
-            said.append(f"{word} in {name}: {', '.join(shown)}")
-    return ", ".join(said)
+            lines.append(f"{word} in {name}: {', '.join(shown)}")
+    return ", ".join(lines)
 
 
 def _rows(number: int) -> str:

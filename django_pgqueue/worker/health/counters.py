@@ -26,10 +26,10 @@ class Histogram:
 
     __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self, bounds: tuple[float, ...], said: Any = None) -> None:
+    def __init__(self, bounds: tuple[float, ...], state: Any = None) -> None:
         self.bounds = bounds
-        self.counts: list[int] = said[0] if said else [0] * (len(bounds) + 1)
-        self.total: float = said[1] if said else 0.0
+        self.counts: list[int] = state[0] if state else [0] * (len(bounds) + 1)
+        self.total: float = state[1] if state else 0.0
 
     def add(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
@@ -40,7 +40,7 @@ class Histogram:
         self.total += other.total
 
     @property
-    def said(self) -> Any:
+    def state(self) -> Any:
         return [self.counts, round(self.total, 6)]
 
 
@@ -49,8 +49,8 @@ class MetricSeries:
 
     __slots__ = ("run", "statuses", "wait")
 
-    def __init__(self, said: Any = None) -> None:
-        statuses, run, wait = said or ({}, None, None)
+    def __init__(self, state: Any = None) -> None:
+        statuses, run, wait = state or ({}, None, None)
         self.statuses: dict[str, int] = statuses
         self.run = Histogram(SECONDS, run)
         self.wait = Histogram(SECONDS, wait)
@@ -62,29 +62,29 @@ class MetricSeries:
         self.wait.plus(other.wait)
 
     @property
-    def said(self) -> Any:
-        return [self.statuses, self.run.said, self.wait.said]
+    def state(self) -> Any:
+        return [self.statuses, self.run.state, self.wait.state]
 
 
 class Counters:
-    """The numbers of one process.  They go on from ``said``, because they outlive the process that wrote it."""
+    """The numbers of one process.  They go on from ``state``, because they outlive the process that wrote it."""
 
-    def __init__(self, said: Mapping[str, Any] | None = None) -> None:
-        said = said or {}
-        self.series = {(task, queue): MetricSeries(rest) for task, queue, *rest in said.get("series", ())}
-        self.claim_seconds = Histogram(SECONDS, said.get("claim_seconds"))
-        self.claimed = Histogram(SIZES, said.get("claimed"))
-        self.recorded = Histogram(SIZES, said.get("recorded"))
-        self.empty_claims: int = said.get("empty_claims", 0)
-        self.reconnects: int = said.get("reconnects", 0)
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        state = state or {}
+        self.series = {(task, queue): MetricSeries(rest) for task, queue, *rest in state.get("series", ())}
+        self.claim_seconds = Histogram(SECONDS, state.get("claim_seconds"))
+        self.claimed = Histogram(SIZES, state.get("claimed"))
+        self.recorded = Histogram(SIZES, state.get("recorded"))
+        self.empty_claims: int = state.get("empty_claims", 0)
+        self.reconnects: int = state.get("reconnects", 0)
 
     @property
-    def said(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return {
-            "series": [[task, queue, *series.said] for (task, queue), series in self.series.items()],
-            "claim_seconds": self.claim_seconds.said,
-            "claimed": self.claimed.said,
-            "recorded": self.recorded.said,
+            "series": [[task, queue, *series.state] for (task, queue), series in self.series.items()],
+            "claim_seconds": self.claim_seconds.state,
+            "claimed": self.claimed.state,
+            "recorded": self.recorded.state,
             "empty_claims": self.empty_claims,
             "reconnects": self.reconnects,
         }

@@ -73,7 +73,7 @@ class Monitor:
 
     def free_seat(self) -> int:
         """Returns the number of a free place.  A retiring process keeps its place, beside that of the next one."""
-        return next(number for number, place in enumerate(self.board.places) if not place.said.pid)
+        return next(number for number, place in enumerate(self.board.places) if not place.report.pid)
 
     def retires(self, number: int) -> None:
         self.board.places[number].retire()

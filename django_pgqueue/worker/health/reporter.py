@@ -60,7 +60,7 @@ class Reporter:
     def write(self) -> None:
         self._next_write = time.monotonic() + WRITE_EVERY_SECONDS
         self._has_news = False
-        if not self.place.write(self.tally.said) and not self._has_complained:
+        if not self.place.write(self.tally.state) and not self._has_complained:
             self._has_complained = True
             logger.warning("The names of tasks and queues are too long for the board: metrics stay as they are.")
 

@@ -78,10 +78,10 @@ class SharedState:
         return SaidBySupervisor(turned=turned, pid=pid, stopping=stopping, crashed=crashed, recycled=recycled)
 
     @property
-    def said(self) -> list[ProcessReport]:
+    def reports(self) -> list[ProcessReport]:
         """The state of each process, and ``NOBODY`` for each one that is missing."""
-        found = [said for place in self.places if (said := place.said).pid]
-        there = sum(not said.retiring for said in found)
+        found = [report for place in self.places if (report := place.report).pid]
+        there = sum(not report.retiring for report in found)
         return [*found, *[NOBODY] * (self.processes - there)]
 
 
@@ -140,7 +140,7 @@ class ProcessState:
     # Read by others
 
     @property
-    def said(self) -> ProcessReport:
+    def report(self) -> ProcessReport:
         pid, started, retiring = BY_SUPERVISOR.unpack_from(self.board.memory, self.at)
         turned, looked, running, connected, stopping, blocked_seconds, died = BY_PROCESS.unpack_from(
             self.board.memory, self.at + OF_PROCESS_AT

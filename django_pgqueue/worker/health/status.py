@@ -31,7 +31,7 @@ class Health:
     def of(cls, board: SharedState, *, lock_seconds: float, now: float) -> Health:
         above = board.supervisor
         stalled = now - above.turned > SUPERVISOR_SECONDS
-        processes = [described(said, lock_seconds=lock_seconds, now=now) for said in board.said]
+        processes = [described(report, lock_seconds=lock_seconds, now=now) for report in board.reports]
         states = {process["state"] for process in processes} - {"retiring"}
         return cls(
             alive=not stalled and not states & {"stuck", "broken"},
@@ -42,49 +42,49 @@ class Health:
         )
 
 
-def described(said: ProcessReport, *, lock_seconds: float, now: float) -> dict[str, Any]:
+def described(report: ProcessReport, *, lock_seconds: float, now: float) -> dict[str, Any]:
     return {
-        "pid": said.pid or None,
-        "state": state(said, patience=max(lock_seconds, MIN_PATIENCE_SECONDS), now=now),
-        "connected": said.connected,
-        "running": said.running,
-        "started_seconds_ago": _ago(said.started, now),
-        "turned_seconds_ago": _ago(said.turned, now),
-        "dequeued_seconds_ago": _ago(said.looked, now),
-        "event_loop_blocked_seconds": round(said.blocked_seconds, 3),
-        "slots_died": said.died,
+        "pid": report.pid or None,
+        "state": state(report, patience=max(lock_seconds, MIN_PATIENCE_SECONDS), now=now),
+        "connected": report.connected,
+        "running": report.running,
+        "started_seconds_ago": _ago(report.started, now),
+        "turned_seconds_ago": _ago(report.turned, now),
+        "dequeued_seconds_ago": _ago(report.looked, now),
+        "event_loop_blocked_seconds": round(report.blocked_seconds, 3),
+        "slots_died": report.died,
     }
 
 
-def state(said: ProcessReport, *, patience: float, now: float) -> str:
+def state(report: ProcessReport, *, patience: float, now: float) -> str:
     """Returns the state in a word.
 
     A process that makes no turn within the time of a lock is stuck: it neither claims nor records.  While the database
     is away that is not the fault of the process, and another one would fare no better.
     """
-    if not said.pid:
+    if not report.pid:
         return "gone"
-    if not said.turned:
+    if not report.turned:
         return "starting"
-    if not said.connected:
+    if not report.connected:
         return "disconnected"
-    if now - said.turned > patience:
+    if now - report.turned > patience:
         return "stuck"
-    if said.stopping or said.retiring:
-        return "stopping" if said.stopping else "retiring"
-    return _state_of_slots(said, patience=patience)
+    if report.stopping or report.retiring:
+        return "stopping" if report.stopping else "retiring"
+    return _state_of_slots(report, patience=patience)
 
 
-def _state_of_slots(said: ProcessReport, *, patience: float) -> str:
+def _state_of_slots(report: ProcessReport, *, patience: float) -> str:
     """Returns the state that the slots give.  A process whose slot has died is replaced, unless too many retire
     already: then a restart helps.  Only its timeout ends a task that blocks the event loop: a restart would end it,
     with all others, and begin it again.
     """
-    if said.died:
+    if report.died:
         return "broken"
-    if said.blocked_seconds > patience:
+    if report.blocked_seconds > patience:
         return "blocked"
-    return "working" if said.looked else "starting"
+    return "working" if report.looked else "starting"
 
 
 WORST_FIRST = ("stuck", "broken", "disconnected", "gone", "blocked", "starting", "stopping")

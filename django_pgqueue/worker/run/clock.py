@@ -16,15 +16,15 @@ class DatabaseClock:
         self.start(dt.datetime.now(dt.UTC))
 
     def start(self, now: dt.datetime) -> None:
-        self._told = (now, time.monotonic())
+        self._base = (now, time.monotonic())
 
     def correct(self, now: dt.datetime) -> None:
         """Sets the clock to a later time only.  A time of the database is older by its way to here; and with a clock
         that never goes back no job ends before it started.
         """
         if now > self():
-            self._told = (now, time.monotonic())  # one assignment: slots read at the same time
+            self._base = (now, time.monotonic())  # one assignment: slots read at the same time
 
     def __call__(self) -> dt.datetime:
-        told, at = self._told
-        return told + dt.timedelta(seconds=time.monotonic() - at)
+        base, at = self._base
+        return base + dt.timedelta(seconds=time.monotonic() - at)

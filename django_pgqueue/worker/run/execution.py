@@ -156,10 +156,10 @@ class Execution:
             if self.message.headers is not None:  # headers may be nonsense, too
                 self.result_or_none = new_result(self, args)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            said = "what it is" if redaction.is_redacting() else self.message.content[:80]
+            shown = "what it is" if redaction.is_redacting() else self.message.content[:80]
             message = (
                 f"The content of message {self.message.id} is not the call of a task: it must be "
-                f'{{"args": [...], "kwargs": {{...}}}}, not {said}.'
+                f'{{"args": [...], "kwargs": {{...}}}}, not {shown}.'
             )
             raise InvalidContent(message) from error
         self.args = args
@@ -260,10 +260,10 @@ class Execution:
         calls no code of the project, and so it cannot fail itself.
         """
         self.finished_at = self.clock()
-        said, attempt, max_attempts = Error.of(error), self.message.attempt, self.message.max_attempts
+        described, attempt, max_attempts = Error.of(error), self.message.attempt, self.message.max_attempts
         if max_attempts is None or attempt >= max_attempts:
-            return self.ended(Failed(said))
-        return self.ended(Retried(said, retry.DEFAULT.seconds(attempt=attempt)))
+            return self.ended(Failed(described))
+        return self.ended(Retried(described, retry.DEFAULT.seconds(attempt=attempt)))
 
     # The call
 

@@ -33,12 +33,12 @@ class SharedReports:
 
     def write(self, connection: Connection) -> None:
         for message_id in list(self._progress):  # not until it is empty: a task may report faster than this writes
-            if (said := self._progress.pop(message_id, None)) is None:
+            if (report := self._progress.pop(message_id, None)) is None:
                 continue  # its message has just ended
             try:
-                functions.message_progress(connection, *said)
+                functions.message_progress(connection, *report)
             except BUSY_ERRORS:  # another session has locked the row; what the task has reported since then counts
-                self._progress.setdefault(message_id, said)
+                self._progress.setdefault(message_id, report)
 
     def forget(self, message: Received) -> None:
         self._progress.pop(message.id, None)

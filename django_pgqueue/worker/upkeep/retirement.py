@@ -48,7 +48,7 @@ class Retirement:
 def retiring_pids(news: int) -> list[int]:
     """Returns the pids of processes that retire.  ``news``: the reading end, which does not block."""
     try:
-        told = os.read(news, 512 * PID.size)  # a write of a few bytes is never cut
+        received = os.read(news, 512 * PID.size)  # a write of a few bytes is never cut
     except BlockingIOError:
         return []
-    return [pid for [pid] in PID.iter_unpack(told)]
+    return [pid for [pid] in PID.iter_unpack(received)]
