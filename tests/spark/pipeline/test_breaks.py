@@ -155,7 +155,7 @@ def test_ctrl_c_in_a_terminal_ends_an_export(spark: SparkSession, history: Sessi
     process = pipeline("export", lake, url, "--option", f"where={SLOWLY}")
     wait_until(lambda: history.one(READING), "it reads", 100)
     code, _, errors = interrupted(process)
-    assert code == 130
+    assert code == 130, errors
     assert "Interrupted. The lake has no partial results" in errors
     assert "__main__.py" not in errors, "a traceback of ours"
     assert Lake.open(spark, lake).versions() == [0]
@@ -170,7 +170,7 @@ def test_ctrl_c_in_a_terminal_ends_a_follow(
     wait_until(lambda: opened.manifest().files("attempts"), "the first batch is there", 100)
     finish(history, ROWS)
     code, said, errors = interrupted(process)
-    assert code == 0
+    assert code == 0, errors
     assert f"added {ROWS:,} attempts" in said or f"added {2 * ROWS:,} attempts" in said
     assert "__main__.py" not in errors, "a traceback of ours"
     seen = ids(spark, lake)
