@@ -32,7 +32,7 @@ def test_there_are_never_more_partitions_than_connections() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"tabel": "x"}, "Unknown option 'tabel'. Did you mean table? There are urlVariable, credentials, url,"),
+        ({"tabel": "x"}, "Unknown option 'tabel'. Did you mean table? The options are urlVariable, credentials, url,"),
         ({"password": "hunter2"}, "Unknown option 'password'."),
         ({"table": "jobs"}, "Option table is 'jobs', and must be attempts or messages."),
         ({"maxConnections": "0"}, "Option maxConnections is '0', and must be a whole number from 1 on."),

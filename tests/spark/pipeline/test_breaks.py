@@ -9,6 +9,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -35,16 +36,29 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 ROWS = 3000
-SLOWLY = "pg_sleep(0.02) is not null"
-"""A minute for all rows: what reads them is in the middle for as long as anybody needs."""
-READING = """
-    select count(*) from pg_stat_activity
-    where application_name = 'pgqueue-spark' and state = 'active' and strpos(query, 'pg_' || 'sleep') > 0
-"""
 END_ALL = """
     select pg_terminate_backend(pid) from pg_stat_activity
     where application_name = 'pgqueue-spark' and datname = current_database()
 """
+
+
+class Slow:
+    """A read that takes a minute, so that what reads is in the middle for as long as a test needs.  Its mark tells it
+    from the reads of other tests: Spark may try those again after their ends.
+    """
+
+    def __init__(self) -> None:
+        self.mark = f"slow-{uuid4().hex}"
+        self.where = f"pg_sleep(0.02) is not null and '{self.mark}' <> ''"
+
+    def is_read(self, session: Session) -> bool:
+        return bool(
+            session.one(
+                "select count(*) from pg_stat_activity where application_name = 'pgqueue-spark' and state = 'active' "
+                "and strpos(query, %s) > 0",
+                [self.mark],
+            )
+        )
 
 
 @pytest.fixture
@@ -81,11 +95,11 @@ def away(conninfo: str, tmp_path: Path) -> Away:
 
 
 @contextmanager
-def in_the_middle(session: Session, happen: Callable[[], object]) -> Iterator[None]:
+def in_the_middle(session: Session, slow: Slow, happen: Callable[[], object]) -> Iterator[None]:
     """Something happens as soon as the rows are being read."""
 
     def wait() -> None:
-        wait_until(lambda: session.one(READING), "somebody reads", 100)
+        wait_until(lambda: slow.is_read(session), "the slow read has begun", 100)
         happen()
 
     thread = threading.Thread(target=wait)
@@ -99,9 +113,10 @@ def in_the_middle(session: Session, happen: Callable[[], object]) -> Iterator[No
 def test_a_server_that_goes_away_while_it_is_read_is_an_error_in_words(
     spark: SparkSession, history: Session, away: Away
 ) -> None:
-    frame = spark.read.format("pgqueue").options(**away.options, where=SLOWLY).load()
+    slow = Slow()
+    frame = spark.read.format("pgqueue").options(**away.options, where=slow.where).load()
     with (
-        in_the_middle(history, away.go),
+        in_the_middle(history, slow, away.go),
         pytest.raises(PySparkException, match=r"PostgreSQL (could|can) not be re") as e,
     ):
         frame.collect()
@@ -111,12 +126,16 @@ def test_a_server_that_goes_away_while_it_is_read_is_an_error_in_words(
 def test_a_server_that_goes_away_during_an_export_leaves_the_lake_as_it_was(
     spark: SparkSession, history: Session, away: Away, lake: Path, options: dict[str, str]
 ) -> None:
+    slow = Slow()
     export(spark, lake, options=options)
     before, version = ids(spark, lake), Lake.open(spark, lake).manifest().version
     finish(history, ROWS)
     settled(history)
-    slowly = {**away.options, "where": SLOWLY}
-    with in_the_middle(history, away.go), pytest.raises(SparkQueueError, match=r"PostgreSQL (could|can) not be re"):
+    slowly = {**away.options, "where": slow.where}
+    with (
+        in_the_middle(history, slow, away.go),
+        pytest.raises(SparkQueueError, match=r"PostgreSQL (could|can) not be re"),
+    ):
         export(spark, lake, options=slowly)
     assert Lake.open(spark, lake).manifest().version == version
     assert ids(spark, lake) == before
@@ -128,8 +147,9 @@ def test_a_server_that_goes_away_during_an_export_leaves_the_lake_as_it_was(
 def test_a_server_that_goes_away_while_it_is_followed_is_an_error_and_nothing_is_lost(
     spark: SparkSession, history: Session, away: Away, lake: Path, options: dict[str, str]
 ) -> None:
-    slowly = {**away.options, "where": SLOWLY}
-    with in_the_middle(history, away.go), pytest.raises(Exception, match=r"PostgreSQL (could|can) not be re"):
+    slow = Slow()
+    slowly = {**away.options, "where": slow.where}
+    with in_the_middle(history, slow, away.go), pytest.raises(Exception, match=r"PostgreSQL (could|can) not be re"):
         follow(spark, lake, options=slowly, once=True)
     assert Lake.open(spark, lake).manifest().files("attempts") == []
     history.rows(END_ALL)
@@ -140,9 +160,10 @@ def test_a_server_that_goes_away_while_it_is_followed_is_an_error_and_nothing_is
 def test_ctrl_c_during_an_export_is_said_and_leaves_the_lake_as_it_was(
     spark: SparkSession, history: Session, lake: Path, options: dict[str, str]
 ) -> None:
-    words = ("export", "--lake", str(lake), "--option", f"where={SLOWLY}")
+    slow = Slow()
+    words = ("export", "--lake", str(lake), "--option", f"where={slow.where}")
     interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
-    with in_the_middle(history, interrupt), pytest.raises(CommandError, match="Interrupted") as caught:
+    with in_the_middle(history, slow, interrupt), pytest.raises(CommandError, match="Interrupted") as caught:
         call_command("qpipeline", *words, verbosity=0)
     assert caught.value.returncode == 130
     assert Lake.open(spark, lake).versions() == [0]
@@ -152,8 +173,9 @@ def test_ctrl_c_during_an_export_is_said_and_leaves_the_lake_as_it_was(
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_terminal_ends_an_export(spark: SparkSession, history: Session, lake: Path, url: str) -> None:
-    process = pipeline("export", lake, url, "--option", f"where={SLOWLY}")
-    wait_until(lambda: history.one(READING), "it reads", 100)
+    slow = Slow()
+    process = pipeline("export", lake, url, "--option", f"where={slow.where}")
+    wait_until(lambda: slow.is_read(history), "the slow read has begun", 100)
     code, _, errors = interrupted(process)
     assert code == 130, errors
     assert "Interrupted. The lake has no partial results" in errors
