@@ -14,8 +14,8 @@ from tests.support.diary import Diary
 
 TESTS = Path(__file__).resolve().parents[2]
 FOLDERS = ("support/site", "tasks", "worker")
-NOT_IMPORTED = {"tests.support.site.shelf", "tests.worker.halfway"}
-"""One needs apps that no worker has; a task imports the other one."""
+NOT_IMPORTED = {"tests.support.site.shelf", "tests.support.site.traced", "tests.worker.halfway"}
+"""One needs apps that no worker has, one an extra, and a task imports the last one."""
 
 
 def modules_of_tasks() -> list[str]:
