@@ -162,7 +162,7 @@ def test_an_end_that_is_refused_is_a_failure_and_the_others_are_what_they_are(be
     expected = {message.id: "failed" if number == 2 else "succeeded" for number, message in enumerate(messages)}
     assert history() == expected == bench.statuses
     reason = Attempt.objects.get(message_id=messages[2].id).error_message
-    assert reason == "Its end (succeeded) cannot be stored: stack depth limit exceeded"
+    assert reason == "PostgreSQL cannot store the end of the attempt (succeeded): stack depth limit exceeded"
     assert len(bench.recorder) == 0
     assert not bench.session.is_closed
 
@@ -175,7 +175,7 @@ def test_a_failure_that_is_refused_is_a_failure_with_a_short_reason(
     bench.end(message, error=Error(message="too much"))
     bench.recorder.write()
     assert history() == {message.id: "failed"}
-    assert "cannot be stored" in (Attempt.objects.get().error_message or "")
+    assert "cannot store" in (Attempt.objects.get().error_message or "")
 
 
 def as_json_once_refused(original: Callable[[Error], str]) -> Callable[[Error], str]:
