@@ -51,14 +51,14 @@ def everything() -> "dict[str, bool]":
 
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
-    """A title, a Python and what it runs, each about as long.  What is the same on both is done on one.  The newest
-    comes last: lint uses its environment first.
+    """A title, a Python and what it runs, each about as long.  What is the same on both is done on one, and so are the
+    slow tests.  The newest comes last: lint uses its environment first.
     """
     if oldest == newest:
         return [("tests", oldest, [])]
     tests = "tests on Python {}.{}"
     return [
-        (tests.format(*oldest), oldest, ["-m", "not once"]),
+        (tests.format(*oldest), oldest, ["-m", "not once and not slow"]),
         ("Spark on Python {}.{}".format(*oldest), oldest, ["-m", "spark"]),
         ("SQL, proofs and project on Python {}.{}".format(*oldest), oldest, ["-m", "once and not spark"]),
         (tests.format(*newest), newest, ["--no-spark", "-m", "not once"]),
