@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import StreamingQueryException
+
 from django_pgqueue.spark.lake import Lake, LakeConflict
 from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
     from django_pgqueue.spark.pipeline.progress import Progress
 
+NOT_STARTED = "Python worker failed to connect back"
+"""What Spark says on a machine that is too busy to start a Python worker."""
+MAX_STARTS = 5
 TIDY_EVERY = 100
 """Number of batches."""
 
@@ -48,16 +53,30 @@ def follow(
     with writing(lake, options) as origin:
         origin.next_position(lake.manifest())
         batches = Batches(lake, origin.identity(), progress)
-        query = batches.start(options, seconds=None if once else seconds)
-        try:
-            while not query.awaitTermination(1) and not until():
-                pass
-        except KeyboardInterrupt:
-            progress.say("stopping")
-        finally:
-            query.stop()
+        tries = 0
+        while not _ran(batches.start(options, seconds=None if once else seconds), until, progress, tries=tries):
+            tries += 1
         tidy(lake)
         return batches.rows
+
+
+def _ran(query: StreamingQuery, until: Callable[[], bool], progress: Progress, *, tries: int) -> bool:
+    """Returns whether the query has run.  False: it could not begin, because Spark waits for its Python worker for ten
+    seconds only.  Nothing has happened then, so it may be started again.
+    """
+    try:
+        while not query.awaitTermination(1) and not until():
+            pass
+    except KeyboardInterrupt:
+        progress.say("stopping")
+    except StreamingQueryException as error:
+        if NOT_STARTED not in str(error) or tries == MAX_STARTS - 1:
+            raise
+        progress.say("Spark's Python worker did not start in ten seconds; trying again")
+        return False
+    finally:
+        query.stop()
+    return True
 
 
 class Batches:

@@ -202,11 +202,30 @@ def test_ctrl_c_in_a_terminal_ends_a_follow(
     assert ids(spark, lake) == [attempt.id for attempt in history.history()]
 
 
-def pipeline(step: str, lake: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
+@pytest.mark.slow
+def test_a_follow_begins_again_when_the_machine_was_too_busy_for_its_python_worker(
+    spark: SparkSession, history: Session, lake: Path, url: str, tmp_path: Path
+) -> None:
+    late = tmp_path / "python"
+    late.write_text(
+        f'''#!/bin/sh
+        case "$*" in *streaming*) mkdir "{tmp_path}/was_late" && sleep 12;; esac
+        exec "{sys.executable}" "$@"
+        '''
+    )
+    late.chmod(0o755)
+    process = pipeline("follow", lake, url, "--once", PYSPARK_PYTHON=str(late))
+    said, errors = process.communicate(timeout=200)
+    assert (process.returncode, (tmp_path / "was_late").exists()) == (0, True), errors
+    assert "trying again" in said + errors
+    assert ids(spark, lake) == [attempt.id for attempt in history.history()]
+
+
+def pipeline(step: str, lake: Path, url: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "django_pgqueue.spark", step, "--lake", str(lake), "--master", "local[1]"]
     return subprocess.Popen(
         [*words, *arguments],
-        env={**os.environ, **programs.ENVIRONMENT, "DATABASE_URL": url},
+        env={**os.environ, **programs.ENVIRONMENT, "DATABASE_URL": url, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
