@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
 from tests.support.site import jobs
 from tests.support.waiting import wait_until
@@ -32,3 +32,12 @@ def test_who_has_nothing_to_do_closes_it(consume: Consume, session: Session, tas
     consume(threads=1, idle_seconds=0.05)
     pid = ended(task.enqueue()).return_value
     wait_until(lambda: pid not in session.strangers(), "the session is closed")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_project_need_not_have_a_setting_that_django_has_no_default_for(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(connections.settings["default"], "DISABLE_SERVER_SIDE_CURSORS", raising=False)
+    consume(threads=1)
+    assert ended(jobs.which_session.enqueue()).status == "SUCCESSFUL"

@@ -49,7 +49,7 @@ def _note_connection(connection: Any, **_: Any) -> None:
 
 def _is_pooled(connection: Any) -> bool:
     """Whether others use its sessions too, because a pooler lends them for each transaction."""
-    return _pooled.get(connection.alias, False) or bool(connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"])
+    return _pooled.get(connection.alias, False) or bool(connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
 
 
 connection_created.connect(_note_connection, dispatch_uid="django_pgqueue.worker.run.connections")
