@@ -32,14 +32,6 @@ def main(arguments: list[str]) -> int:
     command.add_arguments(parser, common=lake)
     asked = parser.parse_args(arguments)
     try:
-        return run(asked)
-    except KeyboardInterrupt:
-        sys.stderr.write(f"{command.INTERRUPTED}\n")
-        return command.INTERRUPTED_CODE
-
-
-def run(asked: argparse.Namespace) -> int:
-    try:
         with shown() as progress:
             progress.step("starting Spark")
             spark = start(f"qpipeline {asked.step}", master=asked.master, source=False)
@@ -47,6 +39,9 @@ def run(asked: argparse.Namespace) -> int:
     except SparkQueueError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{command.INTERRUPTED}\n")
+        return command.INTERRUPTED_CODE
     return 0
 
 
