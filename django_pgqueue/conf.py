@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-APP_LABEL = "pgqueue"
+APP_LABEL = "django_pgqueue"
 """Label of the app in Django: in permissions, in URLs of the admin and in recorded migrations."""
 
 

@@ -74,4 +74,4 @@ def has_token(request: HttpRequest) -> bool:
 
 
 def may_see(user: Any) -> bool:
-    return bool(user and user.is_active and user.is_staff and user.has_perm("pgqueue.view_overview"))
+    return bool(user and user.is_active and user.is_staff and user.has_perm("django_pgqueue.view_overview"))

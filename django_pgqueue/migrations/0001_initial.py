@@ -163,7 +163,7 @@ MODELS: dict[str, list[Operation]] = {
                 "indexes": [],
                 "constraints": [],
             },
-            bases=("pgqueue.queuestate",),
+            bases=("django_pgqueue.queuestate",),
         ),
     ],
     "pgqueue_schedule": [

@@ -188,7 +188,7 @@ def test_what_the_docstrings_show_is_so() -> None:
 def test_a_permission_that_was_taken_away_stops_the_job(history: list[int]) -> None:
     user = User.objects.create_user("clerk", is_staff=True)
     for name in ("view_attempt", "run_message"):
-        user.user_permissions.add(Permission.objects.get(content_type__app_label="pgqueue", codename=name))
+        user.user_permissions.add(Permission.objects.get(content_type__app_label="django_pgqueue", codename=name))
     confirmed(visitor_of(user), FAILED_MAILS)
     user.user_permissions.clear()
     drain(["default"])
@@ -281,14 +281,14 @@ class TestSchedules:
     def test_the_form_refuses_it(self, root: Visitor) -> None:
         given = {"name": "mine", "task": JOB, "args": "[]", "kwargs": '{"token": ""}', "cron": "* * * * *"}
         more = {"timezone": "UTC", "catch_up": "one", "queue": "default", "priority": "0", "max_attempts": "1"}
-        answer = root.client.post("/admin/pgqueue/schedule/add/", {**given, **more})
+        answer = root.client.post("/admin/django_pgqueue/schedule/add/", {**given, **more})
         assert b"is an internal task of django_pgqueue, which no schedule can enqueue" in answer.content
         assert not Schedule.objects.exists()
 
     def test_a_binding_refuses_it(self, root: Visitor) -> None:
         functions.exchange_declare(connection, "orders")
         given = {"exchange": "orders", "kind": "topic", "pattern": "#", "queue": "", "task": JOB, "priority": "0"}
-        answer = root.client.post("/admin/pgqueue/binding/add/", given)
+        answer = root.client.post("/admin/django_pgqueue/binding/add/", given)
         assert answer.status_code == 200
         assert not Binding.objects.exists()
 

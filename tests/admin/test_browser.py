@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.django_db(transaction=True)]
 
-OVERVIEW = "/admin/pgqueue/overview/"
+OVERVIEW = "/admin/django_pgqueue/overview/"
 HOUR_MS = 3_600_000
 NARROW, WIDE = 400, 1600
 

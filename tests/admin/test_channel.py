@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.support.admin_page import Visitor
 
 pytestmark = pytest.mark.django_db
-CHANNELS = "/admin/pgqueue/channel/"
+CHANNELS = "/admin/django_pgqueue/channel/"
 LIMITS = {"max_concurrency": "", "max_size": "", "release_interval_ms": ""}
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     LogIn = Callable[..., Visitor]
 
-EXCHANGES, BINDINGS = "/admin/pgqueue/exchange/", "/admin/pgqueue/binding/"
+EXCHANGES, BINDINGS = "/admin/django_pgqueue/exchange/", "/admin/django_pgqueue/binding/"
 AUDIT = subscribers.audit.module_path
 ORDERS = f"{EXCHANGES}orders/change/"
 GIVEN = {

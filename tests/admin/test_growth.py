@@ -30,7 +30,7 @@ def test_ten_times_the_rows_do_not_cost_more(root: Visitor) -> None:
     assert not grown, grown
 
 
-OVERVIEW = "/admin/pgqueue/overview/"
+OVERVIEW = "/admin/django_pgqueue/overview/"
 
 
 @pytest.mark.django_db

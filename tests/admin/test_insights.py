@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.support.admin_page import Element, Page, Visitor
 
 pytestmark = pytest.mark.django_db
-INSIGHTS = "/admin/pgqueue/reporthour/"
+INSIGHTS = "/admin/django_pgqueue/reporthour/"
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 COUNTS = ("enqueued", "succeeded", "deferred", "retried", "failed", "cancelled", "lost", "messages", "message_attempts")
 

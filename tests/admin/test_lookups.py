@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.support.admin_page import Visitor
 
-PAGES = {model: page for model, page in admin.site._registry.items() if model._meta.app_label == "pgqueue"}
+PAGES = {model: page for model, page in admin.site._registry.items() if model._meta.app_label == "django_pgqueue"}
 LISTS = {model: page for model, page in PAGES.items() if model is not Overview}
 CARD = "5500-4711"
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 
 def list_of(model: type[Model]) -> str:
-    return reverse(f"admin:pgqueue_{model._meta.model_name}_changelist")
+    return reverse(f"admin:django_pgqueue_{model._meta.model_name}_changelist")
 
 
 def lookups(field: Field[Any, Any]) -> Iterator[str]:
@@ -89,7 +89,7 @@ def test_no_other_way_of_django_leads_to_a_column(root: Visitor, model: type[Mod
     page: Any = PAGES[model]
     assert page.show_facets is admin.ShowFacets.NEVER
     assert (page.date_hierarchy, page.list_editable) == (None, ())
-    asked = {"app_label": "pgqueue", "model_name": model._meta.model_name or "", "term": "4"}
+    asked = {"app_label": "django_pgqueue", "model_name": model._meta.model_name or "", "term": "4"}
     for field in model._meta.get_fields():
         assert root.client.get("/admin/autocomplete/", {**asked, "field_name": field.name}).status_code == 403
         if model in LISTS:

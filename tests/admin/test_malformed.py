@@ -163,13 +163,13 @@ NAMED = {
 @pytest.mark.parametrize("model", NAMED)
 def test_any_name_leads_to_its_page(root: Visitor, model: str, name: str) -> None:
     sql(NAMED[model], name)
-    url = f"/admin/pgqueue/{model}/"
+    url = f"/admin/django_pgqueue/{model}/"
     [link] = {
         link.attributes["href"]
         for link in root.open(url).root.one(id="result_list").all("a")
         if link.attributes["href"].endswith("/change/")
     }
-    assert root.open("/admin/pgqueue/overview/").response.status_code == 200
+    assert root.open("/admin/django_pgqueue/overview/").response.status_code == 200
     assert root.open(link).response.wsgi_request.path.startswith(url + quote(name)), "and not to the list"
     page = link.removesuffix("change/")
     assert root.open(f"{page}history/").response.status_code == 200
@@ -181,7 +181,7 @@ def test_any_name_leads_to_its_page(root: Visitor, model: str, name: str) -> Non
 @pytest.mark.parametrize("page", ["change", "history", "delete"])
 def test_a_key_that_no_row_has_is_not_found(root: Visitor, page: str, key: str) -> None:
     for model in (*NAMED, "message", "attempt", "binding", "reporthour"):
-        answer = root.client.get(f"/admin/pgqueue/{model}/{key}/{page}/")
+        answer = root.client.get(f"/admin/django_pgqueue/{model}/{key}/{page}/")
         assert answer.status_code in {302, 403, 404}, model
         if answer.status_code == 302:
             assert root.open(answer["Location"]).response.status_code == 200
@@ -205,7 +205,7 @@ def test_a_key_that_no_row_has_is_not_found(root: Visitor, page: str, key: str) 
 def test_no_parameter_breaks_a_list(root: Visitor, query: str) -> None:
     message()
     for model in (*NAMED, "message", "attempt", "binding", "reporthour", "overview"):
-        answer = root.client.get(f"/admin/pgqueue/{model}/?{query}")
+        answer = root.client.get(f"/admin/django_pgqueue/{model}/?{query}")
         assert answer.status_code in {200, 302, 400}, model
         if answer.status_code == 302:
             assert root.open(answer["Location"]).response.status_code == 200

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django_pgqueue.testing import Clock
     from tests.support.admin_page import Visitor
 
-OVERVIEW = "/admin/pgqueue/overview/"
+OVERVIEW = "/admin/django_pgqueue/overview/"
 HOUR_MS = 3_600_000
 NOON = dt.datetime(2026, 1, 9, 12, 0, tzinfo=dt.UTC)
 

@@ -66,7 +66,7 @@ def test_who_may_not_view_sees_nothing(visitor: LogIn, pages: dict[str, list[str
     for url in pages[model]:
         assert clerk.client.get(url).status_code == 403, url
         assert clerk.client.post(url).status_code == 403, url
-    assert f"/pgqueue/{model}/" not in clerk.client.get("/admin/").content.decode()
+    assert f"/django_pgqueue/{model}/" not in clerk.client.get("/admin/").content.decode()
 
 
 @pytest.mark.parametrize("model", LISTS)
@@ -79,7 +79,7 @@ def test_nobody_adds_or_deletes(root: Visitor, pages: dict[str, list[str]], mode
 
 
 def test_the_index_says_change_only_where_something_can_be_changed(root: Visitor, db: None) -> None:
-    index = root.open("/admin/pgqueue/").root
+    index = root.open("/admin/django_pgqueue/").root
 
     def linked(kind: str) -> set[str]:
         return {link.attributes["href"].split("/")[3] for link in index.all("a", class_=kind)}
@@ -125,7 +125,7 @@ def test_who_has_the_permission_may_act_and_it_is_logged(
     assert entry.change_message in {
         "Made ready to run now.", "Postponed until 1 hour from now.", "Cancelled.", "Enqueued again.",
     }  # fmt: skip
-    assert entry.content_type == ContentType.objects.get(app_label="pgqueue", model=url.split("/")[3])
+    assert entry.content_type == ContentType.objects.get(app_label="django_pgqueue", model=url.split("/")[3])
 
 
 def test_the_history_of_a_message_says_who_did_what(root: Visitor, pages: dict[str, list[str]]) -> None:

@@ -143,7 +143,7 @@ def test_a_page_of_one_row_costs_some_probes(root: Visitor, statistics: str) -> 
 
 def test_the_overview_reads_what_it_counts_and_a_sample(root: Visitor, statistics: str) -> None:
     with measured() as cost:
-        page = root.open("/admin/pgqueue/overview/")
+        page = root.open("/admin/django_pgqueue/overview/")
     assert not page.notes, "stopped"
     assert not cost.scanned, cost.statements
     # Two numbers of each queue, and each row may be in a page of its own.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_pgqueue.testing import Clock
     from tests.support.admin_page import Page, Visitor
 
-SCHEDULES, QUEUES = "/admin/pgqueue/schedule/", "/admin/pgqueue/queuestate/"
+SCHEDULES, QUEUES = "/admin/django_pgqueue/schedule/", "/admin/django_pgqueue/queuestate/"
 HOUR = dt.timedelta(hours=1)
 REMIND = remind.module_path
 GIVEN = {

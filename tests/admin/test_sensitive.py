@@ -189,7 +189,13 @@ class TestErrorTexts:
 
     WORDS = f"the card {SECRET} was refused"
     OTHER = "the printer is out of paper"
-    PAGES = (MESSAGES, ATTEMPTS, f"{ATTEMPTS}errors/", "/admin/pgqueue/overview/", "/admin/pgqueue/reporthour/")
+    PAGES = (
+        MESSAGES,
+        ATTEMPTS,
+        f"{ATTEMPTS}errors/",
+        "/admin/django_pgqueue/overview/",
+        "/admin/django_pgqueue/reporthour/",
+    )
 
     @pytest.fixture
     def urls(self, bank: ModuleType) -> list[str]:
@@ -259,7 +265,7 @@ class TestErrorTexts:
         bank.charge = task(charge, sensitive=["card"], unique_key=key)  # type: ignore[attr-defined]
         content = {"args": [SECRET], "kwargs": {}}
         Schedule.objects.create(name="daily", task="bank.charge", content=content, cron="* * * * *", next_at=0)
-        page = visitor("view_schedule", "run_message").act("/admin/pgqueue/schedule/", "run_now", ["daily"])  # type: ignore[list-item]
+        page = visitor("view_schedule", "run_message").act("/admin/django_pgqueue/schedule/", "run_now", ["daily"])  # type: ignore[list-item]
         assert page.said == [
             "Schedule daily: The unique_key or the channel of bank.charge cannot be computed: ValueError."
         ]

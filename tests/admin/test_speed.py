@@ -46,11 +46,11 @@ FILTERS = {
     ],
     f"{ATTEMPTS}errors/": ["", "period=7d"],
     f"{ATTEMPTS}again/": ["", "status__exact=failed", "queue=mail"],
-    "/admin/pgqueue/overview/": [""],
-    "/admin/pgqueue/overview/live/": [""],
+    "/admin/django_pgqueue/overview/": [""],
+    "/admin/django_pgqueue/overview/live/": [""],
     WORKERS: [""],
-    "/admin/pgqueue/schedule/": [""],
-    "/admin/pgqueue/queuestate/": [""],
+    "/admin/django_pgqueue/schedule/": [""],
+    "/admin/django_pgqueue/queuestate/": [""],
 }
 
 

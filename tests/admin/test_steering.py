@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     LogIn = Callable[..., Visitor]
 
-HERE = "/admin/pgqueue/"
+HERE = "/admin/django_pgqueue/"
 BOUND = {"exchange": "orders", "kind": "topic", "pattern": "order.#", "queue": "books", "priority": "3"}
 
 
@@ -98,7 +98,7 @@ def do(client: Client, deed: Deed, binding: str) -> int:
 
 def test_without_its_permission_nothing_is_done(binding: str, deed: Deed) -> None:
     """Whatever else somebody may do, to all models of the queue."""
-    others = Permission.objects.filter(content_type__app_label="pgqueue").exclude(codename__in=deed.needs)
+    others = Permission.objects.filter(content_type__app_label="django_pgqueue").exclude(codename__in=deed.needs)
     before = state()
     user = User.objects.create_user("everything else", is_staff=True)
     user.user_permissions.set(others)

@@ -133,5 +133,5 @@ def without_autovacuum() -> Iterator[None]:
 
 def renew() -> None:
     """The tables as they are on the first day: no statistics, no plan has ever seen them full."""
-    call_command("migrate", "pgqueue", "zero", verbosity=0)
+    call_command("migrate", "django_pgqueue", "zero", verbosity=0)
     call_command("migrate", verbosity=0)

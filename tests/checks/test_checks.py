@@ -167,7 +167,7 @@ class TestManagePy:
         assert [check for check in registry.get_checks() if check == check_backends] == [check_backends]
 
     def test_makemigrations_finds_nothing_to_do(self, capsys: pytest.CaptureFixture[str]) -> None:
-        call_command("makemigrations", "pgqueue", check=True, dry_run=True)
+        call_command("makemigrations", "django_pgqueue", check=True, dry_run=True)
         assert "No changes detected" in capsys.readouterr().out
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db.migrations.loader import MigrationLoader
 
+from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files
 from django_pgqueue.functions.replace_function import HEAD, ReplaceFunction, drops
 from tests.support.change_sql import change
@@ -31,7 +32,7 @@ NOT_REPLACED = "{name}.sql has changed since 0.1.0, and no migration replaces it
 
 def replaced() -> set[tuple[str, str]]:
     migrations = MigrationLoader(None).disk_migrations
-    operations = [operation for key in migrations if key[0] == "pgqueue" for operation in migrations[key].operations]
+    operations = [operation for key in migrations if key[0] == APP_LABEL for operation in migrations[key].operations]
     return {(found.name, found.since) for found in operations if isinstance(found, ReplaceFunction)}
 
 
@@ -121,7 +122,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings)
     monkeypatch.setattr(sql_files, "folder", lambda: made.sql)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(tmp_path)
-    settings.MIGRATION_MODULES = {"pgqueue": made.package}
+    settings.MIGRATION_MODULES = {APP_LABEL: made.package}
     return made
 
 

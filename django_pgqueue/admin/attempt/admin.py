@@ -225,7 +225,7 @@ def listed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
 
 @admin.register(Attempt)
 class AttemptAdmin(ReadOnlyAdmin):
-    change_list_template = "admin/pgqueue/attempt/change_list.html"
+    change_list_template = "admin/django_pgqueue/attempt/change_list.html"
     list_filter = (
         ("finished_at", filters.MomentRangeFilter),
         "status",
@@ -241,15 +241,15 @@ class AttemptAdmin(ReadOnlyAdmin):
     search_fields = ("id", "message_id", "task")
     search_help_text = "The id of a message or of an attempt, or a part of a task's name."
     actions = ("enqueue_again",)
-    change_form_template = "admin/pgqueue/message/change_form.html"
+    change_form_template = "admin/django_pgqueue/message/change_form.html"
 
     def get_urls(self) -> list[Any]:
         def shown(view: Any) -> Any:
             return self.admin_site.admin_view(lambda request: view(self, request))
 
         own = [
-            path("errors/", shown(errors_page.view), name="pgqueue_attempt_errors"),
-            path("again/", shown(reenqueue_page.view), name="pgqueue_attempt_again"),
+            path("errors/", shown(errors_page.view), name="django_pgqueue_attempt_errors"),
+            path("again/", shown(reenqueue_page.view), name="django_pgqueue_attempt_again"),
         ]
         return [*own, *super().get_urls()]
 
@@ -268,9 +268,9 @@ class AttemptAdmin(ReadOnlyAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         query = request.GET.urlencode()
-        again = reverse("admin:pgqueue_attempt_again") if self.has_run_permission(request) else ""
+        again = reverse("admin:django_pgqueue_attempt_again") if self.has_run_permission(request) else ""
         links = {
-            "errors_url": reverse("admin:pgqueue_attempt_errors") + database.same(request),
+            "errors_url": reverse("admin:django_pgqueue_attempt_errors") + database.same(request),
             "again_url": f"{again}?{query}" if again and query else again,
         }
         return super().changelist_view(request, {**links, **(extra_context or {})})

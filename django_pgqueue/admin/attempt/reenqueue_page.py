@@ -57,7 +57,9 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         said_of_it = f"Job {result.id} enqueues them again as soon as a worker runs it."
         admin.message_user(request, said_of_it, messages.SUCCESS)
         # A user who may not see messages stays on the history.
-        may_look = request.user.has_perm("pgqueue.view_message") or request.user.has_perm("pgqueue.change_message")
+        may_look = request.user.has_perm("django_pgqueue.view_message") or request.user.has_perm(
+            "django_pgqueue.change_message"
+        )
         return HttpResponseRedirect(url("message_change", result.id) if may_look else back)
     count = _count(reenqueue_task.ended(listed.queryset, newest=newest))
     context = {
@@ -76,7 +78,7 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         "newest": newest,
         "back": back,
     }
-    return TemplateResponse(request, "admin/pgqueue/attempt/again.html", context)
+    return TemplateResponse(request, "admin/django_pgqueue/attempt/again.html", context)
 
 
 def worded(parameter: str) -> str:

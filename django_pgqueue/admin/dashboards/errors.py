@@ -107,7 +107,7 @@ def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         "errors": sum(group.count for group in groups),
         "capped_at": display.number(MOST) if capped else "",
     }
-    return TemplateResponse(request, "admin/pgqueue/errors.html", context)
+    return TemplateResponse(request, "admin/django_pgqueue/errors.html", context)
 
 
 def found(

@@ -56,7 +56,7 @@ def seen(request: HttpRequest) -> dict[str, Any]:
         "capped": any(one.is_capped for one in found.queues),
         "links": may_see(request.user, "message"),
         "history": may_see(request.user, "attempt"),
-        "may_pause": bool(request.user.has_perm("pgqueue.change_queuestate")),
+        "may_pause": bool(request.user.has_perm("django_pgqueue.change_queuestate")),
         "act_url": url("overview_act"),
     }
 
@@ -143,9 +143,9 @@ class OverviewAdmin(ReadOnlyAdmin):
             return self.admin_site.admin_view(function)
 
         return [
-            path("", view(self.changelist_view), name="pgqueue_overview_changelist"),
-            path("live/", view(self.live_view), name="pgqueue_overview_live"),
-            path("act/", view(self.act_view), name="pgqueue_overview_act"),
+            path("", view(self.changelist_view), name="django_pgqueue_overview_changelist"),
+            path("live/", view(self.live_view), name="django_pgqueue_overview_live"),
+            path("act/", view(self.act_view), name="django_pgqueue_overview_act"),
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -167,10 +167,10 @@ class OverviewAdmin(ReadOnlyAdmin):
         try:
             with database.about(request):
                 context |= seen(request)
-                return TemplateResponse(request, "admin/pgqueue/overview/page.html", context).render()
+                return TemplateResponse(request, "admin/django_pgqueue/overview/page.html", context).render()
         except OperationalError as error:
             context["problem"] = problem_of(error)
-        return TemplateResponse(request, "admin/pgqueue/overview/page.html", context)
+        return TemplateResponse(request, "admin/django_pgqueue/overview/page.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
         if request.method != "GET":
@@ -179,7 +179,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         begun = time.monotonic()
         try:
             with database.about(request):
-                html = render_to_string("admin/pgqueue/overview/live.html", seen(request), request)
+                html = render_to_string("admin/django_pgqueue/overview/live.html", seen(request), request)
         except OperationalError as error:
             return JsonResponse({"problem": problem_of(error)}, status=503)
         return JsonResponse({"html": html, "took_ms": round((time.monotonic() - begun) * 1000)})
@@ -208,7 +208,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         self.message_user(request, f"{what}: {name}.", messages.SUCCESS)
 
     def _check(self, request: HttpRequest, method: str) -> None:
-        may_act = method == "GET" or request.user.has_perm("pgqueue.change_queuestate")
+        may_act = method == "GET" or request.user.has_perm("django_pgqueue.change_queuestate")
         if not self.has_view_permission(request) or not may_act:
             raise PermissionDenied
 

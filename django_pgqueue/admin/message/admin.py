@@ -60,7 +60,7 @@ class PostponeForm(forms.Form):
 @admin.register(Message)
 class MessageAdmin(ReadOnlyAdmin):
     form = MessageForm
-    change_form_template = "admin/pgqueue/message/change_form.html"
+    change_form_template = "admin/django_pgqueue/message/change_form.html"
     list_filter = (
         filters.StatusFilter,
         filters.MessageQueueFilter,
@@ -165,7 +165,7 @@ class MessageAdmin(ReadOnlyAdmin):
             "back": self.page_of(request) or request.get_full_path(),
             "page": request.POST.get("page", ""),
         }
-        return TemplateResponse(request, "admin/pgqueue/message/ask.html", context)
+        return TemplateResponse(request, "admin/django_pgqueue/message/ask.html", context)
 
     def _confirmed(self, request: HttpRequest, queryset: QuerySet[Message]) -> Chosen:
         """Returns the selected messages, without those that came while the user read the question."""

@@ -137,7 +137,7 @@ class Detail(Columns):
             "more": len(attempts) > ATTEMPTS_SHOWN,
             "url": url("attempt_changelist", message_id=message.pk),
         }
-        return render_to_string("admin/pgqueue/message/attempts.html", context)
+        return render_to_string("admin/django_pgqueue/message/attempts.html", context)
 
     @admin.display(description="other messages")
     def related(self, message: Message) -> SafeString | str:

@@ -53,7 +53,7 @@ def about(request: HttpRequest, *, timeout: str | None = None) -> Iterator[None]
 def url(name: str, *args: object, **query: object) -> str:
     """Returns the URL of an admin page with the same database.  ``args``: the key of a row, not quoted."""
     parameters = query | ({PARAMETER: alias()} if alias() != default_database() else {})
-    address = reverse(f"admin:pgqueue_{name}", args=[quote(str(arg)) for arg in args])
+    address = reverse(f"admin:django_pgqueue_{name}", args=[quote(str(arg)) for arg in args])
     return f"{address}?{urlencode(parameters)}" if parameters else address
 
 

@@ -70,7 +70,7 @@ class NameFilter(admin.SimpleListFilter):
     The choices are the names in the newest rows.  If there can be others, the user types the name into a field.
     """
 
-    template = "admin/pgqueue/name_filter.html"
+    template = "admin/django_pgqueue/name_filter.html"
     parameter_name: str
 
     def __init__(
@@ -231,7 +231,7 @@ class MomentRangeFilter(DateTimeRangeFilter):  # type: ignore[misc]
     plain form with the browser's date and time fields, and needs nothing in INSTALLED_APPS.
     """
 
-    template = "admin/pgqueue/range_filter.html"
+    template = "admin/django_pgqueue/range_filter.html"
 
     def _get_form_class(self) -> type[forms.BaseForm]:
         fields = {
@@ -263,7 +263,7 @@ class DequeueRangeFilter(MomentRangeFilter):
 class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
     """A range of seconds between the start and the end of an attempt, with links for the usual ones."""
 
-    template = "admin/pgqueue/range_filter.html"
+    template = "admin/django_pgqueue/range_filter.html"
     NAME = "duration"
     PRESETS = (
         ("under 100 ms", None, "0.1"),

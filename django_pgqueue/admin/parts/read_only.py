@@ -202,10 +202,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return Q(pk=int(term)) if is_id(term) else Q(task__icontains=term)
 
     def has_run_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("pgqueue.run_message"))
+        return bool(request.user.has_perm("django_pgqueue.run_message"))
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("pgqueue.cancel_message"))
+        return bool(request.user.has_perm("django_pgqueue.cancel_message"))
 
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
         return False
@@ -219,12 +219,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 def may_see(user: Any, model: str) -> bool:
-    return any(user.has_perm(f"pgqueue.{may}_{model}") for may in ("view", "change"))
+    return any(user.has_perm(f"django_pgqueue.{may}_{model}") for may in ("view", "change"))
 
 
 def may_see_content(request: HttpRequest) -> bool:
     """Whether the user may see content, headers, state, progress and results, not only statuses."""
-    return bool(request.user.has_perm("pgqueue.see_content"))
+    return bool(request.user.has_perm("django_pgqueue.see_content"))
 
 
 def reason(error: Exception) -> str:

@@ -89,7 +89,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
     sortable_by = ()
     list_display = ("name", bindings, origin)
     search_fields = ("name",)
-    change_form_template = "admin/pgqueue/exchange/change_form.html"
+    change_form_template = "admin/django_pgqueue/exchange/change_form.html"
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = self.get_queryset(request).annotate(bound=Bindings("name"))
@@ -142,7 +142,9 @@ class ExchangeAdmin(ReadOnlyAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """One at a time, with its bindings."""
-        return obj is not None and all(request.user.has_perm(f"pgqueue.delete_{it}") for it in ("exchange", "binding"))
+        return obj is not None and all(
+            request.user.has_perm(f"django_pgqueue.delete_{it}") for it in ("exchange", "binding")
+        )
 
     def save_model(self, request: HttpRequest, obj: Exchange, form: Any, change: bool) -> None:  # noqa: ARG002
         functions.exchange_declare(connections[alias()], obj.name)

@@ -9,6 +9,7 @@ from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from django_pgqueue import functions
+from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 
@@ -98,12 +99,12 @@ where c.relnamespace = %(schema)s::regnamespace and not t.tgisinternal and c.rel
 
 def migrations(patient: Subject) -> Iterator[Finding]:
     executor = MigrationExecutor(connections[patient.using])
-    plan = executor.migration_plan([node for node in executor.loader.graph.leaf_nodes() if node[0] == "pgqueue"])
-    missing = [migration.name for migration, _ in plan if migration.app_label == "pgqueue"]
+    plan = executor.migration_plan([node for node in executor.loader.graph.leaf_nodes() if node[0] == APP_LABEL])
+    missing = [migration.name for migration, _ in plan if migration.app_label == APP_LABEL]
     if missing:
         yield UNAPPLIED_MIGRATION.found(
-            f"The database {patient.using!r} lacks the migrations {', '.join(missing)} of pgqueue.",
-            f"python manage.py migrate pgqueue --database {patient.using}",
+            f"The database {patient.using!r} lacks the migrations {', '.join(missing)} of {APP_LABEL}.",
+            f"python manage.py migrate {APP_LABEL} --database {patient.using}",
             migrations=missing,
         )
 

@@ -571,10 +571,10 @@ def test_strayed_functions(find: Find, db: None) -> None:
 
 
 def test_unapplied_migration(find: Find, db: None) -> None:
-    sql("delete from django_migrations where app = 'pgqueue'")
+    sql("delete from django_migrations where app = 'django_pgqueue'")
     found = only(find("unapplied-migration", installation.migrations))
     assert "lacks the migrations 0001_initial" in found.found
-    assert found.command == "python manage.py migrate pgqueue --database default"
+    assert found.command == "python manage.py migrate django_pgqueue --database default"
 
 
 def test_missing_table(find: Find, db: None) -> None:

@@ -141,7 +141,7 @@ def test_every_command_has_a_page() -> None:
 def test_every_model_has_a_table_on_the_page() -> None:
     from django.apps import apps
 
-    models: list[type[Model]] = list(apps.get_app_config("pgqueue").get_models())
+    models: list[type[Model]] = list(apps.get_app_config("django_pgqueue").get_models())
     for model in models:
         assert f"\n## {model._meta.db_table}\n" in text_of("tables")
 

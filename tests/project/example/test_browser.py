@@ -50,7 +50,7 @@ def test_the_admin_shows_the_job_as_scheduled_and_then_in_the_history(
     reminder = shop.job_becomes("Send reminder", "scheduled")[4]
     receipt = shop.job_becomes("Send receipt", "done")[4]
 
-    shop.open(f"{reverse('admin:pgqueue_message_changelist')}?q={reminder}")
+    shop.open(f"{reverse('admin:django_pgqueue_message_changelist')}?q={reminder}")
     shop.find("#id_username").send_keys("admin")
     shop.find("#id_password").send_keys("secret")
     shop.press("Log in")
@@ -58,15 +58,15 @@ def test_the_admin_shows_the_job_as_scheduled_and_then_in_the_history(
     assert shop.status_in_admin() == "scheduled"
     shop.save("admin-scheduled", 1600)
 
-    shop.open(f"{reverse('admin:pgqueue_attempt_changelist')}?q={receipt}")
+    shop.open(f"{reverse('admin:django_pgqueue_attempt_changelist')}?q={receipt}")
     shop.shows("send_receipt")
     assert shop.status_in_admin() == "succeeded"
     shop.save("admin-history", 1600)
 
-    shop.open(reverse("admin:pgqueue_message_changelist"))
+    shop.open(reverse("admin:django_pgqueue_message_changelist"))
     shop.shows("send_reminder")
     shop.save("admin-messages", 1600)
-    shop.open(reverse("admin:pgqueue_attempt_changelist"))
+    shop.open(reverse("admin:django_pgqueue_attempt_changelist"))
     shop.shows("send_receipt")
     shop.save("admin-attempts", 1600)
 

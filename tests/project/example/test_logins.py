@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif("DATABASE_URL" in os.environ, reason="the login of a DATABASE_URL is taken as it is"),
 ]
 
-ADMIN = "/admin/pgqueue/"
+ADMIN = "/admin/django_pgqueue/"
 SENT = "example_project.shop.tasks."
 SECONDS = 60
 SESSIONS = """

@@ -268,8 +268,8 @@ def test_a_job_whose_history_was_dropped_is_forgotten(client: Client, order: Ord
 
 def test_each_job_leads_to_the_admin(admin_client: Client, order: Order) -> None:
     job = order.jobs.get(label="Send receipt")
-    waiting_url = f"{reverse('admin:pgqueue_message_changelist')}?q={job.result_id}"
-    history_url = f"{reverse('admin:pgqueue_attempt_changelist')}?q={job.result_id}"
+    waiting_url = f"{reverse('admin:django_pgqueue_message_changelist')}?q={job.result_id}"
+    history_url = f"{reverse('admin:django_pgqueue_attempt_changelist')}?q={job.result_id}"
     assert f'href="{waiting_url}"' in status(admin_client, order)["html"]
     testing.drain(queues=["mail"])
     assert f'href="{history_url}"' in status(admin_client, order)["html"]

@@ -52,10 +52,10 @@ def due(database: str) -> Any:
         MESSAGES,
         ATTEMPTS,
         WORKERS,
-        "/admin/pgqueue/queuestate/",
-        "/admin/pgqueue/schedule/",
-        "/admin/pgqueue/exchange/",
-        "/admin/pgqueue/binding/",
+        "/admin/django_pgqueue/queuestate/",
+        "/admin/django_pgqueue/schedule/",
+        "/admin/django_pgqueue/exchange/",
+        "/admin/django_pgqueue/binding/",
     ],
 )
 def test_each_list_offers_the_databases(root: Visitor, url: str) -> None:
@@ -126,7 +126,7 @@ def addresses(page: Page, part: str) -> list[str]:
     """Where the links of the breadcrumbs or of the sidebar lead, as far as that is about the queue."""
     place = page.root.one(id=SIDEBAR) if part == SIDEBAR else page.root.one("div", class_=part)
     found = [link.attributes["href"] for link in place.all("a")]
-    return [address for address in found if re.match(r"/admin/pgqueue/\w+/", address)]
+    return [address for address in found if re.match(r"/admin/django_pgqueue/\w+/", address)]
 
 
 @pytest.mark.parametrize("page", ["", "add/", "{pk}/change/", "{pk}/history/", "{pk}/delete/"])
@@ -138,7 +138,7 @@ def test_breadcrumbs_and_the_sidebar_lead_to_the_same_database(root: Visitor, pa
     )
     functions.binding_declare(connections["jobs"], functions.KnownBinding(exchange="orders", pattern="#", queue="q"))
     [here] = Binding.objects.using("jobs").values_list("pk", flat=True)
-    url = "/admin/pgqueue/binding/"
+    url = "/admin/django_pgqueue/binding/"
     elsewhere = root.open(f"{url}{page.format(pk=made)}{OTHER}")
     assert {address.partition("?")[2] for address in addresses(elsewhere, SIDEBAR)} == {"database=default"}
     current = [link for link in elsewhere.root.one(id=SIDEBAR).all("a") if "aria-current" in link.attributes]
@@ -153,13 +153,13 @@ def test_breadcrumbs_and_the_sidebar_lead_to_the_same_database(root: Visitor, pa
 
 
 def test_the_sidebar_of_the_overview_does_too(root: Visitor) -> None:
-    page = root.open(f"/admin/pgqueue/overview/{OTHER}")
+    page = root.open(f"/admin/django_pgqueue/overview/{OTHER}")
     assert f"{MESSAGES}{OTHER}" in addresses(page, SIDEBAR)
 
 
 def test_what_was_deleted_leads_back_to_its_list(root: Visitor) -> None:
     Exchange.objects.using("default").create(name="orders")
-    answer = root.client.post(f"/admin/pgqueue/exchange/orders/delete/{OTHER}", {"post": "yes"})
-    assert answer.url == f"/admin/pgqueue/exchange/{OTHER}"  # type: ignore[attr-defined]
+    answer = root.client.post(f"/admin/django_pgqueue/exchange/orders/delete/{OTHER}", {"post": "yes"})
+    assert answer.url == f"/admin/django_pgqueue/exchange/{OTHER}"  # type: ignore[attr-defined]
     assert not Exchange.objects.using("default").exists()
     assert LogEntry.objects.get().action_flag == DELETION

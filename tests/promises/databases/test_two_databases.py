@@ -106,8 +106,8 @@ def test_what_the_router_says() -> None:
 def test_the_admin_shows_the_default_backend_s(admin_client: Client) -> None:
     there = post.enqueue(7)
     note.using(backend="here").enqueue()
-    page = admin_client.get("/admin/pgqueue/message/").content.decode()
-    assert f"/admin/pgqueue/message/{there.id}/" in page
+    page = admin_client.get("/admin/django_pgqueue/message/").content.decode()
+    assert f"/admin/django_pgqueue/message/{there.id}/" in page
     assert "shelf.post" in page
     assert "shelf.note" not in page
 

@@ -31,22 +31,22 @@ def ids(found: list[checks.CheckMessage]) -> list[str | None]:
 
 
 def test_migrations_make_nothing_where_no_queue_is(empty: str) -> None:
-    call_command("migrate", "pgqueue", database=empty, verbosity=0)
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
     assert tables(empty) == []
-    call_command("migrate", "pgqueue", "zero", database=empty, verbosity=0)
+    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
 
 
 def test_migrations_make_and_unmake_the_queue_where_it_is(empty: str, settings: Settings) -> None:
     settings.TASKS = in_database(empty)
-    call_command("migrate", "pgqueue", database=empty, verbosity=0)
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
     assert "pgqueue_message" in tables(empty)
-    call_command("migrate", "pgqueue", "zero", database=empty, verbosity=0)
+    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
     assert tables(empty) == []
 
 
 def test_without_any_queue_the_router_has_no_opinion(empty: str, settings: Settings) -> None:
     settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}
-    call_command("migrate", "pgqueue", database=empty, verbosity=0)
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
     assert "pgqueue_message" in tables(empty)
 
 
@@ -61,7 +61,7 @@ def test_missing_tables_are_told_where_the_database_may_be_asked(empty: str, set
     assert check_tables(None) == check_tables(["default"]) == []
     assert "pgqueue.W003" not in ids(checks.run_checks())
     assert "pgqueue.W003" in ids(checks.run_checks(databases=[empty]))
-    call_command("migrate", "pgqueue", database=empty, verbosity=0, skip_checks=False)
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
     assert check_tables([empty]) == []
 
 

@@ -57,7 +57,7 @@ class ToJobs:
     """A project's own router."""
 
     def db_for_write(self, model: Any, **_: Any) -> str | None:
-        return "jobs" if model._meta.app_label == "pgqueue" else None
+        return "jobs" if model._meta.app_label == "django_pgqueue" else None
 
 
 def test_without_backends_of_ours_it_is_where_the_routers_have_the_models(settings: Settings) -> None:

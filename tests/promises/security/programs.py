@@ -59,7 +59,7 @@ from django_pgqueue.metrics import queue
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.monitoring.overview import overview
 
-for model in django.apps.apps.get_app_config("pgqueue").get_models():
+for model in django.apps.apps.get_app_config("django_pgqueue").get_models():
     list(model.objects.all()[:5])
 assert Attempt.objects.filter(status="succeeded").exists()
 assert overview.taken("default")

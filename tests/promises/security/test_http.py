@@ -115,10 +115,10 @@ def test_there_is_something_to_see_for_those_who_may(db: None) -> None:
     auditor = website.people()["who may view and see content"]
     keys = website.keys()
     for model in ("message", "attempt", "schedule"):
-        shown = [auditor.client.get(f"/admin/pgqueue/{model}/{key}/change/") for key in keys[model]]
+        shown = [auditor.client.get(f"/admin/django_pgqueue/{model}/{key}/change/") for key in keys[model]]
         assert any(SECRET in told(answer) for answer in shown), model
     for address in ("attempt/", "message/", "attempt/errors/", "attempt/?error_class=4711"):
-        assert SECRET in told(auditor.client.get(f"/admin/pgqueue/{address}")), address
+        assert SECRET in told(auditor.client.get(f"/admin/django_pgqueue/{address}")), address
 
 
 def problem(person: Person, request: Request, errors: list[Any], before: list[Any]) -> str | None:

@@ -26,7 +26,7 @@ QUIET_TASK, LOUD_TASK = "vault.pay", "vault.print"
 NAMES = ["default", "with/slash", "_0A", 'a"b<c>', "..", "é?#%00&x=1", "x" * 250]
 HELD = "vault"
 FOREVER_MS = 2**50
-GLOBAL_PAGES = ["/admin/", "/admin/pgqueue/", "/admin/autocomplete/", "/admin/jsi18n/", "/admin/r/1/1/"]
+GLOBAL_PAGES = ["/admin/", "/admin/django_pgqueue/", "/admin/autocomplete/", "/admin/jsi18n/", "/admin/r/1/1/"]
 
 
 def furnish() -> None:
@@ -99,7 +99,9 @@ SEES = "see_content"
 
 
 def people() -> dict[str, Person]:
-    codenames = set(Permission.objects.filter(content_type__app_label="pgqueue").values_list("codename", flat=True))
+    codenames = set(
+        Permission.objects.filter(content_type__app_label="django_pgqueue").values_list("codename", flat=True)
+    )
     views = {name for name in codenames if name.startswith("view_")}
     kinds = {
         "nobody of the staff": set(),
@@ -112,7 +114,7 @@ def people() -> dict[str, Person]:
     for number, (name, permissions) in enumerate(kinds.items()):
         user = User.objects.create_user(f"user-{number}", is_staff=number > 0)
         user.user_permissions.set(
-            Permission.objects.filter(content_type__app_label="pgqueue", codename__in=permissions)
+            Permission.objects.filter(content_type__app_label="django_pgqueue", codename__in=permissions)
         )
         found[name] = Person(
             name=name, client=_client(user), may_write="everything" in name, sees_content=SEES in permissions
@@ -133,9 +135,9 @@ def pages() -> list[tuple[str, str]]:
     """The address of each page of the package, as the admin site has it, with a place for the key; and its model."""
     found = []
     for model, page in admin.site._registry.items():
-        if model._meta.app_label != "pgqueue":
+        if model._meta.app_label != "django_pgqueue":
             continue
-        start = reverse(f"admin:pgqueue_{model._meta.model_name}_changelist")
+        start = reverse(f"admin:django_pgqueue_{model._meta.model_name}_changelist")
         for pattern in page.get_urls():
             route = str(pattern.pattern)
             assert route.count("<") <= 1, route
@@ -148,7 +150,7 @@ def keys() -> dict[str, list[str]]:
     return {
         str(model._meta.model_name): [str(quote(pk)) for pk in model._default_manager.values_list("pk", flat=True)[:40]]
         for model in admin.site._registry
-        if model._meta.app_label == "pgqueue" and not model._meta.proxy
+        if model._meta.app_label == "django_pgqueue" and not model._meta.proxy
     }
 
 
@@ -219,7 +221,7 @@ class Attacker:
         self.names = self._names()
 
     def _names(self) -> dict[str, list[str]]:
-        models = [model for model in admin.site._registry if model._meta.app_label == "pgqueue"]
+        models = [model for model in admin.site._registry if model._meta.app_label == "django_pgqueue"]
         return {str(model._meta.model_name): [field.name for field in model._meta.get_fields()] for model in models}
 
     def requests(self, route: str, model: str, number: int) -> Iterator[Request]:

@@ -103,7 +103,7 @@ def waits_ms() -> list[float]:
 def look_at_insights() -> str:
     client = Client()
     client.force_login(User.objects.create_superuser("root"))
-    return client.get("/admin/pgqueue/reporthour/").content.decode()
+    return client.get("/admin/django_pgqueue/reporthour/").content.decode()
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_what_the_shop_has_done_is_seen_in_insights(
     client = Client()
     client.force_login(User.objects.create_superuser("root"))
     shop.driver.add_cookie({"name": "sessionid", "value": client.cookies["sessionid"].value, "path": "/"})
-    shop.open("/admin/pgqueue/reporthour/")
+    shop.open("/admin/django_pgqueue/reporthour/")
     shop.shows("Insights", "shop.tasks.send_receipt")
     shop.save("insights-of-the-shop", 1600)
 
