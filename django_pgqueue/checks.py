@@ -15,6 +15,7 @@ from django_pgqueue import conf, functions, traces
 from django_pgqueue.backend import lookup, schedules
 from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
+from django_pgqueue.distribution import install_command
 from django_pgqueue.tasks import registry, sensitive
 from django_pgqueue.values import arguments, limits
 from django_pgqueue.values.names import NAMES_ARE, is_name
@@ -114,7 +115,7 @@ def _check_traces(alias: str, settings: Options) -> Iterator[checks.CheckMessage
         yield checks.Error(
             f"TASKS[{alias!r}]['OPTIONS']['TRACES'] is True, but OpenTelemetry is not installed, so the backend makes "
             "no traces.",
-            hint="Install its API: pip install django-pgqueue[otel]",
+            hint=f"Install its API: {install_command('otel')}",
             id="pgqueue.E009",
         )
 

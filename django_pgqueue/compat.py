@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import django
 from django.core.exceptions import ImproperlyConfigured
 
+from django_pgqueue.distribution import install_command
+
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
     from django.tasks.backends.base import BaseTaskBackend
@@ -41,7 +43,7 @@ else:
     except ModuleNotFoundError as error:
         # Installers add the backport only on Python 3.11: on a newer Python they would choose a newer Django instead.
         _message = (
-            f"Django {django.get_version()} needs the backport django-tasks: pip install 'django-pgqueue[django52]', "
+            f"Django {django.get_version()} needs the backport django-tasks: {install_command('django52')}, "
             "and 'django_tasks' in INSTALLED_APPS."
         )
         raise ImproperlyConfigured(_message) from error

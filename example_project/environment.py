@@ -150,7 +150,7 @@ class Environment:
                 leftover.unlink()
         # Without pip, because Debian's Python cannot add it (no ensurepip): installers() finds what installs.
         try:
-            venv.create(self.folder, symlinks=True, with_pip=False, prompt="django-pgqueue")
+            venv.create(self.folder, symlinks=True, with_pip=False, prompt="django_pgqueue")
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise NoEnvironment(f"The environment in {self.folder} cannot be created: {error}") from error
 

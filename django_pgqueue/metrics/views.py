@@ -13,12 +13,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from django_pgqueue.backend.lookup import databases, pgqueue_backends
+from django_pgqueue.distribution import install_command
 
 try:
     from django_pgqueue.metrics.exposition import encoded
     from django_pgqueue.metrics.queue import families
 except ModuleNotFoundError as error:
-    message = "django_pgqueue.metrics.urls needs prometheus-client: pip install 'django-pgqueue[prometheus]'."
+    message = f"django_pgqueue.metrics.urls needs prometheus-client: {install_command('prometheus')}."
     raise ImproperlyConfigured(message) from error
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The queue as a data source of Apache Spark: Spark reads the history and adds jobs.  Needs ``django-pgqueue[spark]``.
+"""The queue as a data source of Apache Spark: Spark reads the history and adds jobs.  Needs the extra ``spark``.
 
     from django_pgqueue.spark.session import start
 

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from django_pgqueue.distribution import install_command
 from django_pgqueue.spark.errors import NoJava, SparkQueueError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def start(
     Registration takes two seconds; with ``source=False`` the pipeline does it only when it needs the source.
     """
     if importlib.util.find_spec("pyspark") is None:
-        message = "PySpark is not installed. Run: pip install 'django-pgqueue[spark]'"
+        message = f"PySpark is not installed. Run: {install_command('spark')}"
         raise SparkQueueError(message)
     from pyspark.sql import SparkSession  # noqa: PLC0415 -- so that the error above can be given
 

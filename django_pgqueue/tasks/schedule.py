@@ -10,6 +10,8 @@ from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from cronsim import CronSim, CronSimError
+
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.values import content, names
 from django_pgqueue.values.times import EPOCH
@@ -123,11 +125,6 @@ def zone(name: str) -> dt.tzinfo:
 
 
 def _cronsim(expression: str, moment: dt.datetime) -> Any:
-    try:
-        from cronsim import CronSim, CronSimError  # noqa: PLC0415 -- only who uses cron needs it
-    except ImportError as error:
-        message = f"The schedule {expression!r} needs the package cronsim: pip install django-pgqueue[cron]."
-        raise InvalidSchedule(message) from error
     try:
         return CronSim(expression, moment)
     except (CronSimError, ValueError, TypeError, AttributeError) as error:

@@ -243,7 +243,7 @@ def test_django_52_without_the_backport_says_what_to_install(tmp_path: Path) -> 
     (tmp_path / "plain_settings.py").write_text("INSTALLED_APPS = ['django_pgqueue']")
     said = said_by_check(tmp_path, "plain_settings")
     assert said.splitlines()[-1].startswith("django.core.exceptions.ImproperlyConfigured: Django 5.2")
-    assert "django-pgqueue[django52]" in said
+    assert "django-tasks-pgqueue[django52]" in said
 
 
 def test_django_asks_the_backend(settings: Settings) -> None:

@@ -253,7 +253,7 @@ def test_a_terminal_without_rich_gets_plain_text(environment: dict[str, str], tm
     (tmp_path / "rich.py").write_text("raise ImportError('no rich here')")
     window = Window("qstatus", environment={**environment, "PYTHONPATH": str(tmp_path)})
     assert window.ends() == 0
-    assert "pip install 'django-pgqueue[cli]'" in window.seen
+    assert "pip install 'django-tasks-pgqueue[cli]'" in window.seen
     assert "Workers: 0 awake" in window.seen
     assert "\x1b[?1049h" not in window.seen
 

@@ -51,6 +51,7 @@ ROOMS = {
     "exceptions": "every error of the package",
     "conf": "the options of a backend, from `TASKS`",
     "compat": "where the tasks API comes from: Django 6 or the backport",
+    "distribution": "the name to install, for every message that says what to install",
     "spark": "the second binding, for Apache Spark; no Django in it",
     "migrations": "the tables and functions, for `manage.py migrate`",
     "bulk": "old path of names of `backend`",

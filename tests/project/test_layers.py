@@ -44,7 +44,7 @@ def test_every_room_has_its_floor_and_its_line_on_the_map() -> None:
 def test_only_commands_import_spark_and_spark_imports_no_django() -> None:
     arrows = layers.of_the_package().arrows()
     assert {importer for importer, imported in arrows if imported == "spark"} == {"management"}
-    assert {imported for importer, imported in arrows if importer == "spark"} == {"values"}
+    assert {imported for importer, imported in arrows if importer == "spark"} == {"values", "distribution"}
 
 
 def test_old_paths_hand_on_names_and_nothing_imports_them() -> None:

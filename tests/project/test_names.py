@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from django.apps import apps
@@ -13,10 +15,20 @@ from django.db.migrations.loader import MigrationLoader
 from django.urls import reverse
 
 from django_pgqueue.conf import APP_LABEL
+from django_pgqueue.distribution import DISTRIBUTION, install_command
 from django_pgqueue.models import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "django_pgqueue"
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+# Written in two parts, so that this file does not have it.  The name of our account on a host may stand in an address.
+OF_A_STRANGER = re.compile("django" + r"-pgqueue(?!/django-tasks-pgqueue)", re.IGNORECASE)
+READ = {"", ".cfg", ".css", ".html", ".ini", ".js", ".md", ".py", ".service", ".sql", ".toml", ".txt", ".yaml", ".yml"}
+FOLDERS = (".ci", ".github", "django_pgqueue", "docs", "example_project", "sql", "tests")
 
 pytestmark = pytest.mark.once
 
@@ -50,3 +62,51 @@ def test_tables_keep_their_names() -> None:
     tables = {model._meta.db_table for model in apps.get_app_config("django_pgqueue").get_models()}
     assert {"pgqueue_message", "pgqueue_attempt", "pgqueue_worker", "pgqueue_report_hour"} <= tables
     assert {table for table in tables if not table.startswith("pgqueue_")} == set()
+
+
+def texts() -> Iterator[Path]:
+    """Every file that a reader, an installer or a program reads."""
+    found = [*ROOT.glob("*.*"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
+    for path in found:
+        if path.is_file() and path.suffix in READ and not {"__pycache__", "output"} & set(path.parts):
+            yield path
+
+
+def test_no_message_page_template_or_comment_has_the_name_of_a_stranger() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in texts()
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1)
+        if OF_A_STRANGER.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", "README.md", "django_pgqueue/checks.py", "docs/pages/data/spark.md"]
+)
+def test_the_search_reads_every_kind_of_text(name: str) -> None:
+    assert ROOT / name in set(texts())
+
+
+def test_the_search_finds_the_name_of_a_stranger_and_passes_over_ours() -> None:
+    stranger = "django" + "-pgqueue"
+    assert OF_A_STRANGER.search(f"pip install -U '{stranger}[prometheus]'")
+    assert not OF_A_STRANGER.search(f"{DISTRIBUTION} django_pgqueue github.com/{stranger}/{DISTRIBUTION}")
+
+
+def test_the_distribution_is_called_as_the_constant_says() -> None:
+    assert PYPROJECT["project"]["name"] == DISTRIBUTION == "django-tasks-pgqueue"
+    assert install_command("cli") == "pip install 'django-tasks-pgqueue[cli]'"
+
+
+def test_only_the_constant_writes_the_name_in_the_package() -> None:
+    modules = [path for path in PACKAGE.rglob("*.py") if DISTRIBUTION in path.read_text(encoding="utf-8")]
+    assert [path.relative_to(PACKAGE).as_posix() for path in modules] == ["distribution.py"]
+
+
+def test_a_message_names_an_extra_that_exists() -> None:
+    calls = re.compile(r"install_command\(['\"](\w+)['\"]\)")
+    named = {extra for path in PACKAGE.rglob("*.py") for extra in calls.findall(path.read_text(encoding="utf-8"))}
+    assert named == {"cli", "django52", "otel", "prometheus", "spark"}
+    assert named <= set(PYPROJECT["project"]["optional-dependencies"])

@@ -201,7 +201,7 @@ def test_a_port_is_a_number_of_a_port(flag: str) -> None:
 def test_metrics_need_their_extra_and_health_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qworker, "find_spec", lambda _: None)
     monkeypatch.setattr(qworker, "run", lambda _: 0)
-    with pytest.raises(CommandError, match=re.escape("pip install 'django-pgqueue[prometheus]'")):
+    with pytest.raises(CommandError, match=re.escape("pip install 'django-tasks-pgqueue[prometheus]'")):
         call_command("qworker", "--metrics-port", "0")
 
 

@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.backend import lookup
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
+from django_pgqueue.distribution import install_command
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -28,8 +29,8 @@ VARIABLE = "PGQUEUE_SPARK_URL"
 class Command(BaseCommand):
     help = (
         "Exports finished attempts to a lake of Parquet files, follows them, reports on them, enqueues them again, "
-        "and predicts the waiting times with other workers. Needs the extra spark: pip install "
-        "'django-pgqueue[spark]'."
+        "and predicts the waiting times with other workers. "
+        f"Needs the extra spark: {install_command('spark')}."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -63,7 +64,7 @@ class Command(BaseCommand):
 
 
 def missing(error: ImportError) -> str:
-    return f"The pipeline runs on Spark, and {error.name} is not installed: pip install 'django-pgqueue[spark]'"
+    return f"The pipeline runs on Spark, and {error.name} is not installed: {install_command('spark')}"
 
 
 def common(step: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 
 from django_pgqueue.backend.lookup import default_database
+from django_pgqueue.distribution import install_command
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import status
 from django_pgqueue.monitoring import overview
@@ -32,7 +33,7 @@ MIN_SECONDS = 0.1
 class Command(BaseCommand):
     help = (
         "Shows the waiting, running and failed messages of each queue, its rates and the workers: a live table on a "
-        "terminal (with rich: pip install 'django-pgqueue[cli]'), plain text elsewhere. The cost of its queries is "
+        f"terminal (with rich: {install_command('cli')}), plain text elsewhere. The cost of its queries is "
         "bounded, however many rows the tables have."
     )
 
@@ -76,7 +77,7 @@ class Command(BaseCommand):
         try:
             from django_pgqueue.management.terminal import live  # noqa: PLC0415 -- rich is an extra
         except ImportError:
-            self.stderr.write("A live table needs rich: pip install 'django-pgqueue[cli]'. This is plain text:")
+            self.stderr.write(f"A live table needs rich: {install_command('cli')}. This is plain text:")
             return False
         taken(database, queues)  # a problem at the start is an error
         color = False if options["no_color"] else True if options["force_color"] else None

@@ -18,6 +18,7 @@ from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.consumer.forks import guarded
+from django_pgqueue.distribution import install_command
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
 from django_pgqueue.management.terminal.colours import formatter
 from django_pgqueue.management.terminal.dry_run import explain
@@ -84,7 +85,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--metrics-port", type=int, metavar="PORT",
             help="Serve /metrics for Prometheus, /healthz and /readyz at this port. 0: any free port. Needs "
-            "prometheus-client: pip install 'django-pgqueue[prometheus]'.",
+            f"prometheus-client: {install_command('prometheus')}.",
         )  # fmt: skip
         parser.add_argument(
             "--health-port", type=int, metavar="PORT", help="Serve only /healthz and /readyz at this port."
@@ -246,9 +247,7 @@ def watched(options: dict[str, Any]) -> dict[str, Any]:
             message = f"--{name.replace('_', '-')} {options[name]} is not a port: ports are from 1 to {LAST_PORT}."
             raise CommandError(message)
     if options["metrics_port"] is not None and find_spec("prometheus_client") is None:
-        message = (
-            "--metrics-port needs prometheus-client: pip install 'django-pgqueue[prometheus]'. --health-port does not."
-        )
+        message = f"--metrics-port needs prometheus-client: {install_command('prometheus')}. --health-port does not."
         raise CommandError(message)
     return {name: options[name] for name in ("metrics_port", "health_port", "metrics_host")}
 

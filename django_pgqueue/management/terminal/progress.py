@@ -1,4 +1,4 @@
-"""A progress bar, if rich is installed (django-pgqueue[cli]) and stderr is a terminal."""
+"""A progress bar, if rich is installed (the extra ``cli``) and stderr is a terminal."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from hatchling.build import get_requires_for_build_editable
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from django_pgqueue.distribution import DISTRIBUTION
 from example_project.environment import steps
 from example_project.interpreter import MINORS, OLDEST
 
@@ -79,8 +80,8 @@ def test_every_supported_python_has_one_version_of_each(python: str) -> None:
 
 def test_what_the_demo_brings_along_is_in_the_file() -> None:
     versions = of(f"{sys.version_info.major}.{sys.version_info.minor}")
-    for requirement in needed(Requirement("django-pgqueue[demo]")):
-        if canonicalize_name(requirement.name) == "django-pgqueue":
+    for requirement in needed(Requirement(f"{DISTRIBUTION}[demo]")):
+        if canonicalize_name(requirement.name) == DISTRIBUTION:
             continue
         version = versions.get(canonicalize_name(requirement.name))
         assert version, f"{requirement} is needed and has no hash: run example_project/hashes.py"

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from django_pgqueue.distribution import DISTRIBUTION
+
 ROOT = Path(__file__).resolve().parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PYPROJECT["project"]["version"]
+WHEEL = DISTRIBUTION.replace("-", "_")
 CONSTRAINTS = (ROOT / "example_project" / "constraints.txt").read_text()
 # Parts of the top level that a build must know; docs may be missing where only the code was copied.
 TEXTS = {"README.md", "CONTRIBUTING.md", "LICENSE"}
@@ -36,7 +39,7 @@ def test_the_wheel_has_every_sql_file_inside_the_package(built: Path) -> None:
 
 def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     names = contents(built)
-    assert {name.split("/")[0] for name in names} == {"django_pgqueue", f"django_pgqueue-{VERSION}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"django_pgqueue", f"{WHEEL}-{VERSION}.dist-info"}
     kinds = {Path(name).suffix for name in names if name.startswith("django_pgqueue/")}
     assert kinds <= {".py", ".sql", ".txt", ".typed", ".html", ".css", ".js", ".po", ".mo"}
     assert {"django_pgqueue/__init__.py", "django_pgqueue/py.typed"} <= names
@@ -46,13 +49,14 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
 
 def test_the_wheel_says_what_it_needs(built: Path) -> None:
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
-        metadata = message_from_bytes(wheel.read(f"django_pgqueue-{VERSION}.dist-info/METADATA"))
+        metadata = message_from_bytes(wheel.read(f"{WHEEL}-{VERSION}.dist-info/METADATA"))
     needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert {re.split(r"[<>=; ]", line)[0] for line in needed} == {
         "django",
         "django-tasks",
         "psycopg",
         "django-admin-rangefilter",
+        "cronsim",
     }
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "MIT"
@@ -87,7 +91,7 @@ def test_the_sdist_builds_the_same_wheel(built: Path, tmp_path: Path) -> None:
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         sdist.extraction_filter = getattr(tarfile, "data_filter", None)  # not yet in Python 3.11.2, which Debian has
         sdist.extractall(tmp_path)
-    build(next(tmp_path.glob("django_pgqueue-*")), tmp_path / "dist", "wheel")
+    build(next(tmp_path.glob(f"{WHEEL}-*")), tmp_path / "dist", "wheel")
     assert contents(tmp_path / "dist") == contents(built)
 
 
