@@ -12,6 +12,18 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_pgqueue.distribution import install_command
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def error_named(name: str, exceptions: ModuleType) -> Any:
+    """Returns an error of the backport by Django's name, which its releases up to 0.12 end with ``Error``.
+
+    A later release has only the new name, so that an import of either name fails with half of the releases.
+    """
+    return getattr(exceptions, name, None) or getattr(exceptions, f"{name}Error")
+
+
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
     from django.tasks.backends.base import BaseTaskBackend
@@ -47,21 +59,17 @@ else:
             "and 'django_tasks' in INSTALLED_APPS."
         )
         raise ImproperlyConfigured(_message) from error
-    from django_tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
+    from django_tasks import TaskContext, TaskResult, TaskResultStatus, exceptions, signals, task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.backends.dummy import DummyBackend
     from django_tasks.backends.immediate import ImmediateBackend
     from django_tasks.base import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError
-    from django_tasks.exceptions import (
-        InvalidTaskBackendError as InvalidTaskBackend,
-        InvalidTaskError as InvalidTask,
-        TaskException,
-        TaskResultDoesNotExist,
-        TaskResultMismatch,
-    )
+    from django_tasks.exceptions import TaskException, TaskResultDoesNotExist, TaskResultMismatch
     from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
 
+    InvalidTask = error_named("InvalidTask", exceptions)
+    InvalidTaskBackend = error_named("InvalidTaskBackend", exceptions)
     AnyTask, AnyTaskResult = Task, TaskResult
     TASKS_LOGGER = "django_tasks"
 

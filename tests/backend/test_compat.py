@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import django
+from importlib import import_module
+from types import ModuleType
+
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
@@ -10,7 +12,7 @@ from django.utils.module_loading import import_string
 from django_pgqueue import compat
 from tests.support.django_tasks_api import DUMMY, IMMEDIATE, PACKAGE
 
-BACKPORTS_NAMES = {"InvalidTask": "InvalidTaskError", "InvalidTaskBackend": "InvalidTaskBackendError"}
+RENAMED = ["InvalidTask", "InvalidTaskBackend"]
 
 
 def test_it_exports_what_it_says_and_nothing_is_missing() -> None:
@@ -32,8 +34,24 @@ def test_it_exports_what_it_says_and_nothing_is_missing() -> None:
 )
 def test_the_objects_are_django_s_own(module: str, names: list[str]) -> None:
     for name in names:
-        theirs = BACKPORTS_NAMES.get(name, name) if django.VERSION < (6, 0) else name
-        assert getattr(compat, name) is import_string(".".join(filter(None, (PACKAGE, module, theirs)))), name
+        theirs = import_module(".".join(filter(None, (PACKAGE, module))))
+        ends_in_error = name in RENAMED and not hasattr(theirs, name)
+        assert getattr(compat, name) is getattr(theirs, f"{name}Error" if ends_in_error else name), name
+
+
+@pytest.mark.parametrize("name", RENAMED)
+@pytest.mark.parametrize("ending", ["", "Error"], ids=["main branch", "0.12"])
+def test_an_error_is_found_by_either_name_of_the_backport(name: str, ending: str) -> None:
+    exceptions = ModuleType("django_tasks.exceptions")
+    theirs = type(f"{name}{ending}", (Exception,), {})
+    setattr(exceptions, f"{name}{ending}", theirs)
+    assert compat.error_named(name, exceptions) is theirs
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_an_error_with_neither_name_is_an_error_that_says_which(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"{name}Error"):
+        compat.error_named(name, ModuleType("django_tasks.exceptions"))
 
 
 def test_so_are_the_backends_for_tests() -> None:

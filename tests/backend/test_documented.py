@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import FrozenInstanceError
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,13 +36,12 @@ Task, TaskResult = (import_string(f"{PACKAGE}.base.{name}") for name in ("Task",
 Status: Any = import_string(f"{PACKAGE}.TaskResultStatus")
 BaseTaskBackend: Any = import_string(f"{PACKAGE}.backends.base.BaseTaskBackend")
 TaskError: Any = import_string(f"{PACKAGE}.base.TaskError")
-is_django = PACKAGE == "django.tasks"
 
 
 def error(name: str) -> Any:
-    """By the name that Django gives it; the backport has another for two of them."""
-    ends_in_error = not is_django and name in ("InvalidTask", "InvalidTaskBackend")
-    return import_string(f"{PACKAGE}.exceptions.{name}{'Error' if ends_in_error else ''}")
+    """By the name that Django gives it; releases of the backport up to 0.12 have another for two of them."""
+    exceptions = import_module(f"{PACKAGE}.exceptions")
+    return getattr(exceptions, name, None) or getattr(exceptions, f"{name}Error")
 
 
 def run(result: Any) -> Any:
