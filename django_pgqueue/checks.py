@@ -8,8 +8,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from django.apps import apps
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
+from django.db.migrations.recorder import MigrationRecorder
 
 from django_pgqueue import conf, functions, traces
 from django_pgqueue.backend import lookup, schedules
@@ -235,8 +237,56 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
             id="pgqueue.W003",
         )
         for database in sorted(_databases() & set(databases or ()))
-        if connections[database].vendor == "postgresql" and not _has_tables(database)
+        if connections[database].vendor == "postgresql"
+        and not _has_tables(database)
+        and conf.APP_LABEL not in _recorded(database)  # check_records reports it: migrate would make no tables
     ]
+
+
+@checks.register(checks.Tags.database)
+def check_records(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Checks that the recorded migrations fit the tables.  If not, ``manage.py migrate`` makes none, or fails.
+
+    Records of a stranger's package in a database without tables are no error: ``migrate`` makes the tables there.
+    """
+    return [
+        problem
+        for database in sorted(_databases() & set(databases or ()))
+        if connections[database].vendor == "postgresql"
+        for problem in _contradicting_records(database)
+    ]
+
+
+def _contradicting_records(database: str) -> Iterator[checks.CheckMessage]:
+    recorded, has_tables = _recorded(database), _has_tables(database)
+    if conf.APP_LABEL in recorded and not has_tables:
+        zero = f"manage.py migrate {conf.APP_LABEL} zero --fake --skip-checks --database {database}"
+        yield checks.Error(
+            f"The database {database!r} has no tables of the queue, but its django_migrations lists the migrations of "
+            f"{conf.APP_LABEL!r} as applied, so that migrate makes none. The tables were dropped, are in a schema "
+            "outside of the search_path, or were never made (--fake, or a restored django_migrations).",
+            hint=f"Restore the tables or the search_path. For a new queue: {zero}, then manage.py migrate "
+            f"--database {database}.",
+            id="pgqueue.E011",
+        )
+    elif has_tables and conf.APP_LABEL not in recorded and conf.FORMER_LABEL in recorded and not _has_former_app():
+        yield checks.Error(
+            f"The database {database!r} has the tables of the queue, but its django_migrations lists their migrations "
+            f"under the former label {conf.FORMER_LABEL!r}, so that migrate would make the tables again, and fail.",
+            hint="Run update django_migrations set app = 'django_pgqueue' where app = 'pgqueue'; and, for permissions, "
+            "update django_content_type set app_label = 'django_pgqueue' where app_label = 'pgqueue';",
+            id="pgqueue.E011",
+        )
+
+
+def _has_former_app() -> bool:
+    """Returns whether an app of the project has the former label, so that the records are its own."""
+    return any(config.label == conf.FORMER_LABEL for config in apps.get_app_configs())
+
+
+def _recorded(database: str) -> set[str]:
+    """Returns the labels of apps with recorded migrations."""
+    return {label for label, _ in MigrationRecorder(connections[database]).applied_migrations()}
 
 
 @checks.register(checks.Tags.database)

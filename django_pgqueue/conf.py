@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 APP_LABEL = "django_pgqueue"
 """Label of the app in Django: in permissions, in URLs of the admin and in recorded migrations."""
+FORMER_LABEL = "pgqueue"
+"""Label of the app before its first release, and label of a stranger's package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

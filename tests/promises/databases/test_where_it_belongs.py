@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core import checks
 from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import connections
+from django.db.migrations.recorder import MigrationRecorder
 
-from django_pgqueue.checks import check_routing, check_sharing, check_tables
+from django_pgqueue.checks import check_records, check_routing, check_sharing, check_tables
+from django_pgqueue.functions import sql_files
 from tests.promises.databases.conftest import BACKEND
 
 if TYPE_CHECKING:
@@ -63,6 +67,81 @@ def test_missing_tables_are_told_where_the_database_may_be_asked(empty: str, set
     assert "pgqueue.W003" in ids(checks.run_checks(databases=[empty]))
     call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
     assert check_tables([empty]) == []
+
+
+def drop_tables(database: str) -> None:
+    with connections[database].cursor() as cursor:
+        cursor.execute(sql_files.current("uninstall"))
+
+
+def relabel(database: str, before: str, after: str) -> None:
+    with connections[database].cursor() as cursor:
+        cursor.execute("update django_migrations set app = %s where app = %s", (after, before))
+
+
+def test_recorded_migrations_without_tables_are_an_error_that_says_what_happened(
+    empty: str, settings: Settings
+) -> None:
+    settings.TASKS = in_database(empty)
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
+    assert check_records([empty]) == []
+    drop_tables(empty)
+    [found] = check_records([empty])
+    assert found.id == "pgqueue.E011"
+    assert "The database 'empty' has no tables of the queue, but its django_migrations lists" in found.msg
+    assert check_tables([empty]) == [], "its advice would be to migrate, which makes no tables"
+    with pytest.raises(SystemCheckError, match="E011"):
+        call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
+
+
+def test_the_next_step_of_that_error_makes_the_tables(empty: str, settings: Settings) -> None:
+    settings.TASKS = in_database(empty)
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
+    drop_tables(empty)
+    [found] = check_records([empty])
+    commands = re.findall(r"manage\.py (migrate[^,.]*)", found.hint or "")
+    for command in commands:
+        call_command(*command.split(), verbosity=0)
+    assert len(commands) == 2
+    assert check_records([empty]) == check_tables([empty]) == []
+    assert "pgqueue_message" in tables(empty)
+    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
+
+
+def test_tables_that_are_recorded_under_the_former_label_are_an_error_with_its_remedy(
+    empty: str, settings: Settings
+) -> None:
+    settings.TASKS = in_database(empty)
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
+    relabel(empty, "django_pgqueue", "pgqueue")
+    [found] = check_records([empty])
+    assert found.id == "pgqueue.E011"
+    assert "under the former label 'pgqueue'" in found.msg
+    [statement] = re.findall(r"update django_migrations [^;]+", found.hint or "")
+    with connections[empty].cursor() as cursor:
+        cursor.execute(statement)
+    assert check_records([empty]) == []
+    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
+
+
+def test_records_of_a_strangers_package_do_not_keep_migrate_from_making_the_tables(
+    empty: str, settings: Settings
+) -> None:
+    settings.TASKS = in_database(empty)
+    recorder = MigrationRecorder(connections[empty])
+    recorder.ensure_schema()
+    recorder.record_applied("pgqueue", "0001_initial")
+    assert (check_records([empty]), ids(check_tables([empty]))) == ([], ["pgqueue.W003"])
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
+    assert "pgqueue_message" in tables(empty)
+    assert check_records([empty]) == check_tables([empty]) == []
+    recorder.record_unapplied("pgqueue", "0001_initial")
+    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
+
+
+def test_records_are_read_only_where_the_database_may_be_asked(empty: str, settings: Settings) -> None:
+    settings.TASKS = in_database(empty)
+    assert check_records(None) == check_records(["default"]) == []
 
 
 def test_a_queue_where_no_migration_may_run_is_told(settings: Settings) -> None:
