@@ -5,7 +5,7 @@ The commands are folders with a `__main__.py` that begins with::
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     from example_project import bootstrap
 
-    bootstrap.enter("demo")  # returns only inside the environment, with the extra "demo" installed
+    bootstrap.enter("demo")  # returns only inside the environment, with the dependency group "demo" installed
 
 Standard library only, and readable by an old Python 3 (see interpreter.py).
 """
@@ -15,8 +15,10 @@ import sys
 from example_project import interpreter
 
 
-def enter(*extras: str) -> None:
-    """Return if this is an up-to-date environment with these extras; else make it and restart this command in it.
+def enter(*names: str) -> None:
+    """Return if this is an up-to-date environment with these dependency groups and extras.
+
+    Else make it, and restart this command in it.
 
     The environment is `.venv` at the repository's root, or the folder that PGQUEUE_VENV names.
     """
@@ -24,7 +26,7 @@ def enter(*extras: str) -> None:
     from example_project.environment import Environment, NoEnvironment  # noqa: PLC0415 - in newer syntax
 
     try:
-        environment = Environment.provided(extras)
+        environment = Environment.provided(names)
     except NoEnvironment as error:
         sys.exit(str(error))
     if not environment.active:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 import venv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,10 +39,10 @@ class NoEnvironment(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """The inputs and the extras that an environment was installed with."""
+    """The inputs, and the groups and extras, that an environment was installed with."""
 
     inputs: str = ""
-    extras: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Environment:
     folder: Path
 
     @classmethod
-    def provided(cls, extras: Iterable[str]) -> Self:
+    def provided(cls, names: Iterable[str]) -> Self:
         """This Python's environment, made and filled if necessary."""
         environment = cls.chosen()
-        while not environment.has(extras):
-            environment.prepare(extras)
+        while not environment.has(names):
+            environment.prepare(names)
             environment = cls.chosen()  # another Python may have taken the folder during the wait for the lock
         return environment
 
@@ -112,19 +112,19 @@ class Environment:
         except (FileNotFoundError, ValueError, TypeError):
             return Stamp()
 
-    def has(self, extras: Iterable[str]) -> bool:
-        return self.version == current_version() and self.stamp.inputs == inputs() and {*extras} <= {*self.stamp.extras}
+    def has(self, names: Iterable[str]) -> bool:
+        return self.version == current_version() and self.stamp.inputs == inputs() and {*names} <= {*self.stamp.names}
 
-    def prepare(self, extras: Iterable[str]) -> None:
+    def prepare(self, names: Iterable[str]) -> None:
         with self.locked():
             if self.version is None:
                 self.create()
-            if self.has(extras) or self.version != current_version():
+            if self.has(names) or self.version != current_version():
                 return  # another process has just done it, or has made another Python's environment here
-            wanted = sorted({*self.stamp.extras, *extras})
+            wanted = sorted({*self.stamp.names, *names})
             say(f"Installing the project into {self.folder} with {', '.join(wanted)} (once; it takes a while) ...")
             self.install(wanted)
-            (self.folder / STAMP).write_text(json.dumps(asdict(Stamp(inputs=inputs(), extras=wanted))))
+            (self.folder / STAMP).write_text(json.dumps(asdict(Stamp(inputs=inputs(), names=wanted))))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -154,13 +154,13 @@ class Environment:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise NoEnvironment(f"The environment in {self.folder} cannot be created: {error}") from error
 
-    def install(self, extras: list[str]) -> None:
+    def install(self, names: list[str]) -> None:
         for installer in self.installers():
             # From ROOT with relative paths, so that a folder name with blanks needs no quoting.
             env = {**os.environ, **INSTALLERS_VARIABLES}
             if all(
                 subprocess.run([*installer, "--quiet", *step], cwd=ROOT, env=env, check=False).returncode == 0
-                for step in steps(extras)
+                for step in steps(names)
             ):
                 return
             say(f"{Path(installer[0]).name} could not install it; the lines above give the reason.")
@@ -190,17 +190,37 @@ class Environment:
         os.execv(self.python, [str(self.python), *arguments])  # noqa: S606
 
 
-def steps(extras: list[str]) -> list[list[str]]:
-    """Arguments of an installer, one list for each step.
+def steps(names: list[str]) -> list[list[str]]:
+    """Arguments of an installer, one list for each step: ``names`` are dependency groups and extras.
 
     The packages that the demo runs with have hashes: the installer refuses other files, whichever host they come from,
     and builds nothing from sources, because a build's own downloads have no hash. The packages that build this project
-    have hashes too, so the project takes nothing else. The other extras, for developers, have versions only.
+    have hashes too, so the project takes nothing else. The other groups and extras, for developers, have versions only.
+    The requirements of a group are arguments, because a pip that is older than 25.1 has no --group.
     """
     checked = ["--require-hashes", "--only-binary", ":all:", "-r", str(REQUIREMENTS.relative_to(ROOT))]
-    if extras == ["demo"]:
+    if names == ["demo"]:
         return [checked, ["--no-deps", "--no-build-isolation", "-e", "."]]
-    return [checked, ["-c", str(CONSTRAINTS.relative_to(ROOT)), "-e", f".[{','.join(extras)}]"]]
+    groups = dependency_groups()
+    wanted = sorted({line for name in names if name in groups for line in requirements_of(name, groups)})
+    extras = ",".join(name for name in names if name not in groups)
+    project = f".[{extras}]" if extras else "."
+    return [checked, ["-c", str(CONSTRAINTS.relative_to(ROOT)), *wanted, "-e", project]]
+
+
+def dependency_groups() -> dict[str, list[str | dict[str, str]]]:
+    """What [dependency-groups] of pyproject.toml has: requirements, and names of groups to include."""
+    groups: dict[str, list[str | dict[str, str]]] = tomllib.loads(PYPROJECT.read_text()).get("dependency-groups", {})
+    return groups
+
+
+def requirements_of(name: str, groups: Mapping[str, Iterable[str | dict[str, str]]]) -> Iterator[str]:
+    """The requirements of a group and of those that it includes."""
+    for line in groups[name]:
+        if isinstance(line, str):
+            yield line
+        else:
+            yield from requirements_of(line["include-group"], groups)
 
 
 def current_version() -> str:
@@ -211,7 +231,8 @@ def inputs() -> str:
     """Digest that changes with the packages to install, and when the checkout (installed by path) has moved."""
     pyproject = tomllib.loads(PYPROJECT.read_text())
     # The settings of linters, tests and other entries under "tool" change nothing about the installed project.
-    installed = [pyproject["build-system"], pyproject["project"], pyproject.get("tool", {}).get("hatch")]
+    hatch = pyproject.get("tool", {}).get("hatch")
+    installed = [pyproject["build-system"], pyproject["project"], pyproject.get("dependency-groups"), hatch]
     parts = json.dumps(installed, sort_keys=True).encode(), CONSTRAINTS.read_bytes(), REQUIREMENTS.read_bytes()
     return hashlib.sha256(b"\0".join((*parts, bytes(ROOT)))).hexdigest()
 

@@ -17,7 +17,7 @@ REQUIREMENTS = ROOT / "example_project" / "requirements.txt"
 # The package that hatchling needs, beside those of pyproject.toml, when it installs a project editable.
 EDITABLE = "editables"
 COMMAND = (
-    "uv", "pip", "compile", "pyproject.toml", "-", "--extra", "demo", "-c", "example_project/constraints.txt",
+    "uv", "pip", "compile", "pyproject.toml", "-", "-c", "example_project/constraints.txt",
     "--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header", "--quiet",
     # The list does not show where this machine gets its packages.
     "--no-emit-index-url", "--no-emit-find-links",
@@ -33,10 +33,9 @@ HEADER = """\
 def main() -> None:
     if shutil.which(COMMAND[0]) is None:
         sys.exit("uv collects the hashes, and is not on PATH.")
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    done = subprocess.run(
-        COMMAND, cwd=ROOT, input="\n".join([*build, EDITABLE]), stdout=subprocess.PIPE, text=True, check=True
-    )
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*pyproject["build-system"]["requires"], EDITABLE, *pyproject["dependency-groups"]["demo"]]
+    done = subprocess.run(COMMAND, cwd=ROOT, input="\n".join(wanted), stdout=subprocess.PIPE, text=True, check=True)
     if named := re.findall(r"\w+://\S+", done.stdout):
         sys.exit(f"The list names hosts, so it is not written: {', '.join(named)}")
     REQUIREMENTS.write_text(HEADER + done.stdout)

@@ -26,7 +26,7 @@ def main(arguments: "list[str]") -> int:
     if arguments not in ([], [LINT]):
         sys.exit("usage: .ci/run [{}]".format(LINT))
     if arguments:
-        bootstrap.enter("demo", "test", "lint", "docs")
+        bootstrap.enter("demo", "test", "lint", "docs", "spark")
         return report(lint())
     return report(everything())
 

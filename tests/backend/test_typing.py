@@ -1,6 +1,6 @@
 """What a type checker says of tasks: the arguments and results are those of the function.
 
-mypy comes with the extra ``lint``; the lint step of tests/ci.py runs this module.
+mypy comes with the dependency group ``lint``; the lint step of tests/ci.py runs this module.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ WANTED = re.compile(r"# E: (.+)$")
 @pytest.mark.slow
 @pytest.mark.skipif(
     find_spec("mypy") is None or find_spec("mypy_django_plugin") is None,
-    reason="needs mypy and django-stubs: python -m pip install -e '.[lint]'",
+    reason="needs mypy and django-stubs: python -m pip install --group lint -e .",
 )
 @pytest.mark.timeout(300)  # without a cache, on a machine that is busy
 def test_mypy_finds_wrong_arguments_of_tasks_and_nothing_else(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Plots show what was measured; they need the extra bench-plots."""
+"""Plots show what was measured; they need the dependency group bench-plots."""
 
 from __future__ import annotations
 

@@ -34,6 +34,8 @@ def problem(command: str) -> str | None:
             return None  # manage_problems looks at these, wherever they stand on the page
         case [program, *_] if program in RUN_BY_TEST_BACKUP and words[1:2] != ["-f"]:
             return None
+        case ["python", "-m", "pip", "install", "--group", group, *wanted]:
+            return group_problem(group) or next(filter(None, map(extra_problem, wanted)), None)
         case ["python" | ".venv/bin/python", "-m", "pip", "install", *wanted]:
             return next(filter(None, map(extra_problem, wanted)), None)
         case _:
@@ -63,9 +65,17 @@ def missing(path: str) -> str | None:
 def extra_problem(word: str) -> str | None:
     """``"path/to/django_pgqueue[django52]"`` must name an extra of this project."""
     found = re.fullmatch(r"(?:.*pgqueue|\.)\[(.+)\]", word)
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = pyproject()["project"]["optional-dependencies"]
     unknown = [name for name in found[1].split(",") if name not in extras] if found else []
     return f"there is no extra {unknown[0]!r}" if unknown else None
+
+
+def group_problem(name: str) -> str | None:
+    return None if name in pyproject()["dependency-groups"] else f"there is no dependency group {name!r}"
+
+
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def manage_problems(text: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the built pages."""
     if find_spec("properdocs") is None:
-        pytest.skip("needs the extra docs: python -m pip install -e '.[docs]'")
+        pytest.skip("needs the group docs: python -m pip install --group docs -e .")
     folder = tmp_path_factory.mktemp("site")
     command = ["-m", "properdocs", "build", "--strict", "-f", "docs/mkdocs.yml", "-d", str(folder)]
     ended = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)

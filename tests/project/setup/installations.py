@@ -47,7 +47,12 @@ ENQUEUE = """
 order = Order.objects.create(customer="Grace", email="grace@example.com", total="1.00")
 print("enqueued", send_receipt.enqueue(order.pk).id)
 """
-OUTCOME = "from shop.tasks import send_receipt\nresult = send_receipt.get_result({id!r})\nprint(result.status, result.errors)\n"
+OUTCOME = """
+from shop.tasks import send_receipt
+
+result = send_receipt.get_result({id!r})
+print(result.status, result.errors)
+"""
 
 
 class NotInstalled(Exception):

@@ -33,6 +33,13 @@ backend-path = ["."]
 [project]
 name = "small"
 version = "1"
+
+[project.optional-dependencies]
+cli = []
+
+[dependency-groups]
+demo = ["leaf"]
+lint = [{ include-group = "demo" }, "twig>=2"]
 """
 BACKEND = """
 import zipfile
@@ -155,13 +162,15 @@ def test_a_warm_start_installs_nothing_and_takes_less_than_a_second(project: Pro
     assert len(project.installs) == 1
 
 
-def test_extras_add_up(project: Project) -> None:
+def test_groups_and_extras_add_up(project: Project) -> None:
     project.run("demo")
     project.run("lint")
     project.run("demo,lint")
+    project.run("cli")
     assert [line.partition(" --quiet ")[2] for line in project.installs] == [
         "--no-deps --no-build-isolation -e .",
-        "-c example_project/constraints.txt -e .[demo,lint]",
+        "-c example_project/constraints.txt leaf twig>=2 -e .",
+        "-c example_project/constraints.txt leaf twig>=2 -e .[cli]",
     ]
 
 
@@ -170,7 +179,9 @@ def test_changed_requirements_are_installed_and_changed_lint_rules_are_not(proje
     (project.root / "pyproject.toml").write_text(PYPROJECT + "[tool.ruff]\nline-length = 80\n")
     project.run("demo")
     assert len(project.installs) == 1
-    (project.root / "pyproject.toml").write_text(PYPROJECT + 'dependencies = ["django"]\n')
+    (project.root / "pyproject.toml").write_text(
+        PYPROJECT.replace('version = "1"', 'version = "1"\ndependencies = ["django"]')
+    )
     project.run("demo")
     assert len(project.installs) == 2
     (project.root / "example_project" / "constraints.txt").write_text("django==5.2\n")

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from django_pgqueue.distribution import DISTRIBUTION
-from example_project.environment import steps
+from example_project.environment import dependency_groups, requirements_of, steps
 from example_project.interpreter import MINORS, OLDEST
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -80,7 +81,8 @@ def test_every_supported_python_has_one_version_of_each(python: str) -> None:
 
 def test_what_the_demo_brings_along_is_in_the_file() -> None:
     versions = of(f"{sys.version_info.major}.{sys.version_info.minor}")
-    for requirement in needed(Requirement(f"{DISTRIBUTION}[demo]")):
+    group = map(Requirement, requirements_of("demo", dependency_groups()))
+    for requirement in chain(needed(Requirement(DISTRIBUTION)), *map(needed, group)):
         if canonicalize_name(requirement.name) == DISTRIBUTION:
             continue
         version = versions.get(canonicalize_name(requirement.name))
@@ -94,7 +96,7 @@ def test_what_builds_the_project_is_in_the_file(monkeypatch: pytest.MonkeyPatch)
     versions = of(f"{sys.version_info.major}.{sys.version_info.minor}")
     for requirement in map(Requirement, [*BUILD, *get_requires_for_build_editable()]):
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
-    for requirement in needed(Requirement("hatchling")):
+    for requirement in chain.from_iterable(needed(Requirement(line)) for line in BUILD):
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
 
 

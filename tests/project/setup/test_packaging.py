@@ -7,16 +7,21 @@ import tarfile
 import tomllib
 import zipfile
 from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 import pytest
+import trove_classifiers
+from packaging.requirements import Requirement
 
 from django_pgqueue.distribution import DISTRIBUTION
+from example_project.environment import dependency_groups, requirements_of
 
 ROOT = Path(__file__).resolve().parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PYPROJECT["project"]["version"]
 WHEEL = DISTRIBUTION.replace("-", "_")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONSTRAINTS = (ROOT / "example_project" / "constraints.txt").read_text()
 # Parts of the top level that a build must know; docs may be missing where only the code was copied.
 TEXTS = {"README.md", "CONTRIBUTING.md", "LICENSE"}
@@ -48,8 +53,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
 
 
 def test_the_wheel_says_what_it_needs(built: Path) -> None:
-    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
-        metadata = message_from_bytes(wheel.read(f"{WHEEL}-{VERSION}.dist-info/METADATA"))
+    metadata = metadata_of(built)
     needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert {re.split(r"[<>=; ]", line)[0] for line in needed} == {
         "django",
@@ -96,11 +100,67 @@ def test_the_sdist_builds_the_same_wheel(built: Path, tmp_path: Path) -> None:
 
 
 def test_every_requirement_has_exactly_one_version() -> None:
-    extras = PYPROJECT["project"]["optional-dependencies"]
-    required = [*PYPROJECT["project"]["dependencies"], *(line for lines in extras.values() for line in lines)]
+    extras, groups = PYPROJECT["project"]["optional-dependencies"], dependency_groups()
+    required = [
+        *PYPROJECT["build-system"]["requires"],
+        *PYPROJECT["project"]["dependencies"],
+        *(line for lines in extras.values() for line in lines),
+        *(line for name in groups for line in requirements_of(name, groups)),
+    ]
     names = {re.split(r"[\[<>=; ]", line)[0] for line in required} - {PYPROJECT["project"]["name"]}
     pinned = set(re.findall(r"^([\w-]+)==", CONSTRAINTS, re.MULTILINE))
     assert names - pinned == set()
+
+
+def test_what_only_developers_need_is_no_public_extra() -> None:
+    assert set(PYPROJECT["project"]["optional-dependencies"]) == {"django52", "spark", "prometheus", "otel", "cli"}
+    assert set(PYPROJECT["dependency-groups"]) == {"demo", "test", "lint", "docs", "bench", "bench-plots"}
+
+
+def test_the_tests_have_what_the_small_extras_bring() -> None:
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    needed = {line for name in ("cli", "otel", "prometheus") for line in extras[name]}
+    assert needed <= set(requirements_of("test", dependency_groups()))
+
+
+def test_the_groups_are_those_of_the_standard() -> None:
+    """PEP 735: the installers that know dependency groups resolve ours to the same requirements."""
+    groups = dependency_groups()
+    for name in groups:
+        for line in requirements_of(name, groups):
+            Requirement(line)
+        included = [entry["include-group"] for entry in groups[name] if not isinstance(entry, str)]
+        assert set(included) <= set(groups)
+
+
+def test_the_project_has_its_addresses() -> None:
+    urls = PYPROJECT["project"]["urls"]
+    assert set(urls) == {"Documentation", "Source", "Changelog", "Issues"}
+    assert all(address.startswith(urls["Source"]) for address in urls.values())
+    for name in ("Documentation", "Changelog"):
+        assert (ROOT / urls[name].partition("/main/")[2]).exists()
+
+
+def test_the_classifiers_exist_and_say_what_the_readme_says() -> None:
+    found = PYPROJECT["project"]["classifiers"]
+    assert [line for line in found if line not in trove_classifiers.classifiers] == []
+    assert found == sorted(found)
+    versions = README.partition("\n## Versions\n")[2].partition("\n## ")[0]
+    assert versions.startswith("\nPython 3.11 to 3.14. Django 5.2 (with the backport `django-tasks`), 6.0 and 6.1.")
+    named = {line.rpartition(" :: ")[2] for line in found if re.search(r":: (Django|Python) :: \d\.\d+$", line)}
+    assert named == {"3.11", "3.12", "3.13", "3.14", "5.2", "6.0", "6.1"}
+    assert not [line for line in found if "OS Independent" in line], "the worker forks: no Windows"
+
+
+def test_the_page_of_the_package_has_no_link_that_leads_nowhere(built: Path) -> None:
+    text = str(metadata_of(built).get_payload())
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    ours = f"{PYPROJECT['project']['urls']['Source']}/blob/{VERSION}/"
+    assert len(links) == len(re.findall(r"\]\(([^)\s]+)\)", README)) > 20
+    for link in links:
+        assert link.startswith("https://"), link
+        if link.startswith(ours):
+            assert (ROOT / link.removeprefix(ours).partition("#")[0]).exists(), link
 
 
 def test_a_pin_is_a_version_and_names_no_host() -> None:
@@ -113,6 +173,11 @@ def build(root: Path, folder: Path, *targets: str) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), *options]
     done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def metadata_of(folder: Path) -> Message:
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        return message_from_bytes(wheel.read(f"{WHEEL}-{VERSION}.dist-info/METADATA"))
 
 
 def contents(folder: Path) -> set[str]:
