@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "pages"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(FOLDER.rglob("*.md"))]
+SIGNPOSTS = [ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY", "UPGRADING")]
+"""Short files at the top, where readers and hosts look first.  They point into the pages, which have the content."""
+PAGES = [ROOT / "README.md", *SIGNPOSTS, *sorted(FOLDER.rglob("*.md"))]
 
 FENCE, NOT_RUN, CHECK, CHECK_ENDS = "```", "<!-- not run: ", "<!-- check", "-->"
 RUN = {"python", "sql", "sh"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.pages import FENCE, FOLDER, PAGES, ROOT, name_of
+from tests.support.pages import FENCE, FOLDER, PAGES, ROOT, SIGNPOSTS, name_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +41,14 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
 def test_what_a_page_names_is_there(page: Path) -> None:
     paths = [path for path in NAMED.findall(page.read_text()) if not path.startswith(OF_A_RELEASE)]
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("path", SIGNPOSTS, ids=name_of)
+def test_a_file_at_the_top_is_short_and_leads_into_the_pages(path: Path) -> None:
+    """The content has one place: a change of it is written once."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 20
+    assert [target for _, target, _ in LINK.findall("\n".join(lines)) if target.startswith("docs/pages/")]
 
 
 def test_the_walk_of_a_message_names_files_of_the_package() -> None:

@@ -24,7 +24,7 @@ WHEEL = DISTRIBUTION.replace("-", "_")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONSTRAINTS = (ROOT / "example_project" / "constraints.txt").read_text()
 # Parts of the top level that a build must know; docs may be missing where only the code was copied.
-TEXTS = {"README.md", "CONTRIBUTING.md", "LICENSE"}
+TEXTS = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "UPGRADING.md", "LICENSE"}
 SDIST = {"django_pgqueue", "sql", "example_project", "tests", "docs", "pyproject.toml"} | TEXTS
 
 
