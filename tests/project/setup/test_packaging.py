@@ -114,7 +114,7 @@ def test_every_requirement_has_exactly_one_version() -> None:
 
 def test_what_only_developers_need_is_no_public_extra() -> None:
     assert set(PYPROJECT["project"]["optional-dependencies"]) == {"django52", "spark", "prometheus", "otel", "cli"}
-    assert set(PYPROJECT["dependency-groups"]) == {"demo", "test", "lint", "docs", "bench", "bench-plots"}
+    assert set(PYPROJECT["dependency-groups"]) == {"demo", "test", "lint", "docs", "bench", "bench-plots", "release"}
 
 
 def test_the_tests_have_what_the_small_extras_bring() -> None:

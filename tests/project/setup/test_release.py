@@ -1,0 +1,193 @@
+"""A release is made by one command, which refuses where something does not agree, and a workflow publishes it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from django_pgqueue.functions import sql_files
+from tests.project.setup.installations import Installation
+from tests.support import release
+from tests.support.pages import ROOT
+from tests.support.released_sql import ship
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.once
+
+WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
+DATED = "# Changelog\n\n## 0.1.0 (2026-12-01)\n\nThe first version.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A made-up repository with what the checks read."""
+
+    root: Path
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def git(self, *arguments: str) -> str:
+        identity = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
+        done = subprocess.run(["git", *identity, *arguments], cwd=self.root, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def commit(self) -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", "all")
+
+    def problems(self, version: str = "0.1.0", *, tag: bool = True) -> list[str]:
+        return list(release.problems(version, root=self.root, tag=tag))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    """A checkout that is ready for its release."""
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    made = Checkout(tmp_path / "checkout")
+    made.write("pyproject.toml", '[project]\nname = "small"\nversion = "0.1.0"\n')
+    made.write("docs/pages/about/changelog.md", DATED)
+    shutil.copytree(sql_files.folder(), made.root / "sql", ignore=shutil.ignore_patterns("released"))
+    monkeypatch.setattr(sql_files, "folder", lambda: made.root / "sql")
+    ship("0.1.0")
+    made.git("init", "--quiet")
+    made.commit()
+    return made
+
+
+def test_where_all_agree_nothing_keeps_the_release(checkout: Checkout) -> None:
+    assert checkout.problems() == []
+
+
+@pytest.mark.parametrize("version", ["v0.1.0", "0.1", "0.1.0rc1", ""])
+def test_a_version_has_three_numbers(checkout: Checkout, version: str) -> None:
+    [found] = checkout.problems(version)
+    assert "is no version" in found
+
+
+def test_the_version_of_the_project_must_agree(checkout: Checkout) -> None:
+    checkout.write("pyproject.toml", '[project]\nname = "small"\nversion = "0.0.9"\n')
+    checkout.commit()
+    assert checkout.problems() == ["pyproject.toml has the version 0.0.9: write 0.1.0 there."]
+
+
+@pytest.mark.parametrize("heading", ["0.1.0 (not yet released)", "0.2.0 (2026-12-01)", "0.1.0"])
+def test_the_changelog_must_begin_with_the_version_and_its_day(checkout: Checkout, heading: str) -> None:
+    checkout.write("docs/pages/about/changelog.md", DATED.replace("0.1.0 (2026-12-01)", heading))
+    checkout.commit()
+    [found] = checkout.problems()
+    assert f"begins with {heading!r}: write '0.1.0 (" in found
+
+
+def test_the_texts_of_the_release_must_be_listed(checkout: Checkout) -> None:
+    (checkout.root / "sql" / "released" / "0.1.0.txt").unlink()
+    checkout.commit()
+    [found] = checkout.problems()
+    assert found.endswith("Run: python -m tests.support.released_sql 0.1.0")
+
+
+def test_the_listed_texts_must_be_those_in_force(checkout: Checkout) -> None:
+    checkout.write("sql/uninstall.sql", "select 1;\n")
+    checkout.commit()
+    [found] = checkout.problems()
+    assert "lists other texts than sql/ has" in found
+
+
+def test_everything_must_be_committed(checkout: Checkout) -> None:
+    checkout.write("forgotten.py", "")
+    [found] = checkout.problems()
+    assert "1 files are not committed" in found
+
+
+def test_a_tag_is_never_made_twice(checkout: Checkout) -> None:
+    checkout.git("tag", "0.1.0")
+    [found] = checkout.problems()
+    assert "The tag 0.1.0 exists" in found
+    assert checkout.problems(tag=False) == [], "the workflow runs because of it"
+
+
+def test_files_of_another_build_are_not_published(checkout: Checkout, tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "old.whl").touch()
+    with pytest.raises(release.NotReady, match="is not empty"):
+        release.release("0.1.0", folder=tmp_path / "dist", tag=False, root=checkout.root)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_command_builds_checks_and_tags(tmp_path: Path) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    Installation.made(tmp_path)  # skips this test where twine could not be had
+    checkout = Checkout(tmp_path / "checkout")
+    kept = shutil.ignore_patterns("__pycache__", "output", ".venv*", ".git", ".*_cache", ".hypothesis", "site", "dist")
+    shutil.copytree(ROOT, checkout.root, ignore=kept)
+    heading = re.compile(r"^## 0\.1\.0 .*$", re.MULTILINE)
+    page = "docs/pages/about/changelog.md"
+    checkout.write(page, heading.sub("## 0.1.0 (2026-12-01)", (checkout.root / page).read_text(encoding="utf-8")))
+    checkout.git("init", "--quiet")
+    for name in ("user.name", "user.email"):
+        checkout.git("config", name, "test@example.com")
+    if not (checkout.root / "sql" / "released" / "0.1.0.txt").exists():
+        command(checkout, "tests.support.released_sql")
+    checkout.commit()
+    assert "To publish it: git push origin 0.1.0" in command(checkout, "tests.support.release")
+    assert checkout.git("tag").split() == ["0.1.0"]
+    built = sorted(path.name for path in (checkout.root / "dist").iterdir())
+    assert built == ["django_tasks_pgqueue-0.1.0-py3-none-any.whl", "django_tasks_pgqueue-0.1.0.tar.gz"]
+    with tarfile.open(checkout.root / "dist" / built[1]) as sdist:
+        assert "django_tasks_pgqueue-0.1.0/sql/released/0.1.0.txt" in sdist.getnames()
+
+
+def command(checkout: Checkout, module: str) -> str:
+    """What a command of the checkout prints, with the checkout's own code."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, "0.1.0"], cwd=checkout.root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class TestWorkflow:
+    """.github/workflows/release.yml."""
+
+    @pytest.fixture
+    def workflow(self) -> dict[Any, Any]:
+        if not WORKFLOW.exists():
+            pytest.skip("only the code was copied")
+        workflow: dict[Any, Any] = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+        return workflow
+
+    @pytest.fixture
+    def jobs(self, workflow: dict[Any, Any]) -> dict[str, Any]:
+        jobs: dict[str, Any] = workflow["jobs"]
+        return jobs
+
+    def test_a_tag_with_a_version_starts_it(self, workflow: dict[Any, Any]) -> None:
+        # YAML reads the key "on" as True.
+        assert workflow[True] == {"push": {"tags": ["[0-9]+.[0-9]+.[0-9]+"]}}
+
+    def test_it_publishes_without_a_token(self, jobs: dict[str, Any]) -> None:
+        assert not re.search(r"secrets\.|password:|user:", WORKFLOW.read_text())
+        assert jobs["publish"]["permissions"] == {"id-token": "write"}
+        assert jobs["build"]["permissions"] == {"contents": "read"}
+
+    def test_it_publishes_what_the_release_script_has_built_and_checked(self, jobs: dict[str, Any]) -> None:
+        commands = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
+        assert commands[-1] == 'python -m tests.support.release "$GITHUB_REF_NAME" --no-tag --into dist'
+        assert jobs["publish"]["needs"] == "build"
+        used = [step["uses"].partition("@")[0] for step in jobs["publish"]["steps"]]
+        assert used == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
