@@ -1,3 +1,3 @@
 """Background jobs for Django on the PostgreSQL that the project already has."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
