@@ -95,7 +95,8 @@ class Bulk:
         self.keyed = getattr(task, "unique_key", None) is not None
         self.locked = False
         channel = getattr(task, "channel", None)
-        self.alike = not self.keyed and not callable(channel)
+        self.after = task_call.after_of(task)
+        self.alike = not self.keyed and not callable(channel) and self.after is None
         self.like = NewMessage(content="null", channel=None if callable(channel) else channel, **self.shared)
         self.raises = self.keyed and getattr(task, "on_conflict", "keep") == "raise"
 
@@ -136,6 +137,10 @@ class Bulk:
             self.locked = True
         if self.raises:
             self._send_each(batch)
+            return
+        if self.after is not None:  # the SQL for many messages knows no dependencies
+            for encoded in batch:
+                functions.enqueue(self.connection, encoded.message or self.like, encoded.what)
             return
         messages = [encoded.message for encoded in batch if encoded.message is not None]
         if messages:
@@ -185,7 +190,7 @@ class Bulk:
                 own_channel = names.name_of("channel", item.channel)
             shared = self._shared_of(item)
         channel, key = task_call.channel_and_key(self.task, arguments, channel=own_channel)
-        return NewMessage(content=text, channel=channel, unique=key, **shared)
+        return NewMessage(content=text, channel=channel, unique=key, after=self.after, **shared)
 
     def _shared_of(self, call: Call) -> dict[str, Any]:
         # Most calls differ in few ways, and making and validating a task takes longer than everything else.

@@ -41,12 +41,11 @@ def prepare(
     """Returns the message of one call, with its unique key and channel.  ``options``: those of the task's backend."""
     arguments, text = write(list(args), dict(kwargs), max_bytes=options.max_content_bytes, what="the task's call")
     channel, key = channel_and_key(task, arguments)
-    after: tuple[int, ...] = getattr(task, "after", ())
     message = NewMessage(
         content=text,
         channel=channel,
         unique=key,
-        after=After(after, getattr(task, "after_policy", "finished")) if after else None,
+        after=after_of(task),
         **shared(task, options, add_headers=add_headers),
     )
     return PreparedCall(arguments, message)
@@ -71,6 +70,12 @@ def channel_and_key(
     if channel is None:
         channel = channels.channel_of(task, arguments)
     return channel, unique.key_of(task, arguments)
+
+
+def after_of(task: AnyTask) -> After | None:
+    """Returns what the messages of a task wait for."""
+    after: tuple[int, ...] = getattr(task, "after", ())
+    return After(after, getattr(task, "after_policy", "finished")) if after else None
 
 
 def shared(
