@@ -12,6 +12,10 @@ def main() -> None:
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
 
+    try:
+        import django  # noqa: F401, PLC0415 - only whether it is there
+    except ModuleNotFoundError:
+        sys.exit("This Python has no Django. Run: python3 example_project manage.py " + " ".join(sys.argv[1:]))
     from example_project import logins  # noqa: PLC0415 - the path has to be right first
 
     os.environ.setdefault(logins.VARIABLE, logins.of("".join(sys.argv[1:2])))

@@ -116,3 +116,10 @@ def test_manage_py_runs_in_the_demos_environment(home: Home) -> None:
         assert demo.ends() == 0, demo.said
         assert "No changes detected" in demo.said
     wait_until(lambda: not home.leftovers(), "no process is left")
+
+
+def test_manage_py_without_django_names_the_command_that_has_it() -> None:
+    asked = [sys.executable, "-S", "example_project/manage.py", "check", "--deploy"]  # -S: without installed packages
+    answer = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 1
+    assert answer.stderr == "This Python has no Django. Run: python3 example_project manage.py check --deploy\n"
