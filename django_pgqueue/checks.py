@@ -244,6 +244,29 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
 
 
 @checks.register(checks.Tags.database)
+def check_version(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Checks that the queue is not older than this code.
+
+    This is a warning: an error would keep ``manage.py migrate`` from upgrading it.
+    """
+    found: list[checks.CheckMessage] = []
+    for database in sorted(_databases() & set(databases or ())):
+        if connections[database].vendor == "postgresql":
+            there = functions.installed_queue(connections[database])
+            if there is not None and there.is_outdated:
+                found.append(
+                    checks.Warning(
+                        f"The database {database!r} has the queue of {there.version}, and this code needs that of "
+                        f"{functions.needed()}: workers do not start.",
+                        hint=f"Run manage.py migrate {conf.APP_LABEL} --database {database} or, without Django, "
+                        "psql -f sql/upgrade.sql",
+                        id="pgqueue.W005",
+                    )
+                )
+    return found
+
+
+@checks.register(checks.Tags.database)
 def check_records(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """Checks that the recorded migrations fit the tables.  If not, ``manage.py migrate`` makes none, or fails.
 

@@ -105,3 +105,11 @@ class SlotDied(PgQueueError):
 
 class DependencyFailed(PgQueueError):
     """A job that had to succeed first did not succeed."""
+
+
+class OutdatedQueue(PgQueueError):
+    """The queue in the database is older than this code: run the migrations."""
+
+
+class HalfInstalled(PgQueueError):
+    """The database has some parts of a queue, and lacks others."""

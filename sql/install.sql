@@ -1,11 +1,32 @@
 -- Installs the queue into the first schema of the search_path, without Django:
 --   psql -f sql/install.sql
--- All or nothing.  This is the only list of the parts of a queue, and the migrations use its order: the tables, then
--- the functions in the order of a message's life.  A function in language sql comes after those it calls.
+-- All or nothing.  Where there is a queue already, this does what upgrade.sql does.
+-- This is the only list of the parts of a queue, and the migrations use its order: the tables, then the functions in the
+-- order of a message's life.  A function in language sql comes after those it calls.
 -- A file is in the folder of its noun: a lane belongs to a channel, a binding to an exchange, a session to a worker.
 -- The files beside this one are not part of a queue: people run them by hand.
 \set ON_ERROR_STOP on
+select to_regclass(quote_ident(current_schema()) || '.pgqueue_message') is not null as is_installed \gset
+\if :is_installed
+  \ir upgrade.sql
+\else
 begin;
+
+do $$
+declare
+    v_there text := (
+        select string_agg(t.name, ', ')
+        from unnest(array['pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger',
+                          'pgqueue_exchange', 'pgqueue_report_hour', 'pgqueue_channel', 'pgqueue_ended']) as t (name)
+        where to_regclass(quote_ident(current_schema()) || '.' || t.name) is not null
+    );
+begin
+    if v_there is not null then
+        raise exception 'the schema % has %, and lacks pgqueue_message', current_schema(), v_there
+            using hint = 'Restore what is missing, or remove everything: psql -f sql/uninstall.sql';
+    end if;
+end
+$$;
 
 -- Tables.  Each file makes the tables of its noun, with their indexes and constraints.
 \ir tables/pgqueue_message.sql
@@ -114,6 +135,10 @@ begin;
 \ir staged/pgqueue_staged_enqueue.sql
 \ir staged/pgqueue_staged_discard.sql
 
+-- Version.  What is installed, for those who upgrade it or need a part of it.
+\ir queue/pgqueue_version.sql
+
 -- The partitions of today and the days ahead.
 select pgqueue_attempt_maintain();
 commit;
+\endif

@@ -45,11 +45,13 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_now', 'producer', false, null),
     ('pgqueue_to_epoch', 'producer', false, null),
     ('pgqueue_from_epoch', 'producer', false, null),
+    ('pgqueue_version', 'producer', false, null),
 
     ('pgqueue_clock', 'reader', false, null),
     ('pgqueue_now', 'reader', false, null),
     ('pgqueue_to_epoch', 'reader', false, null),
     ('pgqueue_from_epoch', 'reader', false, null),
+    ('pgqueue_version', 'reader', false, null),
     ('pgqueue_message_levels', 'reader', false, null),
     ('pgqueue_message_queues', 'reader', false, null),
     ('pgqueue_message_next_at', 'reader', false, null),

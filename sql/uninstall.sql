@@ -73,6 +73,7 @@ drop function if exists pgqueue_now(timestamptz);
 drop function if exists pgqueue_clock(timestamptz);
 drop function if exists pgqueue_from_epoch(bigint);
 drop function if exists pgqueue_to_epoch(timestamptz);
+drop function if exists pgqueue_version();
 drop table if exists pgqueue_report_error;
 drop table if exists pgqueue_report_queue;
 drop table if exists pgqueue_report_hour;

@@ -110,7 +110,8 @@ class Bulk:
 
         def send(*, last: bool = False) -> None:
             nonlocal batch, size, done
-            self._send(batch, last=last)
+            with functions.explained(self.backend.settings.database):
+                self._send(batch, last=last)
             done += len(batch)
             batch, size = [], 0
             if on_progress is not None:

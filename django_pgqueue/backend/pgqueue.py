@@ -100,7 +100,8 @@ class PgQueueBackend(BaseTaskBackend):
         traced = self.settings.traces
         with traces.sending(traced=traced, queue=task.queue_name, task=task.module_path) as sending:
             call = task_call.prepare(task, args, kwargs, self.settings, add_headers=sending.added_to)
-            created = functions.enqueue(connections[self.settings.database], call.message)
+            with functions.explained(self.settings.database):
+                created = functions.enqueue(connections[self.settings.database], call.message)
             sending.sent(created.id)
         return call.arguments, created
 
@@ -120,7 +121,8 @@ class PgQueueBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> AnyTaskResult:
         from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
-        return results.load(result_id, backend=self)
+        with functions.explained(self.settings.database):
+            return results.load(result_id, backend=self)
 
     def validate_task(self, task: AnyTask) -> None:
         _validate_types(task)

@@ -62,6 +62,14 @@ from django_pgqueue.functions.exchange import (
     exchanges,
     message_publish,
 )
+from django_pgqueue.functions.installed import (
+    Installed,
+    explained,
+    installed_queue,
+    needed,
+    outdated,
+    require_queue,
+)
 from django_pgqueue.functions.message import (
     message_cancel,
     message_move,

@@ -11,6 +11,9 @@ import re
 from functools import cache
 from pathlib import Path
 
+FIRST = "0.1.0"
+"""The first release.  Its queue cannot say which one it is."""
+
 
 @cache
 def folder() -> Path:
@@ -24,12 +27,16 @@ def folder() -> Path:
     raise FileNotFoundError(message)
 
 
-def path(name: str) -> Path:
-    """Returns the file of ``name``, in whichever folder it is.
+def path(name: str, *, release: str | None = None) -> Path:
+    """Returns the file of ``name``, in whichever folder it is: the text that ``release`` ships, or the current one.
 
     >>> path("pgqueue_message_fail").relative_to(folder()).as_posix()
     'message/pgqueue_message_fail.sql'
     """
+    for version in releases() if release else []:
+        kept = folder() / "released" / version / f"{name}.sql"
+        if number(version) >= number(release or "") and kept.is_file():
+            return kept
     for found in (folder() / f"{name}.sql", *folder().glob(f"*/{name}.sql")):
         if found.is_file():
             return found
@@ -48,11 +55,7 @@ def load(name: str, *, release: str | None = None) -> str:
     >>> "create table pgqueue_message" in load("pgqueue_message", release="0.1.0")
     True
     """
-    for version in releases() if release else []:
-        kept = folder() / "released" / version / f"{name}.sql"
-        if _number(version) >= _number(release or "") and kept.is_file():
-            return kept.read_text(encoding="utf-8")
-    return current(name)
+    return path(name, release=release).read_text(encoding="utf-8")
 
 
 def install_order(release: str | None = None) -> list[str]:
@@ -64,12 +67,12 @@ def install_order(release: str | None = None) -> list[str]:
 
 def releases() -> list[str]:
     """Returns the released versions, the oldest first."""
-    return sorted((file.stem for file in (folder() / "released").glob("*.txt")), key=_number)
+    return sorted((file.stem for file in (folder() / "released").glob("*.txt")), key=number)
 
 
 def release_after(version: str) -> str | None:
     """Returns the release that follows ``version``.  None: there is none yet."""
-    return next((later for later in releases() if _number(later) > _number(version)), None)
+    return next((later for later in releases() if number(later) > number(version)), None)
 
 
 def shipped(release: str) -> dict[str, str]:
@@ -87,6 +90,10 @@ def _rows(release: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in map(str.split, lines)]
 
 
-def _number(version: str) -> list[int]:
-    """Returns the sort key of a version: 0.10.0 comes after 0.9.0."""
+def number(version: str) -> list[int]:
+    """Returns the sort key of a version.
+
+    >>> number("0.10.0") > number("0.9.0")
+    True
+    """
     return [int(part) for part in re.findall(r"\d+", version)]

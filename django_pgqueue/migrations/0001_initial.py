@@ -11,6 +11,7 @@ from django.db.migrations.operations.base import Operation
 
 import django_pgqueue.models.fields
 from django_pgqueue.functions import sql_files
+from django_pgqueue.functions.upgrade import Install
 
 RELEASE = "0.1.0"
 
@@ -387,7 +388,7 @@ MODELS: dict[str, list[Operation]] = {
 }
 
 
-class Migration(migrations.Migration):
+class Migration(Install):
     initial = True
 
     operations = list(operations())

@@ -216,6 +216,7 @@ class WorkerProcess:
     def _start(self) -> None:
         registry.autodiscover()
         self.session.open()
+        functions.require_queue(self.session.statements, self.session.database)
         deaths.report(self.session, self.died, self.marks)
         self.marks.sign_on(self.id)
         self.clock.start(functions.now(self.session.statements))

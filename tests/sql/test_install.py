@@ -11,6 +11,7 @@ import pytest
 
 from django_pgqueue import functions
 from django_pgqueue.functions import sql_files as schema
+from django_pgqueue.functions.installed import needed
 from tests.support.databases import described, empty_database, migrate, psql, session_in
 from tests.support.sessions import token
 
@@ -76,10 +77,22 @@ def test_a_second_install_says_that_there_is_one_and_changes_nothing(migrated: s
     with session_in(migrated) as session:
         session.create()
         before = described(session), session.messages()
+        for _ in range(2):
+            done = psql(migrated, "-f", INSTALL)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert done.stdout == f"The queue in the schema public is that of {needed()}. Nothing was done.\n"
+            assert (described(session), session.messages()) == before
+
+
+def test_an_install_where_some_tables_are_left_says_what_to_do(migrated: str) -> None:
+    with session_in(migrated) as session:
+        session.rows("drop table pgqueue_message cascade")
+        before = described(session)
         done = psql(migrated, "-f", INSTALL)
         assert done.returncode != 0
-        assert "already exists" in done.stderr
-        assert (described(session), session.messages()) == before
+        assert "the schema public has pgqueue_attempt, pgqueue_worker," in done.stderr
+        assert "psql -f sql/uninstall.sql" in done.stderr
+        assert described(session) == before
 
 
 def test_uninstall_takes_everything_out_and_may_be_repeated(migrated: str) -> None:
@@ -105,7 +118,7 @@ def test_a_name_is_that_of_one_file() -> None:
 
 def test_a_file_at_the_top_is_run_by_hand() -> None:
     top = {path.stem for path in schema.folder().glob("*.sql")}
-    assert top == {"install", "uninstall", "roles", "roles_drop", "movable_clock", "repin"}
+    assert top == {"install", "uninstall", "roles", "roles_drop", "movable_clock", "repin", "upgrade"}
 
 
 def test_after_a_rename_the_functions_are_pinned_anew(empty: str) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from typing import TYPE_CHECKING
 
 from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files
+from django_pgqueue.functions.installed import version_in
 from tests.support.released_sql import MIGRATIONS, digest, is_function, newest_migration
 
 if TYPE_CHECKING:
@@ -21,18 +23,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AFTER = "from django.db import migrations\n"
+UPGRADE = "from django_pgqueue.functions.upgrade import Upgrade\n"
 IMPORT = "from django_pgqueue.functions.replace_function import ReplaceFunction\n"
 MIGRATION = '''"""Brings a queue of {release} to the SQL of today."""
 
 from django.db import migrations
 
+from django_pgqueue.functions.upgrade import Upgrade
 
-class Migration(migrations.Migration):
+
+class Migration(Upgrade):
     dependencies = [("{app}", "{before}")]
+    since = "{release}"
+    # The tables that the operations alter, or on which they make triggers or indexes.
+    locks = ()
 
     operations = [
     ]
 '''
+VERSION = "pgqueue_version"
 
 
 def change(name: str, migrations: Path = MIGRATIONS) -> Iterator[str]:
@@ -50,11 +59,20 @@ def change(name: str, migrations: Path = MIGRATIONS) -> Iterator[str]:
     if name == "uninstall":
         return
     migration = _unreleased(release, migrations)
+    if name == VERSION:
+        _write_version(release)
+    yield from _migrate(name, release, migration)
+    if name != VERSION and VERSION in sql_files.install_order():
+        yield from change(VERSION, migrations)
+
+
+def _migrate(name: str, release: str, migration: Path) -> Iterator[str]:
     if is_function(name, release):
         yield from _add_operation(f'ReplaceFunction("{name}", since="{release}"),', migration)
-        yield "When its parameters change: change its line in sql/uninstall.sql and sql/roles.sql too."
+        if name != VERSION:
+            yield "When its parameters change: change its line in sql/uninstall.sql and sql/roles.sql too."
     else:
-        yield f"Now alter the table in {migration}: RunSQL, with reverse_sql and state_operations."
+        yield f"Now alter the table in {migration}: RunSQL, with reverse_sql and state_operations. Name it in locks."
 
 
 def _keep(name: str, release: str) -> Path:
@@ -88,6 +106,26 @@ def _git(*words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
 
 
+def _write_version(release: str) -> None:
+    """Lets pgqueue_version return the coming release, which this change makes necessary."""
+    file = sql_files.path(VERSION)
+    text = file.read_text(encoding="utf-8")
+    if sql_files.number(version_in(text)) <= sql_files.number(release):
+        file.write_text(text.replace(f"'{version_in(text)}'", f"'{coming_release()}'"), encoding="utf-8")
+
+
+def coming_release() -> str:
+    """Returns the version of the project or, while that is the released one, the next one."""
+    release = sql_files.releases()[-1]
+    project = sql_files.folder().parent / "pyproject.toml"
+    if project.is_file():
+        written: str = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
+        if sql_files.number(written) > sql_files.number(release):
+            return written
+    first, second, _ = sql_files.number(release)
+    return f"{first}.{second + 1}.0"
+
+
 def _unreleased(release: str, migrations: Path) -> Path:
     """The migration that comes after those of ``release``: made, unless it is there."""
     newest = newest_migration(migrations)
@@ -107,7 +145,8 @@ def _add_operation(operation: str, migration: Path) -> Iterator[str]:
         message = f"{migration} has no list of operations that ends with a line of its own. Add: {operation}"
         raise SystemExit(message)
     if IMPORT not in text:
-        before = before.replace(AFTER, f"{AFTER}\n{IMPORT}", 1)
+        place, import_ = (UPGRADE, IMPORT + UPGRADE) if UPGRADE in text else (AFTER, f"{AFTER}\n{IMPORT}")
+        before = before.replace(place, import_, 1)
     migration.write_text(f"{before}\n        {operation}{found}{after}", encoding="utf-8")
     yield f"Added to {migration}: {operation}"
 

@@ -19,6 +19,7 @@ from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.consumer.forks import guarded
 from django_pgqueue.distribution import install_command
+from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
 from django_pgqueue.management.terminal.colours import formatter
 from django_pgqueue.management.terminal.dry_run import explain
@@ -128,7 +129,7 @@ class Command(BaseCommand):
         except psycopg.OperationalError as error:
             message = f"The database cannot be reached: {error}"
             raise CommandError(message) from error
-        except PortTaken as error:
+        except (OutdatedQueue, PortTaken) as error:
             raise CommandError(str(error)) from error
         if code:
             raise SystemExit(code)
@@ -205,8 +206,10 @@ class Command(BaseCommand):
 
 def look_for_the_queue(settings: WorkerSettings) -> None:
     # A problem of the tasks or the database at the start is reported once, here, and not by every process again.
-    with connect(pgqueue_backends()[settings.backend].settings.database, pooled=not settings.listen) as connection:
+    database = pgqueue_backends()[settings.backend].settings.database
+    with connect(database, pooled=not settings.listen) as connection:
         functions.now(connection)
+        functions.require_queue(connection, database)
 
 
 def exposed(settings: WorkerSettings) -> Exposed | None:

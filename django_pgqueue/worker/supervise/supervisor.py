@@ -17,6 +17,7 @@ from django.db import connections
 
 from django_pgqueue.consumer.errors import CONNECTION_ERRORS
 from django_pgqueue.consumer.forks import end_children, guarded
+from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.worker.health.monitor import Monitor
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.run.marks import Marks
@@ -310,6 +311,9 @@ def work(
             return consumer.run()
     except CONNECTION_ERRORS as error:
         logger.error("database error worker pid=%s cannot start: %s", os.getpid(), error)  # noqa: TRY400
+        return 70
+    except OutdatedQueue as error:  # the migrations were taken back since the supervisor looked
+        logger.error("worker pid=%s cannot start: %s", os.getpid(), error)  # noqa: TRY400
         return 70
     except BaseException:  # noqa: BLE001 -- whatever it was, the supervisor decides
         traceback.print_exc()

@@ -1,0 +1,155 @@
+"""Which release of the queue is installed in a database: see sql/queue/pgqueue_version.sql."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import errors
+
+from django_pgqueue.exceptions import HalfInstalled, OutdatedQueue
+from django_pgqueue.functions import sql_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.functions.connection import Connection
+
+VERSION = re.compile(r"^    select '(\d+\.\d+\.\d+)'$", re.MULTILINE)
+
+# The catalogue, and no call: the function must be that of the same queue, where the search_path finds several.
+SOURCE = """
+select n.nspname::text, (
+    select p.prosrc from pg_proc p where p.pronamespace = c.relnamespace and p.proname = 'pgqueue_version'
+)
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+where c.relname = 'pgqueue_message' and c.oid = {which}
+"""
+FOUND = SOURCE.format(which="to_regclass('pgqueue_message')")
+HERE = SOURCE.format(which="to_regclass(quote_ident(current_schema()) || '.pgqueue_message')")
+
+PARTS = """
+select t.name::text from unnest(%s::text[]) as t (name)
+where exists (
+        select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where n.nspname = current_schema() and c.relname = t.name
+    )
+    or exists (
+        select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+        where n.nspname = current_schema() and p.proname = t.name
+    )
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """The queue of a schema."""
+
+    schema: str
+    version: str
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether this code needs more than is installed."""
+        return sql_files.number(self.version) < sql_files.number(needed())
+
+    def is_after(self, version: str) -> bool:
+        return sql_files.number(self.version) > sql_files.number(version)
+
+
+def needed() -> str:
+    """Returns the version that this code needs."""
+    return version_in(sql_files.current("pgqueue_version"))
+
+
+def version_in(text: str) -> str:
+    """Returns the version that a text of ``pgqueue_version`` returns.
+
+    >>> version_in("    -- Returns the release.\\n    select '0.2.0'\\n")
+    '0.2.0'
+    """
+    found = VERSION.search(text)
+    if found is None:
+        message = f"pgqueue_version returns no version: {text}"
+        raise ValueError(message)
+    return found[1]
+
+
+def installed_queue(connection: Connection) -> Installed | None:
+    """Returns the queue that the search_path finds, which is the one that this code uses.  None: there is none."""
+    return _installed(connection, FOUND)
+
+
+def installed_here(connection: Connection) -> Installed | None:
+    """Returns the queue in the first schema of the search_path, where the migrations would make one."""
+    return _installed(connection, HERE)
+
+
+def _installed(connection: Connection, sql: str) -> Installed | None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, ())
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    schema, source = row
+    return Installed(schema=schema, version=sql_files.FIRST if source is None else version_in(source))
+
+
+def require_queue(connection: Connection, database: str) -> None:
+    """Raises OutdatedQueue if the queue of ``database`` is older than this code."""
+    found = installed_queue(connection)
+    if found is not None and found.is_outdated:
+        raise OutdatedQueue(outdated(found, database))
+
+
+def outdated(found: Installed, database: str) -> str:
+    return (
+        f"The database {database!r} has the queue of {found.version}, and this code needs that of {needed()}. "
+        f"{remedy(database)}"
+    )
+
+
+def remedy(database: str) -> str:
+    return f"Run manage.py migrate django_pgqueue --database {database} or, without Django, psql -f sql/upgrade.sql"
+
+
+@contextmanager
+def explained(database: str) -> Iterator[None]:
+    """Raises OutdatedQueue where a statement needs a function, a column or a table that the database lacks."""
+    try:
+        yield
+    except Exception as error:
+        cause = error if error.__cause__ is None else error.__cause__  # Django's errors have that of psycopg
+        if not isinstance(cause, (errors.UndefinedFunction, errors.UndefinedColumn, errors.UndefinedTable)):
+            raise
+        message = (
+            f"The queue in the database {database!r} lacks what this code needs ({cause.diag.message_primary}), and "
+            f"nothing was done. {remedy(database)}"
+        )
+        raise OutdatedQueue(message) from error
+
+
+def require_whole(connection: Connection, database: str) -> Installed | None:
+    """Returns the queue in the first schema of the search_path.  Raises HalfInstalled if a part of it is missing."""
+    found = installed_here(connection)
+    wanted = set(sql_files.install_order(sql_files.FIRST if found is None else found.version))
+    with connection.cursor() as cursor:
+        cursor.execute(PARTS, (sorted(wanted),))
+        there = {name for (name,) in cursor.fetchall()}
+    if found is not None and found.is_after(needed()):
+        return found  # of a later version, whose parts this code does not know
+    if there and wanted - there:
+        raise HalfInstalled(half_installed(database, there, sorted(wanted - there)))
+    return found
+
+
+def half_installed(database: str, there: set[str], missing: list[str]) -> str:
+    shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+    return (
+        f"The database {database!r} has {len(there)} parts of a queue, but lacks {shown}. Nothing was changed. If you "
+        "need no message of it, run psql -f sql/uninstall.sql and then this again. Otherwise restore what is missing "
+        "from sql/ of its release."
+    )

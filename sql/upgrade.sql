@@ -1,0 +1,67 @@
+-- Upgrades the queue in the first schema of the search_path to the release of these files, without Django:
+--   psql -f sql/upgrade.sql
+-- All or nothing.  It does what is due, says what that was, and may be run again.  It waits for tables that are in use,
+-- but never for so long at a time that others wait behind it.  If you use roles.sql, run that again afterwards.
+-- Written by python -m tests.support.upgrade_sql, from the migrations: change those.
+\set ON_ERROR_STOP on
+begin;
+
+select current_schema() as schema, coalesce((
+    select coalesce((
+        select substring(p.prosrc from 'select ''([0-9]+[.][0-9]+[.][0-9]+)''') from pg_proc p
+        where p.pronamespace = c.relnamespace and p.proname = 'pgqueue_version'
+    ), '0.1.0')
+    from pg_class c where c.oid = to_regclass(quote_ident(current_schema()) || '.pgqueue_message')
+), '') as installed \gset
+select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::integer[] > '{0, 2, 0}'::integer[] as is_newer,
+       string_to_array(:'installed', '.')::integer[] = '{0, 2, 0}'::integer[] as is_current \gset
+
+-- The tables and functions of each release.
+select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
+from (values
+    ('0.1.0', array['pgqueue_advisory_lock', 'pgqueue_attempt', 'pgqueue_attempt_append', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_attempt_error', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_maintain', 'pgqueue_attempt_partition', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_channel', 'pgqueue_channel_prune', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_channel_room', 'pgqueue_channel_set', 'pgqueue_clock', 'pgqueue_ended', 'pgqueue_exchange', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_from_epoch', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_ledger', 'pgqueue_message', 'pgqueue_message_await_turn', 'pgqueue_message_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_complete', 'pgqueue_message_create', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_create_many', 'pgqueue_message_create_unique', 'pgqueue_message_defer', 'pgqueue_message_dequeue', 'pgqueue_message_ended', 'pgqueue_message_expire', 'pgqueue_message_fail', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_lane', 'pgqueue_message_levels', 'pgqueue_message_lock_keys', 'pgqueue_message_look', 'pgqueue_message_lose', 'pgqueue_message_next_at', 'pgqueue_message_progress', 'pgqueue_message_publish', 'pgqueue_message_queues', 'pgqueue_message_release', 'pgqueue_message_request_cancel', 'pgqueue_message_reschedule', 'pgqueue_message_settle', 'pgqueue_now', 'pgqueue_quarantine_dequeue', 'pgqueue_quarantine_waits', 'pgqueue_queue', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_session_worker', 'pgqueue_staged_discard', 'pgqueue_staged_enqueue', 'pgqueue_to_epoch', 'pgqueue_worker', 'pgqueue_worker_died', 'pgqueue_worker_gone', 'pgqueue_worker_seen', 'pgqueue_worker_wake']),
+    ('0.2.0', array['pgqueue_advisory_lock', 'pgqueue_attempt', 'pgqueue_attempt_append', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_attempt_error', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_maintain', 'pgqueue_attempt_partition', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_channel', 'pgqueue_channel_prune', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_channel_room', 'pgqueue_channel_set', 'pgqueue_clock', 'pgqueue_ended', 'pgqueue_exchange', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_from_epoch', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_ledger', 'pgqueue_message', 'pgqueue_message_await_turn', 'pgqueue_message_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_complete', 'pgqueue_message_create', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_create_many', 'pgqueue_message_create_unique', 'pgqueue_message_defer', 'pgqueue_message_dequeue', 'pgqueue_message_ended', 'pgqueue_message_expire', 'pgqueue_message_fail', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_lane', 'pgqueue_message_levels', 'pgqueue_message_lock_keys', 'pgqueue_message_look', 'pgqueue_message_lose', 'pgqueue_message_next_at', 'pgqueue_message_progress', 'pgqueue_message_publish', 'pgqueue_message_queues', 'pgqueue_message_release', 'pgqueue_message_request_cancel', 'pgqueue_message_reschedule', 'pgqueue_message_settle', 'pgqueue_now', 'pgqueue_quarantine_dequeue', 'pgqueue_quarantine_waits', 'pgqueue_queue', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_session_worker', 'pgqueue_staged_discard', 'pgqueue_staged_enqueue', 'pgqueue_to_epoch', 'pgqueue_version', 'pgqueue_worker', 'pgqueue_worker_died', 'pgqueue_worker_gone', 'pgqueue_worker_seen', 'pgqueue_worker_wake'])
+) as r (version, names)
+cross join lateral unnest(r.names) as w (name)
+where r.version = :'installed'
+  and to_regclass(quote_ident(current_schema()) || '.' || w.name) is null
+  and not exists (
+      select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+      where n.nspname = current_schema() and p.proname = w.name
+  ) \gset
+
+\if :is_missing
+do $$
+begin
+    raise exception 'there is no queue in the schema %', current_schema()
+        using hint = coalesce((
+            select format('The search_path finds one in %s: set the search_path to that schema alone.',
+                          c.relnamespace::regnamespace)
+            from pg_class c where c.oid = to_regclass('pgqueue_message')
+        ), 'To make one: psql -f sql/install.sql');
+end
+$$;
+\elif :is_half
+select set_config('pgqueue.missing', :'missing', true) as missing \gset
+do $$
+begin
+    raise exception 'the queue in the schema % lacks %', current_schema(), current_setting('pgqueue.missing')
+        using hint = 'Restore it from sql/ of its release, or remove everything: psql -f sql/uninstall.sql';
+end
+$$;
+\elif :is_newer
+\echo The queue in the schema :schema is that of :installed, newer than these files (0.2.0). Nothing was done.
+\elif :is_current
+\echo The queue in the schema :schema is that of 0.2.0. Nothing was done.
+\else
+
+-- From 0.1.0: 0002_after_0_1_0
+select string_to_array(:'installed', '.')::integer[] <= '{0, 1, 0}'::integer[] as is_due \gset
+\if :is_due
+\ir queue/pgqueue_version.sql
+\echo From 0.1.0: 0002_after_0_1_0 (1 statements and files).
+\endif
+
+\echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.
+\endif
+commit;

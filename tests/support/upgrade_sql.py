@@ -1,0 +1,179 @@
+"""Writes sql/upgrade.sql, which does for users of psql what the migrations do.
+
+    python -m tests.support.upgrade_sql
+
+tests/project/test_upgrade.py fails while the file is not what this makes of the migrations.
+"""
+
+from __future__ import annotations
+
+import importlib
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.conf import settings
+from django.db import migrations
+
+from django_pgqueue.functions import sql_files
+from django_pgqueue.functions.installed import needed
+from django_pgqueue.functions.replace_function import ReplaceFunction
+from django_pgqueue.functions.upgrade import Upgrade, lock
+from tests.support.released_sql import MIGRATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PACKAGE = "django_pgqueue.migrations"
+
+TEXT = r"""-- Upgrades the queue in the first schema of the search_path to the release of these files, without Django:
+--   psql -f sql/upgrade.sql
+-- All or nothing.  It does what is due, says what that was, and may be run again.  It waits for tables that are in use,
+-- but never for so long at a time that others wait behind it.  If you use roles.sql, run that again afterwards.
+-- Written by python -m tests.support.upgrade_sql, from the migrations: change those.
+\set ON_ERROR_STOP on
+begin;
+
+select current_schema() as schema, coalesce((
+    select coalesce((
+        select substring(p.prosrc from 'select ''([0-9]+[.][0-9]+[.][0-9]+)''') from pg_proc p
+        where p.pronamespace = c.relnamespace and p.proname = 'pgqueue_version'
+    ), '{first}')
+    from pg_class c where c.oid = to_regclass(quote_ident(current_schema()) || '.pgqueue_message')
+), '') as installed \gset
+select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::integer[] > {needed_array} as is_newer,
+       string_to_array(:'installed', '.')::integer[] = {needed_array} as is_current \gset
+
+-- The tables and functions of each release.
+select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
+from (values
+{parts}
+) as r (version, names)
+cross join lateral unnest(r.names) as w (name)
+where r.version = :'installed'
+  and to_regclass(quote_ident(current_schema()) || '.' || w.name) is null
+  and not exists (
+      select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+      where n.nspname = current_schema() and p.proname = w.name
+  ) \gset
+
+\if :is_missing
+do $$
+begin
+    raise exception 'there is no queue in the schema %', current_schema()
+        using hint = coalesce((
+            select format('The search_path finds one in %s: set the search_path to that schema alone.',
+                          c.relnamespace::regnamespace)
+            from pg_class c where c.oid = to_regclass('pgqueue_message')
+        ), 'To make one: psql -f sql/install.sql');
+end
+$$;
+\elif :is_half
+select set_config('pgqueue.missing', :'missing', true) as missing \gset
+do $$
+begin
+    raise exception 'the queue in the schema % lacks %', current_schema(), current_setting('pgqueue.missing')
+        using hint = 'Restore it from sql/ of its release, or remove everything: psql -f sql/uninstall.sql';
+end
+$$;
+\elif :is_newer
+\echo The queue in the schema :schema is that of :installed, newer than these files ({needed}). Nothing was done.
+\elif :is_current
+\echo The queue in the schema :schema is that of {needed}. Nothing was done.
+\else
+{steps}
+\echo The queue in the schema :schema was that of :installed, and is that of {needed} now.
+\endif
+commit;
+"""
+
+STEP = r"""
+-- From {since}: {migration}
+select string_to_array(:'installed', '.')::integer[] <= {since_array} as is_due \gset
+\if :is_due
+{statements}
+\echo From {since}: {migration} ({count} statements and files).
+\endif
+"""
+
+
+def write() -> Path:
+    file = sql_files.folder() / "upgrade.sql"
+    file.write_text(text(), encoding="utf-8")
+    return file
+
+
+def text(folder: Path = MIGRATIONS, package: str = PACKAGE) -> str:
+    """Returns what sql/upgrade.sql has to be."""
+    return TEXT.format(
+        first=sql_files.FIRST,
+        needed=needed(),
+        needed_array=array(needed()),
+        parts=",\n".join(parts()),
+        steps="".join(steps(folder, package)),
+    )
+
+
+def parts() -> Iterator[str]:
+    """Yields, for each release and for today, the names of tables and functions that it has."""
+    for version in dict.fromkeys([*sql_files.releases(), needed()]):
+        names = [name for name in sorted(sql_files.install_order(version)) if has_its_name(name, version)]
+        yield f"    ('{version}', array[{', '.join(map(quoted, names))}])"
+
+
+def has_its_name(name: str, version: str) -> bool:
+    """Whether the text makes a table or a function of its own name."""
+    made = sql_files.load(name, release=version)
+    return f"create table {name} " in made or f"create or replace function {name}(" in made
+
+
+def steps(folder: Path, package: str) -> Iterator[str]:
+    for file in sorted(folder.glob("[0-9]*.py")):
+        migration = importlib.import_module(f"{package}.{file.stem}").Migration
+        if not issubclass(migration, Upgrade):
+            continue
+        made = [*chain(*map(statements, migration.operations))]
+        first = [lock(migration.locks)] if migration.locks else []
+        yield STEP.format(
+            since=migration.since,
+            since_array=array(migration.since),
+            migration=file.stem,
+            statements="\n".join([*first, *made]),
+            count=len(made),
+        )
+
+
+def statements(operation: Any) -> Iterator[str]:
+    """Yields what psql runs for an operation."""
+    if isinstance(operation, migrations.SeparateDatabaseAndState):
+        yield from chain(*map(statements, operation.database_operations))
+    elif isinstance(operation, ReplaceFunction):
+        yield from operation.sql if operation.is_removal else operation.sql[:-1]
+        if not operation.is_removal:
+            file = sql_files.path(operation.name, release=sql_files.release_after(operation.since))
+            yield f"\\ir {file.relative_to(sql_files.folder()).as_posix()}"
+    elif isinstance(operation, migrations.RunSQL):
+        for statement in [operation.sql] if isinstance(operation.sql, str) else operation.sql:
+            if not isinstance(statement, str):
+                message = f"{operation}: upgrade.sql can have no parameters."
+                raise TypeError(message)
+            if statement.strip():
+                yield statement.strip().removesuffix(";") + ";"
+    else:
+        message = f"{operation}: upgrade.sql can have no operation but RunSQL and ReplaceFunction."
+        raise TypeError(message)
+
+
+def array(version: str) -> str:
+    return quoted("{" + ", ".join(map(str, sql_files.number(version))) + "}") + "::integer[]"
+
+
+def quoted(value: str) -> str:
+    return f"'{value}'"
+
+
+if __name__ == "__main__":
+    settings.configure(INSTALLED_APPS=["django_pgqueue"])  # migrations import the models
+    django.setup()
+    print(f"Written: {write()}")
