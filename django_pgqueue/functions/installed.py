@@ -135,7 +135,7 @@ def explained(database: str) -> Iterator[None]:
 def require_whole(connection: Connection, database: str) -> Installed | None:
     """Returns the queue in the first schema of the search_path.  Raises HalfInstalled if a part of it is missing."""
     found = installed_here(connection)
-    wanted = set(sql_files.install_order(sql_files.FIRST if found is None else found.version))
+    wanted = set(sql_files.parts(sql_files.FIRST if found is None else found.version))
     with connection.cursor() as cursor:
         cursor.execute(PARTS, (sorted(wanted),))
         there = {name for (name,) in cursor.fetchall()}

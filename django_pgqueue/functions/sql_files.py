@@ -65,6 +65,20 @@ def install_order(release: str | None = None) -> list[str]:
     return re.findall(r"^\\ir (?:\w+/)?(\w+)\.sql$", current("install"), re.MULTILINE)
 
 
+def parts(release: str | None = None) -> list[str]:
+    """Returns the names of the tables and functions that a queue has, today or in ``release``, in alphabetical order:
+    those that are also the name of a text.
+
+    >>> {"pgqueue_message", "pgqueue_message_fail"} <= set(parts("0.1.0"))
+    True
+    """
+    return [name for name in sorted(install_order(release)) if _makes(name, load(name, release=release))]
+
+
+def _makes(name: str, text: str) -> bool:
+    return f"create table {name} " in text or f"create or replace function {name}(" in text
+
+
 def releases() -> list[str]:
     """Returns the released versions, the oldest first."""
     return sorted((file.stem for file in (folder() / "released").glob("*.txt")), key=number)

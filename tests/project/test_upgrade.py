@@ -7,19 +7,29 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import tomllib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from django.db.migrations.loader import MigrationLoader
 
 from django_pgqueue.conf import APP_LABEL
-from django_pgqueue.functions import sql_files
+from django_pgqueue.exceptions import HalfInstalled
+from django_pgqueue.functions import sql_files, upgrade
+from django_pgqueue.functions.installed import installed_queue, needed
 from django_pgqueue.functions.replace_function import HEAD, ReplaceFunction, drops
-from tests.support.change_sql import change
-from tests.support.databases import described, empty_database, install, migrate, session_in
-from tests.support.released_sql import MIGRATIONS, is_function, ship, unfinished
+from tests.support import upgrade_sql
+from tests.support.change_sql import VERSION, change
+from tests.support.databases import described, empty_database, install, migrate, psql, session_in
+from tests.support.pages import ROOT
+from tests.support.released_sql import MIGRATIONS, in_force, is_function, ship, unfinished
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_django import Settings
@@ -36,7 +46,7 @@ def replaced() -> set[tuple[str, str]]:
     return {(found.name, found.since) for found in operations if isinstance(found, ReplaceFunction)}
 
 
-def upgrade(conninfo: str, release: str) -> None:
+def upgraded(conninfo: str, release: str) -> None:
     """A queue of ``release`` becomes the one of today, and goes back to what it was and to nothing."""
     with (
         empty_database(conninfo, "fresh") as fresh,
@@ -47,13 +57,75 @@ def upgrade(conninfo: str, release: str) -> None:
         install(of_today)
         install(session, release)
         before = described(session)
-        migrate(old, to=sql_files.last_migration(release), fake=True)
-        migrate(old)
+        migrate(old)  # takes note of what is there, and goes on from its release
         assert described(session) == described(of_today)
         migrate(old, to=sql_files.last_migration(release))
         assert described(session) == before
         migrate(old, back=True)
         assert {kind: found for kind, found in described(session).items() if found} == {}
+
+
+def upgrade_by_psql(conninfo: str, release: str, file: str) -> None:
+    """A queue of ``release`` becomes the one of today; a second time, there is nothing to do."""
+    with (
+        empty_database(conninfo, "fresh") as fresh,
+        empty_database(conninfo, "old") as old,
+        session_in(fresh) as of_today,
+        session_in(old) as session,
+    ):
+        install(of_today)
+        install(session, release)
+        session.create("kept")
+        started_as = installed_queue(session.connection)
+        for _ in range(2):
+            done = psql(old, "-f", str(sql_files.folder() / file))
+            assert (done.returncode, done.stderr) == (0, "")
+            assert described(session) == described(of_today)
+        assert started_as is not None
+        assert "Nothing was done." in done.stdout
+        assert [message.content for message in session.messages()] == ["kept"]
+        migrate(old)  # with Django from now on: there is nothing left to do
+        assert described(session) == described(of_today)
+
+
+CALLS = """
+    select p.proname::text, pg_get_function_result(p.oid),
+           array(
+               select format_type(t.type, null) from unnest(p.proargtypes) with ordinality as t (type, place)
+               order by t.place
+           )::text[],
+           coalesce(p.proargnames[:p.pronargs], '{}'::text[]), p.pronargdefaults::integer
+    from pg_proc p
+    where p.pronamespace = 'public'::regnamespace and p.prokind = 'f' and p.prorettype <> 'trigger'::regtype
+"""
+
+
+def can_be_called(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    """Whether a call that was written for ``before`` finds ``now``, and gets the same columns."""
+    name, result, types, names, _ = before
+    new_name, new_result, new_types, new_names, defaults = now
+    return (name, result, types, names) == (
+        new_name,
+        new_result,
+        new_types[: len(types)],
+        new_names[: len(names)],
+    ) and len(new_types) - len(types) <= defaults
+
+
+@contextmanager
+def locks_held_by(migration: type[upgrade.Upgrade], conninfo: str) -> Iterator[list[Any]]:
+    """The tables on which the migration has locks at its end that keep others from writing."""
+    query = """
+        select c.oid::bigint as oid, c.relname::text as name
+        from pg_locks l join pg_class c on c.oid = l.relation
+        where l.pid = pg_backend_pid() and c.relkind in ('r', 'p') and c.relnamespace = 'public'::regnamespace
+          and not c.relispartition
+          and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+    """
+    with session_in(conninfo) as session, session.connection.transaction(force_rollback=True):
+        statements = [statement for operation in migration.operations for statement in upgrade_sql.run_by(operation)]
+        session.connection.execute("\n".join(statements))
+        yield session.rows(query)
 
 
 def test_every_release_gets_the_texts_that_are_in_force() -> None:
@@ -62,18 +134,174 @@ def test_every_release_gets_the_texts_that_are_in_force() -> None:
 
 def test_the_first_migration_is_that_of_the_first_release() -> None:
     first = importlib.import_module("django_pgqueue.migrations.0001_initial").RELEASE
-    assert sql_files.releases()[:1] in ([], [first])
+    assert sql_files.releases()[0] == sql_files.FIRST == first
 
 
 def test_a_queue_of_every_release_becomes_that_of_today(conninfo: str) -> None:
     for release in sql_files.releases():
-        upgrade(conninfo, release)
+        upgraded(conninfo, release)
+
+
+def test_each_migration_of_an_upgrade_names_its_release_and_the_last_one_the_new_version() -> None:
+    """Upgrades would be left out otherwise: the version decides what is due."""
+    found = upgrade_sql.upgrades()
+    for release in {migration.since for migration in found}:
+        steps = [migration for migration in found if migration.since == release]
+        says = [any(getattr(one, "name", "") == VERSION for one in step.operations) for step in steps]
+        assert says == [False] * (len(steps) - 1) + [True], f"the migrations since {release}"
+    assert {migration.since for migration in found} <= set(sql_files.releases())
+
+
+def test_the_version_of_the_sql_is_that_of_the_coming_release() -> None:
+    release = sql_files.releases()[-1]
+    if in_force() != sql_files.shipped(release):
+        written = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+        assert needed() == written, f"Write {written} into {VERSION}.sql"
+
+
+def test_upgrade_sql_is_made_of_the_migrations() -> None:
+    written = sql_files.current("upgrade")
+    assert written == upgrade_sql.text(), "Run: python -m tests.support.upgrade_sql"
+
+
+@pytest.mark.parametrize("file", ["upgrade.sql", "install.sql"])
+def test_psql_makes_of_a_queue_of_every_release_that_of_today(conninfo: str, file: str) -> None:
+    for release in sql_files.releases():
+        upgrade_by_psql(conninfo, release, file)
+
+
+def test_the_code_of_a_release_finds_its_functions_in_the_queue_of_today(conninfo: str) -> None:
+    """Old workers and old web processes go on while the new ones start."""
+    for release in sql_files.releases():
+        with empty_database(conninfo, "old") as old, session_in(old) as session:
+            install(session, release)
+            before = [tuple(row) for row in session.rows(CALLS)]
+            migrate(old)
+            after = [tuple(row) for row in session.rows(CALLS)]
+        lost = [call for call in before if not any(can_be_called(call, now) for now in after)]
+        assert sorted(lost) == []
+
+
+def test_an_upgrade_locks_the_tables_that_it_names_and_no_others(conninfo: str) -> None:
+    for migration in upgrade_sql.upgrades():
+        with empty_database(conninfo, "old") as old, session_in(old) as session:
+            install(session, migration.since)
+            there = set(session.column("select oid::bigint from pg_class"))
+            with locks_held_by(migration, old) as held:
+                locked = {row.name for row in held if row.oid in there}
+        assert locked == set(migration.locks)
 
 
 @pytest.mark.parametrize("name", [name for name in sql_files.install_order() if is_function(name)])
 def test_what_replaces_a_function_finds_its_head_and_how_to_drop_it(name: str) -> None:
     text = sql_files.current(name)
     assert text.count("create or replace function ") == len(HEAD.findall(text)) == len(drops(name))
+
+
+# What is there already.
+
+
+def test_migrate_takes_note_of_a_queue_that_psql_has_made(conninfo: str) -> None:
+    with empty_database(conninfo, "by_psql") as database, session_in(database) as session:
+        assert psql(database, "-f", str(sql_files.folder() / "install.sql")).returncode == 0
+        session.create("kept")
+        before = described(session)
+        migrate(database)
+        assert described(session) == before
+        assert [message.content for message in session.messages()] == ["kept"]
+        recorded = session.column("select name::text from django_migrations where app = 'django_pgqueue' order by id")
+        assert recorded == sorted(file.stem for file in MIGRATIONS.glob("0*.py"))
+        migrate(database, back=True)
+        assert {kind: found for kind, found in described(session).items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ("drop table pgqueue_schedule cascade", "parts of a queue, but lacks pgqueue_schedule. Nothing was changed."),
+        ("drop table pgqueue_message cascade", "parts of a queue, but lacks pgqueue_message"),
+        ("drop function pgqueue_queue_pause(text, text)", "parts of a queue, but lacks pgqueue_queue_pause."),
+    ],
+)
+def test_half_a_queue_is_an_error_that_says_what_to_do(conninfo: str, gone: str, words: str) -> None:
+    with empty_database(conninfo, "half") as database, session_in(database) as session:
+        install(session)
+        session.rows(gone)
+        before = described(session)
+        with pytest.raises(HalfInstalled, match=r"psql -f sql/uninstall\.sql") as raised:
+            migrate(database)
+        assert words in str(raised.value)
+        assert described(session) == before
+        done = psql(database, "-f", str(sql_files.folder() / "install.sql"))
+        assert done.returncode != 0
+        assert "psql -f sql/uninstall.sql" in done.stderr
+        assert described(session) == before
+
+
+def test_a_queue_of_another_schema_is_no_queue_of_this_one(conninfo: str) -> None:
+    """Two installations in one database are upgraded each for itself."""
+    with empty_database(conninfo, "two") as database, session_in(database) as session:
+        session.rows("create schema shop")
+        install(session)
+        session.rows("set search_path = shop, public")
+        install(session, "0.1.0")
+        found = installed_queue(session.connection)
+        assert found is not None
+        assert (found.schema, found.version) == ("shop", "0.1.0")
+
+        done = psql(database, "-f", str(sql_files.folder() / "upgrade.sql"), search_path="shop,public")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"The queue in the schema shop was that of 0.1.0, and is that of {needed()} now." in done.stdout
+        assert described(session, "shop") == described(session, "public")
+
+        session.rows("create schema other")
+        done = psql(database, "-f", str(sql_files.folder() / "upgrade.sql"), search_path="other,shop")
+        assert done.returncode != 0
+        assert "there is no queue in the schema other" in done.stderr
+        assert "The search_path finds one in shop" in done.stderr
+
+
+def test_a_newer_queue_is_left_alone(conninfo: str) -> None:
+    with empty_database(conninfo, "newer") as database, session_in(database) as session:
+        install(session)
+        session.rows(sql_files.current(VERSION).replace(needed(), "99.0.0"))
+        before = described(session)
+        done = psql(database, "-f", str(sql_files.folder() / "upgrade.sql"))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"that of 99.0.0, newer than these files ({needed()}). Nothing was done." in done.stdout
+        migrate(database)
+        assert described(session) == before
+
+
+def test_an_upgrade_does_not_queue_up_behind_a_long_transaction(conninfo: str) -> None:
+    """It would keep all others waiting behind it."""
+    with (
+        empty_database(conninfo, "busy") as database,
+        session_in(database) as session,
+        session_in(database) as reader,
+        session_in(database) as upgrading,
+    ):
+        install(session)
+        reader.connection.autocommit = False
+        reader.rows("select count(*) from pgqueue_message")
+        upgrading.connection.autocommit = False
+        patience = upgrade.lock(["pgqueue_message"]).replace(f"{upgrade.PATIENCE_SECONDS} s'", "1 s'")
+        with pytest.raises(psycopg.errors.LockNotAvailable, match=rf"by session {reader.pid} \(idle in transaction"):
+            upgrading.connection.execute(patience)
+        upgrading.rollback()
+        session.create()  # nobody waits for the one that has given up
+
+        waits = threading.Thread(target=upgrading.connection.execute, args=[upgrade.lock(["pgqueue_message"])])
+        waits.start()
+        pauses = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
+        wait_until(lambda: session.one(pauses), "the upgrade lets others pass")
+        reader.rollback()
+        waits.join(60)
+        assert upgrading.one(
+            "select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'AccessExclusiveLock'"
+        )
+        assert upgrading.one("show lock_timeout") == "0"
+        upgrading.rollback()
 
 
 # The same, with releases that are made up: a copy of sql/ and of the migrations, which ship and change.
@@ -102,7 +330,9 @@ class Project:
 
     def upgrade(self, conninfo: str, release: str) -> None:
         self.forget()
-        upgrade(conninfo, release)
+        upgraded(conninfo, release)
+        (self.sql / "upgrade.sql").write_text(upgrade_sql.text(self.migrations, self.package))
+        upgrade_by_psql(conninfo, release, "upgrade.sql")
 
     def forget(self) -> None:
         """The migrations read the texts when they are imported."""
@@ -120,6 +350,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings)
     for name in ("__init__.py", "0001_initial.py"):
         shutil.copy(MIGRATIONS / name, made.migrations)
     monkeypatch.setattr(sql_files, "folder", lambda: made.sql)
+    made.edit(VERSION, f"'{needed()}'", "'0.1.0'")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(tmp_path)
     settings.MIGRATION_MODULES = {APP_LABEL: made.package}
@@ -143,18 +374,20 @@ def test_a_kept_text_alone_is_not_enough(project: Project) -> None:
     ship("0.1.0", project.migrations)
     project.change(FAIL)
     (project.migrations / "0002_after_0_1_0.py").unlink()
-    assert project.unfinished() == []
+    assert project.unfinished() == [NOT_REPLACED.format(name=VERSION)]
     project.reword(FAIL, "Once.")
-    assert project.unfinished() == [NOT_REPLACED.format(name=FAIL)]
+    assert project.unfinished() == [NOT_REPLACED.format(name=name) for name in (FAIL, VERSION)]
 
 
 def test_with_the_migration_of_the_script_an_old_queue_becomes_that_of_today(project: Project, conninfo: str) -> None:
     ship("0.1.0", project.migrations)
     made = project.migrations / "0002_after_0_1_0.py"
     operation = 'ReplaceFunction("pgqueue_message_fail", since="0.1.0"),'
-    kept, added, _ = project.change(FAIL)
+    kept, added, _, *of_version = project.change(FAIL)
     assert kept == f"Kept: {project.sql}/released/0.1.0/pgqueue_message_fail.sql"
     assert added == f"Added to {made}: {operation}"
+    assert [line.split()[0] for line in of_version] == ["Kept:", "Added"]
+    assert needed() == "0.2.0"
     project.reword(FAIL, "Once.")
     assert project.unfinished() == []
     project.upgrade(conninfo, "0.1.0")
@@ -162,7 +395,7 @@ def test_with_the_migration_of_the_script_an_old_queue_becomes_that_of_today(pro
     project.change(FAIL)
     project.change("pgqueue_now")
     assert made.read_text().count(operation) == 1
-    assert made.read_text().count("ReplaceFunction(") == 2
+    assert made.read_text().count("ReplaceFunction(") == 3
 
 
 def test_without_the_migration_the_comparison_finds_the_difference(project: Project, conninfo: str) -> None:
@@ -214,16 +447,17 @@ def test_a_new_function_and_one_that_is_gone(project: Project, conninfo: str) ->
 
 def test_a_changed_table_is_altered_by_hand(project: Project, conninfo: str) -> None:
     ship("0.1.0", project.migrations)
-    _, left = project.change("pgqueue_queue")
+    _, left, *_ = project.change("pgqueue_queue")
     made = project.migrations / "0002_after_0_1_0.py"
-    assert left == f"Now alter the table in {made}: RunSQL, with reverse_sql and state_operations."
+    assert left == (f"Now alter the table in {made}: RunSQL, with reverse_sql and state_operations. Name it in locks.")
     project.edit("pgqueue_queue", "    paused_by text,\n", "    paused_by text,\n    note      text,\n")
     assert project.unfinished() == []
     with pytest.raises(AssertionError, match="columns"):
         project.upgrade(conninfo, "0.1.0")
 
     there, back = ("alter table pgqueue_queue " + words for words in ("add column note text", "drop column note"))
-    made.write_text(made.read_text().replace("\n    ]", f"\n        migrations.RunSQL({there!r}, {back!r}),\n    ]"))
+    text = made.read_text().replace("\n    ]", f"\n        migrations.RunSQL({there!r}, {back!r}),\n    ]")
+    made.write_text(text.replace("locks = ()", 'locks = ("pgqueue_queue",)'))
     project.upgrade(conninfo, "0.1.0")
 
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import django
 from django.conf import settings
 from django.db import migrations
+from django.db.migrations.loader import MigrationLoader
 
+from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files
 from django_pgqueue.functions.installed import needed
 from django_pgqueue.functions.replace_function import ReplaceFunction
-from django_pgqueue.functions.upgrade import Upgrade, lock
+from django_pgqueue.functions.upgrade import Install, Upgrade, lock
 from tests.support.released_sql import MIGRATIONS
 
 if TYPE_CHECKING:
@@ -116,16 +118,9 @@ def text(folder: Path = MIGRATIONS, package: str = PACKAGE) -> str:
 
 
 def parts() -> Iterator[str]:
-    """Yields, for each release and for today, the names of tables and functions that it has."""
+    """Yields the tables and functions of each release, and of today."""
     for version in dict.fromkeys([*sql_files.releases(), needed()]):
-        names = [name for name in sorted(sql_files.install_order(version)) if has_its_name(name, version)]
-        yield f"    ('{version}', array[{', '.join(map(quoted, names))}])"
-
-
-def has_its_name(name: str, version: str) -> bool:
-    """Whether the text makes a table or a function of its own name."""
-    made = sql_files.load(name, release=version)
-    return f"create table {name} " in made or f"create or replace function {name}(" in made
+        yield f"    ('{version}', array[{', '.join(map(quoted, sql_files.parts(version)))}])"
 
 
 def steps(folder: Path, package: str) -> Iterator[str]:
@@ -163,6 +158,24 @@ def statements(operation: Any) -> Iterator[str]:
     else:
         message = f"{operation}: upgrade.sql can have no operation but RunSQL and ReplaceFunction."
         raise TypeError(message)
+
+
+def upgrades() -> list[type[Upgrade]]:
+    """The migrations after the first one, of the package or of those that the settings name."""
+    loaded = MigrationLoader(None).disk_migrations
+    first, *others = [type(loaded[key]) for key in sorted(loaded) if key[0] == APP_LABEL]
+    assert issubclass(first, Install)
+    assert [one for one in others if not issubclass(one, Upgrade)] == []
+    return others
+
+
+def run_by(operation: Any) -> Iterator[str]:
+    """The statements of an operation, as the migration runs them."""
+    if isinstance(operation, migrations.SeparateDatabaseAndState):
+        yield from chain(*map(run_by, operation.database_operations))
+    else:
+        for statement in [operation.sql] if isinstance(operation.sql, str) else operation.sql:
+            yield statement.rstrip().removesuffix(";") + ";"
 
 
 def array(version: str) -> str:

@@ -1,0 +1,88 @@
+"""Programs of a release, or of today, on one database."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.address import url
+from tests.support.pages import ROOT
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ENQUEUER = (Path(__file__).parent / "enqueuer.py").read_text()
+CODE = ("django_pgqueue", "sql", "tests", "example_project")
+
+
+def released(version: str, folder: Path) -> Path:
+    """The code of a release, from the history: the commit that has listed its texts."""
+    listed = f"sql/released/{version}.txt"
+    commit = _git("log", "--diff-filter=A", "--format=%H", "--", listed).decode().split()
+    if not commit:
+        pytest.skip(f"the history with {version} is not here")
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit[-1], *CODE))) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
+def _git(*words: str) -> bytes:
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("git is not here")
+    return b"" if done.returncode else done.stdout
+
+
+class Program:
+    """A process of some code on some database."""
+
+    def __init__(self, code: Path, database: str, arguments: Sequence[str], output: Path) -> None:
+        self.output = output
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.support.site.settings",
+            "DATABASE_URL": url(database),
+            "PGQUEUE_TEST_DATABASE": database,
+            "PYTHONPATH": str(code),
+        }
+        with output.open("w") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=code,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.read_text(errors="replace").splitlines()
+
+    def says(self, text: str) -> None:
+        def said() -> bool:
+            assert self.process.poll() is None or any(text in line for line in self.lines), "\n".join(self.lines)
+            return any(text in line for line in self.lines)
+
+        wait_until(said, f"{self.output.name} says {text!r}", 120)
+
+    def ends(self) -> int:
+        """Closes its input, and returns its exit code."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        return self.process.wait(120)
+
+    def stops(self) -> int:
+        """Asks it to stop, and returns its exit code."""
+        self.process.terminate()
+        return self.ends()

@@ -1,0 +1,35 @@
+"""Enqueues a numbered job again and again until its input is closed, and prints each number that is committed.
+
+Run by its text, with the code of a release or with that of today.
+"""
+
+# ruff: noqa: E402
+
+import sys
+import threading
+import time
+
+import django
+
+django.setup()
+
+from django.db import transaction
+
+from tests.support.site import tasks
+
+name = sys.argv[1]
+ended = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+number, longest = 0, 0.0
+while not ended.is_set():
+    number += 1
+    word = f"{name} {number}"
+    before = time.monotonic()
+    with transaction.atomic():
+        result = tasks.write_row.enqueue(word)
+    longest = max(longest, time.monotonic() - before)
+    print(word, flush=True)
+    if number % 20 == 0:  # what a page does: it may be finished, or waiting
+        tasks.write_row.get_result(result.id)
+    time.sleep(0.01)
+print(f"the longest enqueue took {longest:.3f} s")
