@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.once
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
+COMING = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 DATED = "# Changelog\n\n## 0.1.0 (2026-12-01)\n\nThe first version.\n"
 
 
@@ -135,27 +138,36 @@ def test_the_command_builds_checks_and_tags(tmp_path: Path) -> None:
     checkout = Checkout(tmp_path / "checkout")
     kept = shutil.ignore_patterns("__pycache__", "output", ".venv*", ".git", ".*_cache", ".hypothesis", "site", "dist")
     shutil.copytree(ROOT, checkout.root, ignore=kept)
-    heading = re.compile(r"^## 0\.1\.0 .*$", re.MULTILINE)
     page = "docs/pages/about/changelog.md"
-    checkout.write(page, heading.sub("## 0.1.0 (2026-12-01)", (checkout.root / page).read_text(encoding="utf-8")))
+    text, dated = re.subn(
+        rf"^## {re.escape(COMING)} .*$",
+        f"## {COMING} (2026-12-01)",
+        (checkout.root / page).read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+    assert dated == 1, f"the changelog has no heading for {COMING}"
+    checkout.write(page, text)
     checkout.git("init", "--quiet")
     for name in ("user.name", "user.email"):
         checkout.git("config", name, "test@example.com")
-    if not (checkout.root / "sql" / "released" / "0.1.0.txt").exists():
+    listed = f"sql/released/{COMING}.txt"
+    if not (checkout.root / listed).exists():
         command(checkout, "tests.support.released_sql")
     checkout.commit()
-    assert "To publish it: git push origin 0.1.0" in command(checkout, "tests.support.release")
-    assert checkout.git("tag").split() == ["0.1.0"]
+    assert f"To publish it: git push origin {COMING}" in command(checkout, "tests.support.release")
+    assert checkout.git("tag").split() == [COMING]
     built = sorted(path.name for path in (checkout.root / "dist").iterdir())
-    assert built == ["django_tasks_pgqueue-0.1.0-py3-none-any.whl", "django_tasks_pgqueue-0.1.0.tar.gz"]
+    assert built == [f"django_tasks_pgqueue-{COMING}-py3-none-any.whl", f"django_tasks_pgqueue-{COMING}.tar.gz"]
     with tarfile.open(checkout.root / "dist" / built[1]) as sdist:
-        assert "django_tasks_pgqueue-0.1.0/sql/released/0.1.0.txt" in sdist.getnames()
+        assert f"django_tasks_pgqueue-{COMING}/{listed}" in sdist.getnames()
+    with zipfile.ZipFile(checkout.root / "dist" / built[0]) as wheel:
+        assert {f"django_pgqueue/{listed}", "django_pgqueue/sql/upgrade.sql"} <= set(wheel.namelist())
 
 
 def command(checkout: Checkout, module: str) -> str:
     """What a command of the checkout prints, with the checkout's own code."""
     done = subprocess.run(
-        [sys.executable, "-m", module, "0.1.0"], cwd=checkout.root, capture_output=True, text=True, check=False
+        [sys.executable, "-m", module, COMING], cwd=checkout.root, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
