@@ -48,6 +48,8 @@ class Options:
     """Names of arguments and keys whose values the admin and the logs hide in every message, or True for all values."""
     metrics_token: str | None = None
     """Token (header Authorization) with which any client may read /metrics.  None: those who may see the overview."""
+    unknown_task_seconds: int = 3600
+    """Seconds for which a message that no worker knows waits for one that does, before it fails.  0: not at all."""
     traces: bool = False
     """Whether enqueues and jobs make OpenTelemetry spans."""
 

@@ -86,6 +86,12 @@ $$;
 \ir message/pgqueue_quarantine_waits.sql
 \ir message/pgqueue_quarantine_dequeue.sql
 
+-- Unknown.  A message that a worker does not know is parked until one that knows it comes, and fails when none does.
+\ir message/pgqueue_message_park.sql
+\ir message/pgqueue_message_parked.sql
+\ir message/pgqueue_message_unpark.sql
+\ir message/pgqueue_message_unknown_fail.sql
+
 -- After.  The end of a message releases the messages that wait for it.
 \ir message/pgqueue_message_ended.sql
 \ir message/pgqueue_message_look.sql
@@ -128,6 +134,7 @@ $$;
 
 -- Workers.  A worker has a row while it lives, and the attempts of a dead worker are ended at once.
 \ir worker/pgqueue_worker_seen.sql
+\ir worker/pgqueue_worker_lacks.sql
 \ir worker/pgqueue_worker_gone.sql
 \ir worker/pgqueue_worker_died.sql
 

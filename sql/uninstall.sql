@@ -27,6 +27,10 @@ drop function if exists pgqueue_message_complete(bigint[], integer[], text, json
 drop function if exists pgqueue_message_progress(bigint, integer, text, jsonb);
 drop function if exists pgqueue_quarantine_dequeue(text[], bigint, text, text[]);
 drop function if exists pgqueue_quarantine_waits(text[], text[]);
+drop function if exists pgqueue_message_unknown_fail(text[], text[], integer, integer);
+drop function if exists pgqueue_message_unpark(text[], text[], integer);
+drop function if exists pgqueue_message_parked(integer, text, text, integer);
+drop function if exists pgqueue_message_park(bigint[], integer[], text, text[]);
 drop function if exists pgqueue_worker_died(text, bigint[], integer[], boolean[]);
 drop function if exists pgqueue_message_release(bigint[], integer[], text);
 drop function if exists pgqueue_message_keep(bigint, integer, text);
@@ -66,6 +70,7 @@ drop function if exists pgqueue_attempt_append;
 drop function if exists pgqueue_attempt_error(text);
 drop function if exists pgqueue_worker_gone(text, bigint);
 drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text);
+drop function if exists pgqueue_worker_lacks(text, text[]);
 drop function if exists pgqueue_worker_wake(text, boolean);
 drop function if exists pgqueue_session_worker();
 drop function if exists pgqueue_advisory_lock(text, boolean, integer);

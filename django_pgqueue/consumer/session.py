@@ -50,13 +50,15 @@ class Session:
         consumer: str,
         pooled: bool,
         notified: Callable[[], None] | None = None,
+        parked: Callable[[], None] | None = None,
         kind: str = "worker",
         row_wait_ms: int = 0,
         statement_ms: int = 0,
         renamed: Callable[[], str] | None = None,
     ) -> None:
         """``pooled``: each transaction may have another server session, so nothing in the session may outlive it.
-        ``notified``: called for each notification to the consumer.  ``kind``: what the log calls the consumer.
+        ``notified``: called for each notification to the consumer that a message is ready.  ``parked``: called for one
+        that messages were parked, which it may know.  ``kind``: what the log calls the consumer.
         ``renamed``: called when the server was started since the last connection; returns another name for the
         consumer.  Such a server may have lost its last commits, and give their ids to other messages: no token of the
         consumer's may be valid for those.
@@ -66,6 +68,7 @@ class Session:
         self.kind = kind
         self.pooled = pooled
         self.notified = notified
+        self.parked = parked
         self.renamed = renamed
         self.limits = {"lock_timeout": row_wait_ms, "statement_timeout": statement_ms}
         self.connection: psycopg.Connection[Any]
@@ -88,8 +91,7 @@ class Session:
                 self.consumer = self.renamed()
             self.server = server
             if self.notified is not None and not self.pooled:
-                notified = self.notified
-                connection.add_notify_handler(lambda _: notified())
+                connection.add_notify_handler(lambda note: self._take(note.payload))
                 listen(connection, self.consumer)
         except BaseException:
             connection.close()
@@ -141,9 +143,14 @@ class Session:
 
     def take_notifications(self) -> None:
         self.connection.pgconn.consume_input()
-        while self.connection.pgconn.notifies():
-            if self.notified is not None:
-                self.notified()
+        while (note := self.connection.pgconn.notifies()) is not None:
+            self._take(note.extra)
+
+    def _take(self, payload: str | bytes) -> None:
+        """The payload is the name of a queue that has work, or empty where messages were parked."""
+        take = self.notified if payload or self.parked is None else self.parked
+        if take is not None:
+            take()
 
 
 class PooledStatements:

@@ -94,10 +94,19 @@ from django_pgqueue.functions.schedule import (
     schedule_undeclare,
     schedules,
 )
+from django_pgqueue.functions.unknown import (
+    Line,
+    Parked,
+    message_park,
+    message_parked,
+    message_unknown_fail,
+    message_unpark,
+)
 from django_pgqueue.functions.worker import (
     Company,
     worker_died,
     worker_gone,
+    worker_lacks,
     worker_seen,
     worker_wake,
     worker_wake_next,

@@ -20,6 +20,8 @@ class Company(NamedTuple):
     """Number of workers that are awake, serve the same queues and have free slots."""
     quarantine_waits: bool = False
     """Whether quarantined messages of these queues are due: a worker shall claim each of them alone."""
+    has_parked: bool = False
+    """Whether any message is parked, because a worker does not know its task."""
 
 
 # Whether any message is quarantined.  The order by makes PostgreSQL use pgqueue_message_alone_ix; without it, it reads
@@ -28,12 +30,17 @@ IS_QUARANTINED = (
     "(select true from pgqueue_message m where m.alone_at is not null order by m.lost, m.alone_at, m.id limit 1)"
 )
 
+IS_PARKED = (
+    "(select true from pgqueue_message m where m.parked_at is not null order by m.queue, m.task, m.parked_at limit 1)"
+)
+
 # pgqueue_quarantine_waits is called only if a message is quarantined: the call costs more than all the rest.
 SEEN = f"""
 with setting as materialized (select set_config('synchronous_commit', 'off', true))
 select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s, %s), o.workers, o.with_room,
        case when %s and {IS_QUARANTINED}
-            then pgqueue_quarantine_waits(%s::text[], %s::text[]) else false end
+            then pgqueue_quarantine_waits(%s::text[], %s::text[]) else false end,
+       %s and {IS_PARKED} is not null
 from setting cross join (
     select count(*) as workers, count(*) filter (where
         w.has_room and w.asleep_until is null and w.tasks = %s
@@ -76,12 +83,19 @@ def worker_seen(
                 tasks,
                 *served,
                 tasks,
+                tasks,
                 *served,
                 worker,
             ),
         )
-        _, others, with_room, quarantine_waits = cursor.fetchone()
-        return Company(1 + others, int(has_room) + with_room, quarantine_waits)
+        _, others, with_room, quarantine_waits, has_parked = cursor.fetchone()
+        return Company(1 + others, int(has_room) + with_room, quarantine_waits, has_parked)
+
+
+def worker_lacks(connection: Connection, worker: str, lacks: Sequence[str]) -> None:
+    """Records which tasks of parked messages the worker does not know."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_lacks(%s, %s::text[])", (worker, list(lacks)))
 
 
 def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:

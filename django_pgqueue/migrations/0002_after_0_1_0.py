@@ -1,16 +1,70 @@
 """Brings a queue of 0.1.0 to the SQL of today."""
 
+from django.db import migrations
+
+import django_pgqueue.models.fields
 from django_pgqueue.functions.replace_function import ReplaceFunction
 from django_pgqueue.functions.upgrade import Upgrade
+
+PARK = """
+alter table pgqueue_message add column unknown_since bigint, add column parked_at bigint;
+create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at) where parked_at is not null;
+create index pgqueue_message_unknown_ix on pgqueue_message (queue, task, unknown_since) where parked_at is not null;
+alter table pgqueue_worker add column lacks text[],
+    add constraint pgqueue_worker_lacks_few
+        check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750);
+"""
+# What is parked becomes ready again, at the place that it had.
+UNPARK = """
+update pgqueue_message m
+set dequeue_at = case when m.alone_at is null then coalesce(m.unknown_since, m.parked_at) else 9223372036854775807 end,
+    alone_at = case when m.alone_at is not null then coalesce(m.unknown_since, m.parked_at) end,
+    in_line = m.alone_at is null, parked_at = null
+where m.parked_at is not null and m.unlock_at is null;
+"""
+NEVER_PARKED = f"""
+{UNPARK}
+alter table pgqueue_message drop column unknown_since, drop column parked_at;
+alter table pgqueue_worker drop column lacks;
+"""
 
 
 class Migration(Upgrade):
     dependencies = [("django_pgqueue", "0001_initial")]
     since = "0.1.0"
-    # The tables that the operations alter, or on which they make triggers or indexes.
-    locks = ()
+    locks = ("pgqueue_worker", "pgqueue_message")
 
     operations = [
-        # The version
+        # Messages that a worker does not know are parked.
+        migrations.RunSQL(
+            PARK,
+            reverse_sql=NEVER_PARKED,
+            state_operations=[
+                migrations.AddField(
+                    "message", "unknown_since", django_pgqueue.models.fields.EpochField(blank=True, null=True)
+                ),
+                migrations.AddField(
+                    "message", "parked_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)
+                ),
+                migrations.AddField("worker", "lacks", django_pgqueue.models.fields.NamesField(blank=True, null=True)),
+            ],
+        ),
+        ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_create_unique", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_defer", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_lane", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_lose", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_reschedule", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_park", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_parked", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_unpark", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_unknown_fail", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_lacks", since="0.1.0"),
+        # They return rows of pgqueue_message: until they are made anew, open sessions expect its former columns.
+        ReplaceFunction("pgqueue_lane_dequeue", since="0.1.0"),
+        ReplaceFunction("pgqueue_lane_dequeue_apart", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_dequeue", since="0.1.0"),
+        ReplaceFunction("pgqueue_quarantine_dequeue", since="0.1.0"),
+        # The version.
         ReplaceFunction("pgqueue_version", since="0.1.0"),
     ]

@@ -39,6 +39,8 @@ class Message(models.Model):
     state = models.JSONField(null=True, blank=True)
     progress = models.JSONField(null=True, blank=True)
     last_error = models.TextField(null=True, blank=True)  # noqa: DJ001
+    unknown_since = EpochField(null=True, blank=True)
+    parked_at = EpochField(null=True, blank=True)
 
     class Meta:
         db_table = "pgqueue_message"
@@ -110,6 +112,7 @@ class Worker(models.Model):
     problem = models.TextField(null=True, blank=True)  # noqa: DJ001 -- null: there is none
     queues = NamesField(null=True, blank=True)
     exclude_queues = NamesField(blank=True)
+    lacks = NamesField(null=True, blank=True)
 
     class Meta:
         db_table = "pgqueue_worker"

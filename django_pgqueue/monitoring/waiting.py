@@ -90,7 +90,9 @@ select m.id, m.attempt > 0 and m.last_error <> '', cardinality(m.after_ids),
        greatest(0, c.running - (
            select coalesce(sum(e.ended), 0) from (
                select a.ended from pgqueue_arrival a where a.channel = c.name limit %(most)s) as e)),
-       c.max_concurrency, c.release_at, c.release_interval_ms
+       c.max_concurrency, c.release_at, c.release_interval_ms,
+       case when m.parked_at is not null then m.unknown_since end,
+       case when m.parked_at is not null then left(m.last_error, 300) end
 from pgqueue_message m
 left join lateral (select * from pgqueue_queue where name = m.queue and paused_at is not null limit 1) as q on true
 left join lateral (select * from pgqueue_channel where name = m.channel limit 1) as c on true
@@ -108,6 +110,9 @@ class Facts(NamedTuple):
     max_concurrency: int | None
     release_at: int | None
     release_interval_ms: int | None
+    unknown_since: int | None
+    """Epoch ms; None: it is not parked."""
+    unknown_because: str | None
 
 
 class Reason(Protocol):
@@ -160,6 +165,21 @@ class Quarantined:
             "It is quarantined: {} while it ran. A worker takes it alone{}{}, so that it can harm no other job.",
             died,
             *at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """No worker that has claimed it knows its task, or can take its arguments."""
+
+    since: dt.datetime
+    because: str
+
+    def words(self, _: dt.datetime) -> Words:
+        return (
+            "It waits since {} for a worker that knows its task. The last one that did not: {}",
+            self.since,
+            self.because,
         )
 
 
@@ -266,6 +286,8 @@ def _reasons(message: Message, facts: Facts, now: dt.datetime, service: Service)
 def _not_before(message: Message, facts: Facts, now_ms: int) -> Iterator[Reason]:
     if facts.after:
         yield AfterOthers(facts.after, facts.after_left)
+    elif facts.unknown_since is not None:
+        yield Parked(EpochDateTime.from_ms(facts.unknown_since), facts.unknown_because or "-")
     elif message.alone_at is not None:
         yield Quarantined(message.lost, message.alone_at)
     elif to_epoch_ms(message.dequeue_at) > now_ms:

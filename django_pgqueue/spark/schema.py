@@ -94,6 +94,8 @@ MESSAGES = _struct(
         ("state", JSON, True),
         ("progress", JSON, True),
         ("last_error", TEXT, True),
+        ("unknown_since", LONG, True),
+        ("parked_at", LONG, True),
     ]
 )
 

@@ -15,6 +15,7 @@ from django.apps import apps
 from django_pgqueue.compat import Task
 from django_pgqueue.exceptions import TaskBeingImported, UnknownTask
 from django_pgqueue.tasks import discovery
+from django_pgqueue.tasks.parameters import Parameters
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -42,7 +43,7 @@ def autodiscover() -> None:
 def forget() -> None:
     """Forgets the tasks and apps that were found so far, for tests that make and delete tasks."""
     _discovered.clear()
-    for cached in (find, timeout_seconds, is_async):
+    for cached in (find, timeout_seconds, is_async, parameters):
         cached.cache_clear()
 
 
@@ -72,6 +73,17 @@ def find_patiently(path: str) -> Any:
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_EVERY_SECONDS)
+
+
+def why_unknown(path: str) -> str | None:
+    """Returns why this process does not know the task; None: it does, or its module is being imported."""
+    try:
+        find(path)
+    except TaskBeingImported:
+        return None
+    except UnknownTask as error:
+        return str(error)
+    return None
 
 
 def declared(path: str) -> Any:
@@ -124,6 +136,12 @@ def timeout_seconds(path: str) -> float | None:
 def is_async(path: str) -> bool:
     """Whether the task at a dotted path is a coroutine function."""
     return iscoroutinefunction(find(path).func)
+
+
+@cache
+def parameters(path: str) -> Parameters:
+    """Returns the parameters of the task at a dotted path."""
+    return Parameters.of(find(path))
 
 
 def _module(module_path: str, path: str) -> ModuleType:

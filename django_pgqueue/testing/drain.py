@@ -95,6 +95,11 @@ class InsideTheTest(Execution):
 
     __slots__ = ()
 
+    @property
+    def gives_back(self) -> bool:
+        """A test has no other worker, and wants to see the error."""
+        return False
+
     def call(self) -> Any:
         opened = [
             (connection, savepoint)

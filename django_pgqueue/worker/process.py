@@ -22,6 +22,7 @@ from django_pgqueue.tasks import registry
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.held import Heartbeats, Held, ProgressReports
 from django_pgqueue.worker.claim.registration import Registration
+from django_pgqueue.worker.claim.unknown import Unknown
 from django_pgqueue.worker.health.reporter import NoReporter, Reporter
 from django_pgqueue.worker.record.log import log_end
 from django_pgqueue.worker.record.recorder import RECORD_WITHIN_SECONDS, Recorder
@@ -91,7 +92,17 @@ class WorkerProcess:
             row_wait_ms=ROW_WAIT_MS,
             statement_ms=STATEMENT_MS,
             renamed=self._renamed,
+            parked=self._parked,
         )
+        self.unknown = Unknown(
+            settings,
+            self.session,
+            fail_after_seconds=self.backend.settings.unknown_task_seconds,
+            polling=self.polling,
+            changed=self._be_seen_soon,
+        )
+        self.registration.lacks = lambda: self.unknown.lacks
+        self.registration.on_seen = lambda company: self.unknown.seen(has_parked=company.has_parked)
         self.parts = Parts(self.session)
         self.loop = Loop(
             self.session, self.polling, self.wakeup, on_reconnect=self._reconnected, on_back_off=self._backed_off
@@ -120,6 +131,7 @@ class WorkerProcess:
             unfinished=self.unfinished,
             polling=self.polling,
             registration=self.registration,
+            unknown=self.unknown,
             may_take=self.recycling.room,
             settle=self.upkeep.settle,
             on_claim=self.reporter.claimed,
@@ -182,6 +194,7 @@ class WorkerProcess:
             due.append(self.stop_by)
         elif not self.retiring:
             due += [self.upkeep.due_at(), self.claimer.due_at()]
+            due.append(self.parts.due_at("unknown tasks", self.unknown.due_at()))
         return min(due)
 
     def stop(self, *, again: bool = True) -> None:
@@ -254,6 +267,7 @@ class WorkerProcess:
             self.upkeep.leave()
         else:
             self.upkeep.do_if_due()
+            self.parts.attempt("unknown tasks", self.unknown.look_if_due)
 
     def _look_after_slots(self) -> None:
         for background in self.background:
@@ -302,6 +316,12 @@ class WorkerProcess:
             problems += [f"{name}: {why}" for name, why in list(background.problems.items())]
         problems += list(self.maintenance.problems.values())
         return "; ".join(problems) or None
+
+    def _parked(self) -> None:
+        self.unknown.told()
+
+    def _be_seen_soon(self) -> None:
+        self.registration.next_seen = 0.0
 
     # The connection
 
@@ -355,7 +375,7 @@ class WorkerProcess:
             self.held.abandon()
             self.parts.attempt("dependencies", self.upkeep.settle)
             self.parts.attempt("presence", lambda: self.registration.leave(self.session.statements))
-            if not self.claimer.unstarted:
+            if not self.claimer.unstarted and not self.claimer.unparked:
                 self.marks.sign_off()
             self.session.connection.close()
         except psycopg.Error as error:

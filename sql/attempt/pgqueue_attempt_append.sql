@@ -15,7 +15,10 @@ as $$
         message_id, dequeue_at, created_at, started_at, finished_at, attempt, max_attempts, priority, final, status,
         queue, channel, task, unique_key, worker, error_class, error_message, traceback, content, headers)
     values (
-        (p_message).id, coalesce((p_message).alone_at, (p_message).dequeue_at), (p_message).created_at, coalesce(p_started_at, (p_message).locked_at),
+        (p_message).id,
+        case when (p_message).parked_at is not null then (p_message).unknown_since
+             else coalesce((p_message).alone_at, (p_message).dequeue_at) end,
+        (p_message).created_at, coalesce(p_started_at, (p_message).locked_at),
         coalesce(p_finished_at, pgqueue_clock()), (p_message).attempt, (p_message).max_attempts, (p_message).priority,
         p_final, p_status, (p_message).queue, (p_message).channel, (p_message).task, (p_message).unique_key,
         (p_message).worker,

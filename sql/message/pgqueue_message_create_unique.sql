@@ -80,8 +80,8 @@ begin
         -- Never locks a running message, even to look: its worker would wait until the caller's transaction ends.
         if p_on_conflict = 'debounce' then
             update pgqueue_message m
-            set dequeue_at = case when m.alone_at is null then coalesce(p_dequeue_at, v_now) else m.dequeue_at end,
-                alone_at = case when m.alone_at is not null then coalesce(p_dequeue_at, v_now) end,
+            set dequeue_at = case when m.alone_at is null then coalesce(p_dequeue_at, v_now) else 9223372036854775807 end,
+                alone_at = case when m.alone_at is not null then coalesce(p_dequeue_at, v_now) end, parked_at = null,
                 in_line = m.alone_at is null and coalesce(p_dequeue_at, v_now) <= v_now
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
@@ -92,7 +92,8 @@ begin
                 dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
                 max_attempts = m.attempt + case when p_max_attempts < 2000000000 - m.attempt then p_max_attempts
                                                 when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever it has used before
-                in_line = coalesce(p_dequeue_at, v_now) <= v_now, unique_until_started = p_until_started, lost = 0, alone_at = null, state = null,
+                in_line = coalesce(p_dequeue_at, v_now) <= v_now, unique_until_started = p_until_started, lost = 0, alone_at = null,
+                unknown_since = null, parked_at = null, state = null,
                 last_error = null, progress = null
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null

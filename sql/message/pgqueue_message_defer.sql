@@ -59,7 +59,7 @@ begin
         update pgqueue_message m
         set unlock_at = null, locked_at = null, worker = null, progress = null,
             dequeue_at = coalesce(p_dequeue_at, v_now), in_line = coalesce(p_dequeue_at, v_now) <= v_now,
-            alone_at = null, lost = 0,
+            alone_at = null, lost = 0, unknown_since = null,
             state = coalesce(p_state, m.state),
             max_attempts = m.max_attempts + case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end,
             last_error = coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error)

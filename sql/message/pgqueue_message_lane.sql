@@ -24,7 +24,7 @@ begin
     end if;
     if tg_op <> 'DELETE' and new.channel is not null then
         v_runs := new.unlock_at is not null and (tg_op = 'INSERT' or v_moved);
-        v_waits := new.unlock_at is null and new.dequeue_at < 9223372036854775807
+        v_waits := new.unlock_at is null and new.dequeue_at < 9223372036854775806
             and (tg_op = 'INSERT' or v_moved or old.unlock_at is not null or old.dequeue_at <> new.dequeue_at);
     end if;
 

@@ -39,7 +39,7 @@ begin
     end if;
     update pgqueue_message m
     set unlock_at = null, locked_at = null, worker = null, progress = null, last_error = v_error ->> 'message',
-        lost = v_lost,
+        lost = v_lost, unknown_since = null,
         max_attempts = m.max_attempts + case when not v_raw and m.max_attempts < 2000000000 then 1 else 0 end,
         alone_at = case when v_alone then m.dequeue_at end,
         dequeue_at = case when v_alone then 9223372036854775807 else m.dequeue_at end,

@@ -8,7 +8,7 @@ as $$
 -- Gives waiting messages another dequeue_at (epoch ms; null: now, that is, run them at once).  Returns the ids of the
 -- moved messages; one that runs, or has ended, is missing in the result, and nothing happened to it.  A message that
 -- waited for others (pgqueue_message_create_after) waits for this time instead, and a quarantined message is taken
--- alone from this time on.
+-- alone from this time on.  A parked message is unparked.
 -- Locks rows of pgqueue_message in the order of ids; wakes one sleeping worker for each queue that got work.
 declare
     v_now bigint := pgqueue_now();
@@ -20,7 +20,7 @@ begin
         update pgqueue_message m
         set dequeue_at = case when m.alone_at is null then v_dequeue_at else 9223372036854775807 end,
             in_line = m.alone_at is null and v_dequeue_at <= v_now,
-            alone_at = case when m.alone_at is not null then v_dequeue_at end, after_ids = null, after_policy = null,
+            alone_at = case when m.alone_at is not null then v_dequeue_at end, parked_at = null, after_ids = null, after_policy = null,
             check_at = null, checks = null, awaited_id = null
         where m.id = any (p_ids) and m.worker is null
         returning m.id, m.queue

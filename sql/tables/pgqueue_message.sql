@@ -17,6 +17,10 @@
 -- died while it ran is quarantined: alone_at has its dequeue_at, the column dequeue_at is out of reach, and only
 -- pgqueue_quarantine_dequeue takes it, so that a message that kills its worker takes no other message along.  An
 -- attempt that ends in order frees it.
+-- A message that the worker that claimed it does not know (no such task, or other parameters) is parked: parked_at is
+-- when, dequeue_at is out of reach, and last_error has the reason.  A worker that knows the task unparks it
+-- (pgqueue_message_unpark).  unknown_since is when it was parked for the first time since the last attempt that has
+-- begun: its place in the queue, and the start of the time after which it fails (pgqueue_message_unknown_fail).
 -- in_line: the message is in the line of its queue and priority.  A scheduled message comes into line when it is due
 -- and a dequeue has seen that.  A message that is in line too early does no harm: a dequeue that meets it takes it out.
 -- Times of the queue are milliseconds since 1970 (pgqueue_to_epoch), because dequeue_at may also be historical or
@@ -50,6 +54,8 @@ create table pgqueue_message (
     state                jsonb,
     progress             jsonb,
     last_error           text,
+    unknown_since        bigint,
+    parked_at            bigint,
     constraint pgqueue_message_priority_range check (priority between -100 and 100),
     -- The limits let every client read a row back: names that fit into an index, a notification and a log line, years
     -- that every client knows, numbers to which one can still be added.  Claims and ends evaluate these checks again,
@@ -112,3 +118,9 @@ create index pgqueue_message_awaited_ix on pgqueue_message (awaited_id, check_at
 
 -- The messages with the fewest losses come first: one that kills every worker never keeps the others waiting.
 create index pgqueue_message_alone_ix on pgqueue_message (lost, alone_at, id) where alone_at is not null;
+
+-- Parked messages of a task: those that were parked longest ago are tried first, so that each has its turn.
+create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at) where parked_at is not null;
+
+-- Those that no worker has known for longest fail first.
+create index pgqueue_message_unknown_ix on pgqueue_message (queue, task, unknown_since) where parked_at is not null;

@@ -5,7 +5,8 @@
 -- waits for a notification on the notification channel 'pgqueue_' || id, and is renewed at each poll: when it expires,
 -- a worker that died asleep is no longer woken.  has_room: the worker is awake, has idle slots and polls every few
 -- milliseconds, so no other worker needs to be woken.  problem: what it cannot do at present (maintenance without the
--- rights, say); the rest of its work goes on.
+-- rights, say); the rest of its work goes on.  lacks: tasks of parked messages that it does not know, or whose arguments
+-- it cannot take; at most 50.
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,
@@ -19,6 +20,7 @@ create table pgqueue_worker (
     problem        text,
     queues         text[],
     exclude_queues text[] not null default '{}',
+    lacks          text[],
     -- 'pgqueue_' || id is the name of a notification channel, which has less than 64 bytes.
     constraint pgqueue_worker_id_short check (octet_length(id) between 1 and 55 and id !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_hostname_short check (octet_length(hostname) <= 255 and hostname !~ '[\u0001-\u001f\u007f]'),
@@ -27,6 +29,7 @@ create table pgqueue_worker (
     constraint pgqueue_worker_queues_few check (
         octet_length(array_to_string(queues, '')) <= 65536 and octet_length(array_to_string(exclude_queues, '')) <= 65536
         and cardinality(queues) <= 1000 and cardinality(exclude_queues) <= 1000),
+    constraint pgqueue_worker_lacks_few check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750),
     constraint pgqueue_worker_times_of_calendar check (started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
         and seen_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);

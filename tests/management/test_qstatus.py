@@ -137,7 +137,20 @@ def test_programs_get_json_with_the_same_numbers(clock: Clock) -> None:
         "schedules": [{"name": "nightly", "task": "shop.t", "next_at": "2026-01-09T13:10:00+00:00"}],
         "pinned": [],
         "bloated": [],
+        "unknown": [],
     }  # fmt: skip
+
+
+def test_messages_that_no_worker_knows_are_named(db: None) -> None:
+    send(task="shop.tasks.new", queue="mail")
+    [held] = claim("mail")
+    functions.message_park(connection, [(held, "shop.tasks has no 'new'.")], worker=held.worker)
+    line = "! 1 of shop.tasks.new in the queue mail waits for a worker that knows the task, the first for"
+    [found] = [found for found in said() if found.startswith(line)]
+    assert found.endswith("shop.tasks has no 'new'.")
+    [unknown] = told()["unknown"]
+    assert (unknown["task"], unknown["queue"], unknown["messages"]) == ("shop.tasks.new", "mail", 1)
+    assert told()["queues"][0]["wait_for_others"] == 0
 
 
 def test_counts_end_somewhere_and_that_is_told(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_pgqueue.functions.worker import IS_QUARANTINED
+from django_pgqueue.functions.worker import IS_PARKED, IS_QUARANTINED
 from tests.support.cost import Cost, cost, index_names
 from tests.support.databases import empty_database, install, session_in
 
@@ -35,6 +35,7 @@ CHECK_INDEX, AWAITED_INDEX, PRIMARY_KEY = (
     "pgqueue_message_pkey",
 )
 ALONE_INDEX, LANE_INDEX = "pgqueue_message_alone_ix", "pgqueue_message_lane_ix"
+PARKED_INDEX, UNKNOWN_INDEX = "pgqueue_message_parked_ix", "pgqueue_message_unknown_ix"
 SMALL = {"pgqueue_queue", "pgqueue_worker", "pgqueue_queue_pkey", "pgqueue_worker_pkey"}  # a few rows, whatever happens
 OF_OTHERS = {"pgqueue_ended", "pgqueue_ended_pkey"}  # empty where nobody waits for what has ended
 OF_CHANNELS = {
@@ -383,6 +384,71 @@ def test_an_empty_quarantine_costs_one_probe_whatever_else_is_there(conninfo: st
             measure(fresh, "analysed full")
 
 
+PARKED = "'{default}', '{shop.tasks.t1}'"
+OF_PARKED = {
+    "pgqueue_message_parked(p_count => 50)": 550,
+    "pgqueue_message_parked(p_count => 0)": 30,
+    f"pgqueue_message_unpark({PARKED}, 100)": 110,
+    f"pgqueue_message_unpark({PARKED}, 1)": 5,
+    f"pgqueue_message_unknown_fail({PARKED}, 0, 10)": 25,
+    f"pgqueue_message_unknown_fail({PARKED}, 3600, 10)": 5,
+    f"{IS_PARKED} as q": 5,
+}
+BESIDE_PARKED = {ONE_TASK: 20, HUNDRED_TASKS: 130, NEXT_TASK: 20, "pgqueue_message_settle()": 5}
+
+
+@pytest.mark.parametrize("channel", ["null", "'c'"])
+def test_a_flood_of_parked_messages_costs_other_claims_nothing_and_is_read_by_index(
+    conninfo: str, channel: str
+) -> None:
+    """Ten tasks that nobody knows, at one priority, before a few that are known."""
+    calls = OF_PARKED | BESIDE_PARKED
+    costs: dict[str, dict[str, Cost]] = {call: {} for call in calls}
+
+    def measure(session: Session, when: str) -> None:
+        for call in calls:
+            session.rows("begin")
+            costs[call][when] = cost(session, f"select * from {call}")
+            session.rows("rollback")
+
+    def grow(session: Session, first: int, last: int) -> None:
+        session.rows(f"""
+            insert into pgqueue_message
+                (dequeue_at, queue, task, channel, content, in_line, unknown_since, parked_at, last_error)
+            select {2**63 - 2}, 'default', 'shop.tasks.t' || n % 10, {channel}, '{{}}', false, n, n, 'unknown'
+            from generate_series({first + 1}, {last}) as n
+        """)
+
+    with queue(conninfo) as (database, session):
+        session.call(
+            "pgqueue_worker_seen", id="w1", queues=None, exclude_queues=[], hostname="here", pid=1, slots=1,
+        )  # fmt: skip
+        session.call("pgqueue_worker_lacks", id="w1", lacks=["shop.tasks.t1"])
+        plan_while_empty(session, calls)
+        session.create_batch(200, task="shop.tasks.known")
+        sizes = (1_000, 10_000, 100_000)
+        for size_before, size in zip((0, *sizes), sizes, strict=False):
+            grow(session, size_before, size)
+            measure(session, f"{size:,} parked, planned while empty")
+            with session_in(database) as fresh:
+                measure(fresh, f"{size:,} parked, analysed while empty")
+        pretend_that_nobody_analysed(session)
+        with session_in(database) as fresh:
+            measure(fresh, "never analysed")
+        session.rows("analyze")
+        with session_in(database) as fresh:
+            measure(fresh, "analysed full")
+
+    for call, measured in costs.items():
+        shown = "\n".join(f"{each.buffers:8,} buffers  {each.entries}  {when}" for when, each in measured.items())
+        print(f"{call}\n{shown}")
+        fewest, most = (pick(each.buffers for each in measured.values()) for pick in (min, max))
+        assert most <= 2 * fewest + 60, f"{call} reads more the more are parked:\n{shown}"
+        for each in measured.values():
+            assert sum(each.entries.values()) <= calls[call] + 20, f"{call}:\n{shown}"
+            assert "pgqueue_message" not in each.scans, f"{call} scans:\n{shown}"
+
+
 HALF = 500_000
 HELD = f"array(select n from generate_series(1, {HALF}, {HALF // 100}) as n)"
 WAITING = f"array(select n from generate_series({HALF + 1}, {2 * HALF}, {HALF // 100}) as n)"
@@ -394,6 +460,7 @@ BY_ID = {
     "pgqueue_message_heartbeat(77, 1, 'w1')": 1,
     "pgqueue_message_keep(77, 1, 'w1')": 1,
     f"pgqueue_message_release({HELD}, {ATTEMPTS}, 'w1')": 100,
+    f"pgqueue_message_park({HELD}, {ATTEMPTS}, 'w1', array_fill('unknown'::text, array[100]))": 200,
     "pgqueue_message_defer(77, 1, 'w1')": 1,
     "pgqueue_message_defer(77, 1, 'w1', p_error => '{}')": 1,
     "pgqueue_message_fail(77, 1, 'w1')": 1,

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 # Columns that every page about messages fetches unchanged. Not JSON and times: rows written by hand may have values
 # that Python cannot hold, so PostgreSQL converts these to texts and moments.
 BRIEF = (
-    "id", "dequeue_at", "unlock_at", "alone_at", "attempt", "max_attempts", "lost", "priority", "queue", "channel",
-    "task", "worker",
+    "id", "dequeue_at", "unlock_at", "alone_at", "unknown_since", "parked_at", "attempt", "max_attempts", "lost",
+    "priority", "queue", "channel", "task", "worker",
 )  # fmt: skip
 LISTED = 20
 DELAYS = {

@@ -36,7 +36,8 @@ with recursive lane as (
         where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (l.channel, l.queue)
         order by m.channel, m.queue limit 1) as n
 )
-select m.id, m.queue, m.channel, m.task, m.worker, m.priority, m.dequeue_at, m.unlock_at, m.alone_at, m.attempt, m.lost
+select m.id, m.queue, m.channel, m.task, m.worker, m.priority, m.dequeue_at, m.unlock_at, m.alone_at,
+       m.unknown_since, m.parked_at, m.attempt, m.lost
 from (
     select m.* from pgqueue_message_queues(%(lines)s) as q (queue) cross join pgqueue_message_levels() as l
     cross join lateral (

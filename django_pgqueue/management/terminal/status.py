@@ -102,6 +102,7 @@ def warnings(whole: Overview) -> Iterator[str]:
             f"been open for {span(one.age)}: until it ends, rows of ended messages cannot be cleaned up."
         )
     yield from (f"{one} See manage.py qdoctor." for one in whole.bloated)
+    yield from (printable(str(one).replace(NO_BREAK_SPACE, ",")) for one in whole.unknown)
     for silent in whole.workers.silent[:SILENT_NAMED]:
         yield (
             f"Worker {printable(silent.id)} has not renewed its row for {span(silent.silence)}: it died, or cannot "
@@ -192,6 +193,17 @@ def document(whole: Overview, *, database: str) -> dict[str, Any]:
         "bloated": [
             {"kind": one.kind, "name": one.name, "bytes": one.bytes, "live_rows": one.live, "dead_rows": one.dead}
             for one in whole.bloated
+        ],
+        "unknown": [
+            {
+                "task": one.task,
+                "queue": one.queue,
+                "messages": one.count.value,
+                "is_at_least": one.count.is_capped,
+                "wait_seconds": _seconds(one.wait),
+                "reason": one.reason,
+            }
+            for one in whole.unknown
         ],
     }
 

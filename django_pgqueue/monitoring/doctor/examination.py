@@ -63,6 +63,7 @@ CHECKS = (
     Check("schedules of several versions", schedules.versions),
     Check("jobs that kill workers", workers.poison_jobs),
     Check("unknown tasks", workers.unknown_tasks),
+    Check("parked messages", workers.parked_messages),
     Check("channels", workers.miscounted_channels),
     Check("partitions", history.partitions),
     Check("default partition", history.default_partition),

@@ -16,6 +16,7 @@ from django_pgqueue.monitoring.doctor.subject import quoted
 from django_pgqueue.monitoring.overview import Paused
 from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
 from django_pgqueue.monitoring.overview.formatting import span
+from django_pgqueue.monitoring.overview.overview import unknown
 from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.tasks import registry
 
@@ -78,8 +79,15 @@ OVERDUE_LOOK = Kind(
 UNKNOWN_TASK = Kind(
     "unknown-task",
     Severity.ERROR,
-    "A worker with this code records such messages as failed. Restore the task, import its module in the ready() of "
-    "an app, or cancel its messages.",
+    "A worker with this code gives such messages back, and in the end they fail. Restore the task, import its module "
+    "in the ready() of an app, or cancel its messages.",
+)
+PARKED_MESSAGES = Kind(
+    "parked-messages",
+    Severity.WARNING,
+    "The workers that claimed these messages gave them back. While a deploy goes on, a new worker takes them at once. "
+    "Otherwise deploy the code of the task to the workers, correct its name, or cancel the messages: when all living "
+    "workers of the queue lack the task for UNKNOWN_TASK_SECONDS, the messages fail.",
 )
 CHANNEL_COUNT = Kind(
     "channel-count",
@@ -294,6 +302,19 @@ def unknown_tasks(patient: Subject) -> Iterator[Finding]:
                 task=task,
                 schedule=name,
             )
+
+
+def parked_messages(patient: Subject) -> Iterator[Finding]:
+    now = patient.value("select pgqueue_clock()")
+    for one in unknown(now, using=patient.using):
+        yield PARKED_MESSAGES.found(
+            f"{one}.".replace("..", "."),
+            CANCEL.format(quoted(one.task)),
+            task=one.task,
+            queue=one.queue,
+            messages=one.count.value,
+            wait_seconds=one.wait.total_seconds(),
+        )
 
 
 def _problem(task: str) -> str | None:

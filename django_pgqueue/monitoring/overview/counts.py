@@ -19,7 +19,7 @@ ALTOGETHER = 200_000
 QUEUES = 100
 MAX_LANES = 1_000
 DAY = dt.timedelta(days=1)
-OUT_OF_REACH_MS = 2**63 - 1
+OUT_OF_REACH_MS, PARKED_MS = 2**63 - 1, 2**63 - 2
 
 # Lanes that a dequeue has seen, and lanes of messages that came since then: a probe for each.
 LANES = """
@@ -88,7 +88,7 @@ OF_A_KIND = """
         where h.queue = q.queue limit %(most)s) as c)"""
 COUNTS = COUNTS.format(
     ready=OF_A_KIND.format(when="m.dequeue_at <= %(now)s"),
-    scheduled=OF_A_KIND.format(when="m.dequeue_at > %(now)s and m.dequeue_at < %(out_of_reach)s"),
+    scheduled=OF_A_KIND.format(when="m.dequeue_at > %(now)s and m.dequeue_at < %(parked)s"),
     after_others=OF_A_KIND.format(when="m.dequeue_at = %(out_of_reach)s"),
 )
 
@@ -126,7 +126,7 @@ cross join lateral (select count(*) from (
     select from pgqueue_message m
     where m.channel = h.channel and m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null
       and m.channel is not null and m.priority = h.priority
-      and m.dequeue_at > %(now)s and m.dequeue_at < %(out_of_reach)s limit %(most)s) as c) as scheduled
+      and m.dequeue_at > %(now)s and m.dequeue_at < %(parked)s limit %(most)s) as c) as scheduled
 cross join lateral (select count(*) from (
     select from pgqueue_message m
     where m.channel = h.channel and m.queue = h.queue and (m.task is null) = h.raw and m.unlock_at is null
@@ -231,6 +231,7 @@ def of(
     now_ms = to_epoch_ms(now)
     asked: dict[str, Any] = {
         "names": list(found), "now": now_ms, "most": most + 1, "out_of_reach": OUT_OF_REACH_MS,
+        "parked": PARKED_MS,
     }  # fmt: skip
     for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in queries.rows(COUNTS, asked, using=using):
         count = found[name]
@@ -261,6 +262,7 @@ def _add_lanes(found: dict[str, Count], lanes: Sequence[WaitingLane], now_ms: in
         "now": now_ms,
         "most": most + 1,
         "out_of_reach": OUT_OF_REACH_MS,
+        "parked": PARKED_MS,
     }
     for name, ready, scheduled, after_others, oldest_ms, tasks_are_ready in queries.rows(IN_LANES, asked, using=using):
         count = found[name]

@@ -11,8 +11,9 @@ from django_pgqueue.consumer.errors import first_line
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.claim.availability import Availability
 from django_pgqueue.worker.claim.floors import Floors
-from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS, Prefetch
+from django_pgqueue.worker.claim.prefetch import MAX_CLAIMED, SHORT_SECONDS, Prefetch
 from django_pgqueue.worker.claim.turns import Turns
+from django_pgqueue.worker.run.outcome import Unknown as GivenBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import DequeueArguments, Floor, Received
     from django_pgqueue.worker.claim.held import Held
     from django_pgqueue.worker.claim.registration import Registration
+    from django_pgqueue.worker.claim.unknown import Unknown
     from django_pgqueue.worker.run.outcome import EndedAttempt
     from django_pgqueue.worker.run.threads import Slots
     from django_pgqueue.worker.settings import WorkerSettings
@@ -50,6 +52,7 @@ class Claimer:
         unfinished: Callable[[], int],
         polling: Polling,
         registration: Registration,
+        unknown: Unknown,
         may_take: Callable[[int], int],
         settle: Callable[[], object],
         on_claim: Callable[[int, float], None],
@@ -66,6 +69,7 @@ class Claimer:
         self.unfinished = unfinished
         self.polling = polling
         self.registration = registration
+        self.unknown = unknown
         self.may_take = may_take
         self.settle = settle
         self.on_claim = on_claim
@@ -77,6 +81,8 @@ class Claimer:
         )
         self.unstarted: list[Received] = []
         """Messages that no slot has begun, to be given back."""
+        self.unparked: list[tuple[Received, str]] = []
+        """Messages that this worker does not know, to be parked, with the reasons."""
         self.drained = False
         """The burst has found nothing more."""
         self._unreadable: list[tuple[functions.Token, Error]] = []
@@ -98,7 +104,8 @@ class Claimer:
             self.polling.sleeps_on(now=time.monotonic())
             return
         claimed, everywhere = self._look(room)
-        self.drained = self.settings.burst and everywhere and not claimed and not self._unreadable
+        more = claimed or self._unreadable or self.unknown.wanted
+        self.drained = self.settings.burst and everywhere and not more
         self.parts.attempt("end unreadable messages", self._fail_unreadable)
         self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
 
@@ -131,8 +138,8 @@ class Claimer:
         # A sleeper claims, asks when the next message is due and refreshes its row, all in one transaction.  A worker
         # that was woken only claims: a message waits for it.
         self.polling.looks()
-        polls = self.polling.polled
-        with self.parts.together(wanted=polls):
+        polls, unparks = self.polling.polled, bool(self.unknown.wanted)
+        with self.parts.together(wanted=polls or unparks):
             # A burst must not end before it has done what only waited for its last jobs.
             if polls or self.settings.burst:
                 self.parts.attempt("dependencies", self.settle)
@@ -140,17 +147,20 @@ class Claimer:
                 self.availability.be_seen_with_a_poll()
             alone = not self.parts.are_together
             began = time.monotonic()
-            floors = self.floors.choose(began)
-            claimed, waited_seconds = self._claim(room, floors, alone=alone, now=began)
+            if unparks:  # what was unparked stands before the floors
+                self.parts.attempt("unpark", lambda: self.unknown.unpark(room))
+            floors = None if unparks else self.floors.choose(began)
+            wanted = min(MAX_CLAIMED, room + self.unknown.extra)
+            claimed, waited_seconds = self._claim(wanted, floors, alone=alone, now=began)
             now = time.monotonic()
             if claimed and alone:
-                self._begin(claimed)
-            self.polling.looked(found=len(claimed), wanted=room, now=now)
+                self._begin(claimed, room)
+            self.polling.looked(found=len(claimed), wanted=wanted, now=now)
             if self.polling.asleep and not claimed:
                 self._sleep_until_due()
         if claimed and not alone:  # nothing begins before its claim is committed
-            self._begin(claimed)
-        seconds, more = now - began - waited_seconds, len(claimed) >= room
+            self._begin(claimed, room)
+        seconds, more = now - began - waited_seconds, len(claimed) >= wanted
         self.turns.learn(more=more)
         self.floors.learn(
             claimed, seconds=seconds, full=floors is None, now=now, crowded=more and waited_seconds > seconds
@@ -188,10 +198,16 @@ class Claimer:
         )
         return claimed, self.turns.waited(waited_ms, now=time.monotonic())
 
-    def _begin(self, claimed: list[Received]) -> None:
+    def _begin(self, claimed: list[Received], room: int) -> None:
         self.prefetch.last_progress = time.monotonic()
         self.slots.clock.correct(claimed[0].locked_at)
-        new = self.held.add(claimed, now=self.prefetch.last_progress)
+        new, unknown = self.unknown.sift(self.held.add(claimed, now=self.prefetch.last_progress))
+        if unknown:
+            self.unparked += unknown
+            self.parts.attempt("park", self._park)
+        if len(new) > room:  # known ones among those for which there was no room
+            self.unstarted += new[room:]
+            new = new[:room]
         self.slots.refill_below = self.prefetch.refill_below
         self.slots.submit(new)
         if len(new) <= self.settings.threads:
@@ -225,6 +241,8 @@ class Claimer:
 
     def give_back_if_due(self, *, stopping: bool) -> None:
         """Gives back what no slot has begun, when the process stops or when nothing has ended for a while."""
+        if self.unparked:
+            self.parts.attempt("park", self._park)
         self.parts.attempt("give back", lambda: self._give_back(stopping=stopping))
 
     def _give_back(self, *, stopping: bool) -> None:
@@ -240,6 +258,18 @@ class Claimer:
                 self.forget(message)
             self.unstarted = [message for message in self.unstarted if message.worker != worker]
 
+    def _park(self) -> None:
+        """Parks what this worker does not know.  What could not be parked is tried again in the next turn."""
+        while self.unparked:  # by worker, as above
+            worker = self.unparked[0][0].worker
+            unknown = [(message, reason) for message, reason in self.unparked if message.worker == worker]
+            functions.message_park(self.session.statements, unknown, worker=worker)
+            self.unparked = [(message, reason) for message, reason in self.unparked if message.worker != worker]
+            for message, _ in unknown:
+                self.forget(message)
+        if self.settings.burst:  # which ends when it finds nothing more
+            self.polling.notified()
+
     def take_back(self) -> None:
         """Takes unstarted messages from the slots, to be given back.  None of them begins from now on, even while the
         database is away.
@@ -251,7 +281,11 @@ class Claimer:
     def learn(self, ends: Sequence[EndedAttempt]) -> None:
         """Learns how long jobs take."""
         self.prefetch.last_progress = time.monotonic()
-        self.prefetch.learn(ends)
+        for end in ends:
+            if isinstance(end.outcome, GivenBack):
+                self.unknown.lacked(end.message.task or "", end.outcome.error.message)
+        if ran := [end for end in ends if not isinstance(end.outcome, GivenBack)]:
+            self.prefetch.learn(ran)
 
     def recorded(self, ends: Sequence[EndedAttempt]) -> None:
         """Forgets the messages whose ends are recorded."""

@@ -41,12 +41,16 @@ class Registration:
         self.hostname = hostname()
         self.id = new_id()
         self.problem = problem
+        self.lacks: Callable[[], list[str]] = list
+        """Returns the tasks of parked messages that the worker does not know."""
+        self.on_seen: Callable[[functions.Company], None] = lambda _: None
         self.next_seen = 0.0
         self.has_room = False
         """What the row says: enqueues wake nobody where an awake worker has room."""
         self._room_since: float | None = None
         self._full_since: float | None = None
         self._has_news_of_others = False
+        self._has_lacked = False
 
     def rename(self) -> str:
         """Gives the worker another name, as if it had just been started.  Returns the name that it had."""
@@ -88,11 +92,19 @@ class Registration:
             has_room=has_room,
             problem=self.problem(),
         )
+        self._record_lacks(connection)
+        self.on_seen(company)
         if company.quarantine_waits and self.marks is not None:
             self.marks.want_quarantine()
         self._has_news_of_others = self.has_room and has_room
         self.has_room = has_room
         return company
+
+    def _record_lacks(self, connection: Connection) -> None:
+        """The function writes only what has changed, and the row may be a new one."""
+        if (lacks := self.lacks()) or self._has_lacked:
+            functions.worker_lacks(connection, self.id, lacks)
+        self._has_lacked = bool(lacks)
 
     def leave(self, connection: Connection) -> None:
         functions.worker_gone(connection, self.id)

@@ -10,7 +10,16 @@ from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.tasks.sensitive import HIDDEN
 from django_pgqueue.values.error import bounded
-from django_pgqueue.worker.run.outcome import Cancelled, Committed, Deferred, Failed, Retried, RolledBack, Succeeded
+from django_pgqueue.worker.run.outcome import (
+    Cancelled,
+    Committed,
+    Deferred,
+    Failed,
+    Retried,
+    RolledBack,
+    Succeeded,
+    Unknown,
+)
 
 if TYPE_CHECKING:
     from django_pgqueue.conf import Options
@@ -68,8 +77,8 @@ class Facts:
 def log_end(end: EndedAttempt, settings: Options) -> None:
     """Logs an ended attempt.  The error text of a sensitive task stands in the history, and in no log."""
     is_well = isinstance(end.outcome, (Succeeded, Committed))
-    if is_well and not logger.isEnabledFor(logging.INFO):
-        return
+    if isinstance(end.outcome, Unknown) or (is_well and not logger.isEnabledFor(logging.INFO)):
+        return  # what is given back has one line for each task, and not for each message
     hidden = not is_well and sensitive.hides_error(end.message.task, settings)
     about = {"pgqueue": Facts(end, hidden=hidden)}
     message, task, run_ms = (

@@ -17,6 +17,7 @@ from django_pgqueue.worker.run.outcome import (
     Retried,
     RolledBack,
     Succeeded,
+    Unknown,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def record(
     worker: str,
     announce: Callable[[Callable[[], None]], None] = at_once,
 ) -> dict[tuple[int, int], str]:
-    """Writes the ends of attempts, the successes in one statement.
+    """Writes the ends of attempts, the successes in one statement, and so what is given back.
 
     An attempt that this worker has lost is logged and left alone: the worker that took it over records it.  So is one
     that is written twice because the answer to the first try never came.  ``announce`` gets the signal of each job that
@@ -48,6 +49,10 @@ def record(
     """
     otherwise = {}
     successes = []
+    ended = list(ended)
+    unknown = [(end.message, end.outcome.error.message) for end in ended if isinstance(end.outcome, Unknown)]
+    if unknown:
+        functions.message_park(connection, unknown, worker=worker)
     for end in ended:
         if isinstance(end.outcome, Succeeded):
             successes.append(
@@ -102,8 +107,8 @@ def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | 
             return "failed" if functions.message_fail(connection, message, error=error, **times) else None
         case Cancelled(error):
             return "cancelled" if functions.message_cancelled(connection, message, error=error, **times) else None
-        case Committed() | Succeeded():
-            return "succeeded"
+        case Committed() | Succeeded() | Unknown():
+            return end.outcome.status
 
 
 def _milliseconds(seconds: float) -> int:

@@ -15,7 +15,7 @@ from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.record.record import record
-from django_pgqueue.worker.run.outcome import Committed, EndedAttempt, Failed, Succeeded
+from django_pgqueue.worker.run.outcome import Committed, EndedAttempt, Failed, Succeeded, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -233,12 +233,17 @@ def _key(end: EndedAttempt) -> Key:
 
 
 def _batches(ends: list[EndedAttempt]) -> Iterator[list[EndedAttempt]]:
-    """Yields what one statement can write: the others one by one, then the successes of each worker's name."""
-    successes = []
+    """Yields what one statement can write: the others one by one, then the successes of each worker's name, and what
+    each gives back.
+    """
+    successes, unknown = [], []
     for end in ends:
         if isinstance(end.outcome, (Succeeded, Committed)):
             successes.append(end)
+        elif isinstance(end.outcome, Unknown):
+            unknown.append(end)
         else:
             yield [end]
-    for _, batch in groupby(successes, key=lambda end: end.message.worker):
-        yield list(batch)
+    for together in (successes, unknown):
+        for _, batch in groupby(together, key=lambda end: end.message.worker):
+            yield list(batch)

@@ -20,6 +20,7 @@ from django_pgqueue.exceptions import (
     InvalidContent,
     TaskCancelled,
     TaskTimeout,
+    UnknownTask,
 )
 from django_pgqueue.functions import Error
 from django_pgqueue.tasks import registry, retry, sensitive
@@ -162,7 +163,16 @@ class Execution:
                 f'{{"args": [...], "kwargs": {{...}}}}, not {shown}.'
             )
             raise InvalidContent(message) from error
+        refusal = registry.parameters(self.message.task or "").refusal(args, self.kwargs)
+        if refusal is not None and self.gives_back:
+            message = f"The task {self.message.task} of this worker cannot take these arguments: {refusal}."
+            raise UnknownTask(message)
         self.args = args
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether a message that this worker does not know waits for another one."""
+        return self.backend.settings.unknown_task_seconds > 0
 
     async def aprepare(self) -> None:
         self.prepare()

@@ -50,6 +50,14 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Unknown:
+    """Not begun, because this worker does not know the task, or the arguments do not fit: others may."""
+
+    status: ClassVar[str] = "parked"
+    error: Error
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     status: ClassVar[str] = "cancelled"
     error: Error
@@ -65,7 +73,7 @@ class RolledBack:
     error: Error
 
 
-Outcome = Succeeded | Committed | Retried | Deferred | Failed | Cancelled | RolledBack
+Outcome = Succeeded | Committed | Retried | Deferred | Failed | Cancelled | RolledBack | Unknown
 
 
 @dataclass(frozen=True, slots=True)

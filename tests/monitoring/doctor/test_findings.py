@@ -526,6 +526,19 @@ def test_unknown_task(find: Find, db: None) -> None:
     assert find("unknown-task", workers.unknown_tasks) == []
 
 
+def test_parked_messages(find: Find, db: None) -> None:
+    assert find("parked-messages", workers.parked_messages) == []
+    send(task="shop.tasks.new")
+    [held] = claim()
+    functions.message_park(connection, [(held, "no such task")], worker=held.worker)
+    found = only(find("parked-messages", workers.parked_messages))
+    assert "1 of shop.tasks.new in the queue default waits for a worker that knows the task" in found.found
+    assert "no such task" in found.found
+    assert found.values["messages"] == 1
+    sql(found.command)
+    assert find("parked-messages", workers.parked_messages) == []
+
+
 def test_channel_count(find: Find, db: None) -> None:
     functions.channel_set(connection, "acme", max_concurrency=5)
     for _ in range(3):

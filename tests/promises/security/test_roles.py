@@ -68,6 +68,7 @@ FOR_READERS = PURE | {
     "pgqueue_message_levels",
     "pgqueue_message_queues",
     "pgqueue_message_next_at",
+    "pgqueue_message_parked",
     "pgqueue_channel_room",
     "pgqueue_exchange_route",
     "pgqueue_attempt_fingerprint",

@@ -42,6 +42,7 @@ TOO_LONG = "set lock_timeout = '4s'"
 """Who waits for a lock without being foretold to, waits for nothing that ever comes: there is only one thread."""
 
 QUEUES = ("a", "b")
+ENDS = ("complete", "defer", "retry", "fail", "release", "park")
 CHANNELS = (None, None, "x", "y")
 KEYS = ("k", "l")
 WORKERS = ("w1", "w2")
@@ -60,7 +61,7 @@ STATE = """
         'messages', (
             select coalesce(json_agg(m order by m.id), '[]') from (
                 select id, dequeue_at, pgqueue_to_epoch(created_at) as created_at, queue, content, task, priority,
-                       channel, headers, max_attempts, unlock_at, alone_at, lost,
+                       channel, headers, max_attempts, unlock_at, alone_at, unknown_since, parked_at, lost,
                        pgqueue_to_epoch(locked_at) as locked_at,
                        pgqueue_to_epoch(cancel_requested_at) as cancel_requested_at, attempt,
                        unique_until_started, unique_key, worker, after_policy, after_ids, state, progress, last_error
@@ -515,7 +516,12 @@ class Machine(RuleBasedStateMachine):
                 lambda _: self.queue.fail(who, token, error, status),
             )
 
-    @rule(who=someone, pick=picks, how=st.sampled_from(("complete", "defer", "retry", "fail", "release")), delay=delays)
+    @rule(
+        who=someone,
+        pick=picks,
+        how=st.sampled_from(("complete", "defer", "retry", "fail", "release", "park")),
+        delay=delays,
+    )
     def end(self, who: int, pick: int, how: str, delay: int | None) -> None:
         """What workers do with what they have taken."""
         pick = 4 * pick + 1  # one that is held
@@ -526,6 +532,8 @@ class Machine(RuleBasedStateMachine):
             self.fail(who, pick, asked=False)
         elif how == "release":
             self.release(who, [pick, pick + 4])
+        elif how == "park":
+            self.park(who, [pick, pick + 4])
         else:
             self.complete(who, [pick, pick + 4], None)
 
@@ -536,6 +544,29 @@ class Machine(RuleBasedStateMachine):
             who,
             lambda session: set(session.ids("pgqueue_message_release", **_arrays(tokens, worker))),
             lambda _: self.queue.release(who, tokens, worker),
+        )
+
+    @rule(who=someone, picked=st.lists(picks, min_size=1, max_size=4))
+    def park(self, who: int, picked: list[int]) -> None:
+        tokens, worker = self._tokens(picked)
+        reasons = ["no such task"] * len(tokens)
+        self._same(
+            who,
+            lambda session: set(session.ids("pgqueue_message_park", **_arrays(tokens, worker), reasons=reasons)),
+            lambda _: self.queue.park(who, tokens, worker, "no such task"),
+        )
+
+    @rule(who=someone, pick=picks)
+    def unpark(self, who: int, pick: int) -> None:
+        rows = self.queue.messages.rows(who)
+        parked = sorted({(row.queue, row.task or "") for row in rows.values() if row.parked_at is not None})
+        if not parked:
+            return
+        queue, task = parked[pick % len(parked)]
+        self._same(
+            who,
+            lambda session: session.value("pgqueue_message_unpark", queues=[queue], tasks=[task], limit=1000),
+            lambda _: self.queue.unpark(who, queue, task),
         )
 
     @rule(who=someone, picked=st.lists(picks, min_size=1, max_size=4), lock_ms=st.sampled_from((0, 100, 60_000)))
@@ -922,6 +953,7 @@ class Machine(RuleBasedStateMachine):
         for name in ("x", "y"):
             self.set_channel(0, name, concurrency=1, size=None, interval_ms=None)
         for _ in range(200):
+            self.unpark(0, pick=0)  # somebody knows the task after all
             self._work_off_what_is_due()
             if not self.queue.messages.committed:
                 break

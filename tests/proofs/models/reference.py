@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-NEVER = 9223372036854775807
-"""dequeue_at of what waits for other messages."""
+NEVER, PARKED = 9223372036854775807, 9223372036854775806
+"""dequeue_at of what waits for other messages, and of what is parked."""
 MAX_LOST = 20
 LOST = "django_pgqueue.exceptions.AttemptLost"
 DEPENDENCY_FAILED = "django_pgqueue.exceptions.DependencyFailed"
@@ -47,6 +47,8 @@ class Message:
     check_at: int | None = field(default=None, compare=False)
     """Its own time.  When it is looked at after that is not foretold."""
     alone_at: int | None = None
+    unknown_since: int | None = None
+    parked_at: int | None = None
     lost: int = 0
     locked_at: int | None = None
     cancel_requested_at: int | None = None
@@ -80,6 +82,13 @@ class Message:
     def place(self) -> tuple[int, int, int]:
         """Where it stands in the order in which a queue, or a lane, is dequeued."""
         return (-self.priority, self.dequeue_at, self.id)
+
+    @property
+    def place_in_history(self) -> int:
+        if self.parked_at is not None:
+            assert self.unknown_since is not None
+            return self.unknown_since
+        return self.dequeue_at if self.alone_at is None else self.alone_at
 
     def is_held(self, attempt: int, worker: str) -> bool:
         return self.attempt == attempt and self.worker == worker
@@ -286,11 +295,14 @@ class Queue:
             return holder.id, False
         if on_conflict == "debounce":
             is_alone = holder.alone_at is not None
-            changed = replace(holder, dequeue_at=NEVER if is_alone else due, alone_at=due if is_alone else None)
+            changed = replace(
+                holder, dequeue_at=NEVER if is_alone else due, alone_at=due if is_alone else None, parked_at=None
+            )
         else:
             given = {"headers": None} | columns | {"max_attempts": _plus(columns["max_attempts"], holder.attempt)}
             changed = replace(
-                holder, dequeue_at=due, alone_at=None, lost=0, unique_until_started=until_started, state=None,
+                holder, dequeue_at=due, alone_at=None, unknown_since=None, parked_at=None, lost=0,
+                unique_until_started=until_started, state=None,
                 last_error=None, progress=None,
                 **given,
             )  # fmt: skip
@@ -434,7 +446,7 @@ class Queue:
         self.attempts.put(session, self.written, Attempt(
             message_id=message.id, status=status, final=final, attempt=message.attempt,
             max_attempts=message.max_attempts,
-            dequeue_at=message.dequeue_at if message.alone_at is None else message.alone_at,
+            dequeue_at=message.place_in_history,
             created_at=message.created_at,
             started_at=message.locked_at, finished_at=self.now, priority=message.priority, queue=message.queue,
             channel=message.channel, task=message.task, unique_key=message.unique_key, worker=message.worker,
@@ -486,7 +498,7 @@ class Queue:
             state=message.state if state is None else state,
             max_attempts=_plus(message.max_attempts, 0 if error else 1),
             last_error=error[1] if error else message.last_error,
-            alone_at=None, lost=0,
+            alone_at=None, lost=0, unknown_since=None,
         ))  # fmt: skip
         return status
 
@@ -545,6 +557,32 @@ class Queue:
         self.cancel(session, [n for n, was in released.items() if was.cancel_requested_at is not None])
         return set(released)
 
+    def park(self, session: int, tokens: Sequence[tuple[int, int]], worker: str, reason: str) -> set[int]:
+        ours = self.release(session, tokens, worker)
+        for message_id in ours:
+            message = self.messages.get(session, message_id)
+            if message is not None and not message.raw:
+                since = self.now if message.unknown_since is None else message.unknown_since
+                self._put(session, message_id, replace(
+                    message, parked_at=self.now, unknown_since=since, dequeue_at=PARKED, last_error=reason,
+                    alone_at=None if message.alone_at is None else NEVER,
+                ))  # fmt: skip
+        return ours
+
+    def unpark(self, session: int, queue: str, task: str) -> int:
+        count = 0
+        for message in list(self.messages.rows(session).values()):
+            is_wanted = message.parked_at is not None and (message.queue, message.task) == (queue, task)
+            if is_wanted and not self.messages.is_locked(session, message.id):
+                since = message.unknown_since
+                assert since is not None
+                self._put(session, message.id, replace(
+                    message, parked_at=None, dequeue_at=since if message.alone_at is None else NEVER,
+                    alone_at=None if message.alone_at is None else since,
+                ))  # fmt: skip
+                count += 1
+        return count
+
     def heartbeat(self, session: int, tokens: Sequence[tuple[int, int]], worker: str, lock_ms: int) -> set[int]:
         ours = set()
         for message_id, attempt in tokens:
@@ -591,7 +629,7 @@ class Queue:
             self._put(session, message.id, message.unlocked(
                 last_error=error[1], lost=lost,
                 max_attempts=_plus(message.max_attempts, 0 if message.raw else 1),
-                alone_at=message.dequeue_at if alone else None,
+                alone_at=message.dequeue_at if alone else None, unknown_since=None,
                 dequeue_at=NEVER if alone else message.dequeue_at,
             ))  # fmt: skip
 
@@ -653,7 +691,7 @@ class Queue:
                 self._put(session, message_id, replace(
                     message, dequeue_at=at if message.alone_at is None else NEVER,
                     alone_at=None if message.alone_at is None else at, after_ids=None,
-                    after_policy=None, check_at=None,
+                    after_policy=None, check_at=None, parked_at=None,
                 ))  # fmt: skip
                 moved.add(message_id)
         return moved

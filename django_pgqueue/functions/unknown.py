@@ -1,0 +1,79 @@
+"""Functions for parked messages: those that a worker gave back because it does not know their tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from django_pgqueue.functions.connection import answered_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from django_pgqueue.functions.connection import Connection
+    from django_pgqueue.functions.dequeue import Received
+
+
+class Line(NamedTuple):
+    """The parked messages of a task in a queue."""
+
+    queue: str
+    task: str
+
+
+class Parked(NamedTuple):
+    queue: str
+    task: str
+    messages: int
+    """Counted up to the number that was asked for."""
+    unknown_since: int
+    """Epoch ms."""
+    reason: str | None
+
+    @property
+    def line(self) -> Line:
+        return Line(self.queue, self.task)
+
+
+def message_park(connection: Connection, messages: Iterable[tuple[Received, str]], *, worker: str) -> set[int]:
+    """Gives back messages, each with the reason why the worker cannot run it.  No attempt counts.
+
+    Returns the ids of those that ``worker`` still held.
+    """
+    held = sorted((message.id, message.attempt, reason) for message, reason in messages)
+    return answered_ids(
+        connection,
+        "select pgqueue_message_park(%s::bigint[], %s::integer[], %s, %s::text[])",
+        ([id_ for id_, *_ in held], [attempt for _, attempt, _ in held], worker, [reason for *_, reason in held]),
+    )
+
+
+def message_parked(
+    connection: Connection, *, limit: int, after: tuple[str, str] = ("", ""), count: int = 0
+) -> list[Parked]:
+    """Returns which tasks have parked messages, in the order of (queue, task)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select * from pgqueue_message_parked(%s, %s, %s, %s)",
+            (limit, *after, count),
+        )
+        return [Parked(*row) for row in cursor.fetchall()]
+
+
+def message_unpark(connection: Connection, lines: Sequence[Line], *, limit: int) -> int:
+    """Makes up to ``limit`` parked messages ready again, and returns how many."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_message_unpark(%s::text[], %s::text[], %s)", (*_columns(lines), limit))
+        return int(cursor.fetchone()[0])
+
+
+def message_unknown_fail(connection: Connection, lines: Sequence[Line], *, seconds: int, limit: int = 100) -> int:
+    """Fails messages that no living worker has known for ``seconds``, and returns how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_message_unknown_fail(%s::text[], %s::text[], %s, %s)", (*_columns(lines), seconds, limit)
+        )
+        return int(cursor.fetchone()[0])
+
+
+def _columns(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
+    return [line.queue for line in lines], [line.task for line in lines]

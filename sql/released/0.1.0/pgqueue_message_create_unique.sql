@@ -1,0 +1,108 @@
+create or replace function pgqueue_message_create_unique(
+    p_unique_key text,
+    p_content jsonb,
+    p_queue text default 'default',
+    p_task text default null,
+    p_priority integer default 0,
+    p_dequeue_at bigint default null,
+    p_channel text default null,
+    p_headers jsonb default null,
+    p_max_attempts integer default 5,
+    p_on_conflict text default 'keep',
+    p_until_started boolean default false,
+    out p_id bigint,
+    out p_created boolean
+)
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Enqueues one message unless another one holds p_unique_key.  Returns the id of the message that now holds the key,
+-- and whether this call created it.  The key is held until the message leaves the queue or, with p_until_started,
+-- until its first attempt begins.  A message that was asked to stop (pgqueue_message_request_cancel) has given its key
+-- up, so that a message that is enqueued after that will run.  When a waiting message holds the key:
+--   keep       nothing happens to it
+--   replace    it gets all values of this call
+--   debounce   it gets the dequeue_at of this call: it runs when no call has come for a while
+-- Where no message holds the key but p_channel is full or was released (pgqueue_channel_room), p_id is null.
+-- A running message is never changed, whatever p_on_conflict is.  No conflict breaks the caller's transaction; only
+-- another value of p_on_conflict is an error.
+-- Waits for a transaction that is about to enqueue the same key: whether there is a conflict depends on its end.
+-- Writes pgqueue_message; a message that this call makes ready wakes a sleeping worker.
+declare
+    v_now bigint := pgqueue_now(now());
+    v_running boolean;
+    v_queue text;
+begin
+    if p_on_conflict in ('keep', 'replace', 'debounce') is not true then
+        raise 'p_on_conflict is %', quote_nullable(p_on_conflict)
+            using errcode = 'invalid_parameter_value', hint = 'It must be keep, replace or debounce.';
+    end if;
+    loop
+        if p_channel is not null and pgqueue_channel_room(p_channel) <= 0
+           and not exists (
+                select from pgqueue_message m
+                where m.unique_key = p_unique_key and m.cancel_requested_at is null
+                  and (m.attempt = 0 or not m.unique_until_started)
+           ) then
+            p_created := false;
+            return;
+        end if;
+        insert into pgqueue_message as m (
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, unique_key,
+            unique_until_started, in_line)
+        values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers,
+                p_max_attempts, pgqueue_clock(now()), p_unique_key, p_until_started,
+                coalesce(p_dequeue_at, v_now) <= v_now)
+        on conflict (unique_key)
+            where unique_key is not null and cancel_requested_at is null and (attempt = 0 or not unique_until_started)
+            do nothing
+        returning m.id into p_id;
+        if found then
+            p_created := true;
+            if coalesce(p_dequeue_at, v_now) <= v_now then
+                perform pgqueue_worker_wake(p_queue, p_task is not null);
+            end if;
+            return;
+        end if;
+
+        p_created := false;
+        select m.id, m.worker is not null into p_id, v_running
+        from pgqueue_message m
+        where m.unique_key = p_unique_key and m.cancel_requested_at is null
+          and (m.attempt = 0 or not m.unique_until_started);
+        -- It may have ended, or given up the key, since the insert met it: then the key is free.
+        continue when not found;
+        exit when v_running or p_on_conflict = 'keep';
+
+        -- Never locks a running message, even to look: its worker would wait until the caller's transaction ends.
+        if p_on_conflict = 'debounce' then
+            update pgqueue_message m
+            set dequeue_at = case when m.alone_at is null then coalesce(p_dequeue_at, v_now) else m.dequeue_at end,
+                alone_at = case when m.alone_at is not null then coalesce(p_dequeue_at, v_now) end,
+                in_line = m.alone_at is null and coalesce(p_dequeue_at, v_now) <= v_now
+            where m.unique_key = p_unique_key and m.cancel_requested_at is null
+              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
+            returning m.id, m.queue into p_id, v_queue;
+        else
+            update pgqueue_message m
+            set content = p_content, queue = p_queue, task = p_task, priority = p_priority,
+                dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
+                max_attempts = m.attempt + case when p_max_attempts < 2000000000 - m.attempt then p_max_attempts
+                                                when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever it has used before
+                in_line = coalesce(p_dequeue_at, v_now) <= v_now, unique_until_started = p_until_started, lost = 0, alone_at = null, state = null,
+                last_error = null, progress = null
+            where m.unique_key = p_unique_key and m.cancel_requested_at is null
+              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
+            returning m.id, m.queue into p_id, v_queue;
+        end if;
+        continue when not found;  -- it has begun or ended since
+        if coalesce(p_dequeue_at, v_now) <= v_now then
+            perform pgqueue_worker_wake(v_queue);
+        end if;
+        return;
+    end loop;
+end
+$$;

@@ -1,0 +1,35 @@
+create or replace function pgqueue_message_reschedule(p_ids bigint[], p_dequeue_at bigint default null) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Gives waiting messages another dequeue_at (epoch ms; null: now, that is, run them at once).  Returns the ids of the
+-- moved messages; one that runs, or has ended, is missing in the result, and nothing happened to it.  A message that
+-- waited for others (pgqueue_message_create_after) waits for this time instead, and a quarantined message is taken
+-- alone from this time on.
+-- Locks rows of pgqueue_message in the order of ids; wakes one sleeping worker for each queue that got work.
+declare
+    v_now bigint := pgqueue_now();
+    v_dequeue_at bigint := coalesce(p_dequeue_at, v_now);
+    v_message record;
+    v_queues text[] := '{}';
+begin
+    for v_message in
+        update pgqueue_message m
+        set dequeue_at = case when m.alone_at is null then v_dequeue_at else 9223372036854775807 end,
+            in_line = m.alone_at is null and v_dequeue_at <= v_now,
+            alone_at = case when m.alone_at is not null then v_dequeue_at end, after_ids = null, after_policy = null,
+            check_at = null, checks = null, awaited_id = null
+        where m.id = any (p_ids) and m.worker is null
+        returning m.id, m.queue
+    loop
+        if v_dequeue_at <= v_now and v_message.queue <> all (v_queues) then
+            v_queues := v_queues || v_message.queue;
+            perform pgqueue_worker_wake(v_message.queue);
+        end if;
+        return next v_message.id;
+    end loop;
+end
+$$;

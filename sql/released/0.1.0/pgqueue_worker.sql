@@ -1,0 +1,32 @@
+-- A worker process that is alive, and whether it sleeps.  One small row a process; pgqueue_worker_wake reads the
+-- sleepers at every enqueue, without a row lock.  A consumer that listens for raw messages is a worker with tasks false.
+--
+-- queues null means every queue; exclude_queues are never served.  asleep_until (epoch ms) is set while the worker
+-- waits for a notification on the notification channel 'pgqueue_' || id, and is renewed at each poll: when it expires,
+-- a worker that died asleep is no longer woken.  has_room: the worker is awake, has idle slots and polls every few
+-- milliseconds, so no other worker needs to be woken.  problem: what it cannot do at present (maintenance without the
+-- rights, say); the rest of its work goes on.
+create table pgqueue_worker (
+    id             text primary key,
+    asleep_until   bigint,
+    started_at     timestamptz not null default now(),
+    seen_at        timestamptz not null default now(),
+    pid            integer not null,
+    slots          integer not null,
+    tasks          boolean not null default true,
+    has_room       boolean not null default false,
+    hostname       text not null,
+    problem        text,
+    queues         text[],
+    exclude_queues text[] not null default '{}',
+    -- 'pgqueue_' || id is the name of a notification channel, which has less than 64 bytes.
+    constraint pgqueue_worker_id_short check (octet_length(id) between 1 and 55 and id !~ '[\u0001-\u001f\u007f]'),
+    constraint pgqueue_worker_hostname_short check (octet_length(hostname) <= 255 and hostname !~ '[\u0001-\u001f\u007f]'),
+    constraint pgqueue_worker_problem_short check (octet_length(problem) <= 2000),
+    -- Every enqueue that looks for a sleeper reads these lists.
+    constraint pgqueue_worker_queues_few check (
+        octet_length(array_to_string(queues, '')) <= 65536 and octet_length(array_to_string(exclude_queues, '')) <= 65536
+        and cardinality(queues) <= 1000 and cardinality(exclude_queues) <= 1000),
+    constraint pgqueue_worker_times_of_calendar check (started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
+        and seen_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+) with (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);

@@ -1,0 +1,82 @@
+"""A worker that knows the tasks of parked messages takes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sql.message.test_pgqueue_message_park import claim, park, parked
+from tests.support.sessions import NOON
+
+if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
+
+
+def unpark(session: Session, *tasks: str, queue: str = "default", limit: int = 100) -> int:
+    count: int = session.value("pgqueue_message_unpark", queues=[queue] * len(tasks), tasks=list(tasks), limit=limit)
+    return count
+
+
+def test_it_is_ready_where_it_was_in_the_queue(session: Session) -> None:
+    session.set_clock(NOON)
+    first = parked(session)
+    session.set_clock(NOON + 10)
+    second = session.create(task="t")
+    assert unpark(session, "t") == 1
+    assert session.message(first).dequeue_at == NOON
+    assert [message.id for message in claim(session, 2)] == [first, second]
+
+
+def test_other_tasks_and_other_queues_stay_parked(session: Session) -> None:
+    parked(session, task="a")
+    parked(session, task="b")
+    parked(session, task="a", queue="mail")
+    assert unpark(session, "a") == 1
+    assert [(message.task, message.queue) for message in claim(session, 5)] == [("a", "default")]
+
+
+def test_those_that_were_parked_longest_ago_come_first(session: Session) -> None:
+    session.set_clock(NOON)
+    first, second = parked(session), parked(session)
+    session.set_clock(NOON + 1)
+    unpark(session, "t", limit=1)
+    [taken] = claim(session)
+    assert taken.id == first
+    park(session, [taken])
+    unpark(session, "t", limit=1)
+    assert [message.id for message in claim(session)] == [second], "the first one has had its turn"
+
+
+def test_a_flood_of_one_task_leaves_another_its_share(session: Session) -> None:
+    for _ in range(10):
+        parked(session, task="flood")
+    parked(session, task="other")
+    assert unpark(session, "flood", "other", limit=4) == 3
+    assert sorted(message.task for message in claim(session, 5)) == ["flood", "flood", "other"]
+
+
+def test_rows_that_another_session_has_locked_are_left_for_the_next_call(connect: Connect) -> None:
+    session, other = connect(), connect(autocommit=False)
+    message_id = parked(session)
+    other.rows("select from pgqueue_message where id = %s for update", [message_id])
+    assert unpark(session, "t") == 0
+    other.rollback()
+    assert unpark(session, "t") == 1
+
+
+def test_in_the_transaction_of_a_claim_no_other_worker_gets_hold_of_it(connect: Connect) -> None:
+    session, other = connect(autocommit=False), connect()
+    message_id = parked(session)
+    session.commit()
+    unpark(session, "t")
+    assert [message.id for message in claim(session)] == [message_id]
+    assert claim(other, worker="w2") == []
+    session.commit()
+    assert claim(other, worker="w2") == []
+
+
+def test_nothing_that_is_not_parked_is_changed(session: Session) -> None:
+    session.create(task="t", dequeue_at=NOON * 2)
+    before = session.messages()
+    assert unpark(session, "t") == 0
+    assert session.messages() == before

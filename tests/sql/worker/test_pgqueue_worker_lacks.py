@@ -1,0 +1,54 @@
+"""Workers record which tasks of parked messages they do not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.sql.worker.test_pgqueue_worker_seen import see, worker
+
+if TYPE_CHECKING:
+    from tests.support.sessions import Session
+
+
+def lack(session: Session, *tasks: Any, of: str = "host-1") -> None:
+    session.call("pgqueue_worker_lacks", id=of, lacks=list(tasks))
+
+
+def test_it_is_recorded_until_the_worker_lacks_nothing(session: Session) -> None:
+    see(session)
+    assert worker(session).lacks is None
+    lack(session, "a", "b")
+    see(session, slots=2)
+    assert worker(session).lacks == ["a", "b"]
+    lack(session)
+    assert worker(session).lacks is None
+
+
+def test_what_is_recorded_already_is_not_written_again(session: Session) -> None:
+    version = "select xmin::text from pgqueue_worker"
+    see(session)
+    lack(session, "a")
+    before = session.one(version)
+    lack(session, "a")
+    assert session.one(version) == before
+
+
+def test_the_first_fifty_are_stored(session: Session) -> None:
+    see(session)
+    lack(session, *[f"t{n:02}" for n in range(60)])
+    assert worker(session).lacks == [f"t{n:02}" for n in range(50)]
+
+
+def test_a_worker_without_a_row_gets_none(session: Session) -> None:
+    see(session)
+    lack(session, "a", of="another")
+    assert worker(session).lacks is None
+
+
+def test_a_list_without_an_end_is_refused(session: Session) -> None:
+    see(session)
+    with pytest.raises(psycopg.errors.CheckViolation):
+        lack(session, "x" * 20_000)

@@ -1,0 +1,174 @@
+"""Old and new code stand side by side while a deploy goes on: no message is lost by it, and no attempt is used."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.models import Attempt, Message
+from tests.support.site.tasks import write
+from tests.support.waiting import wait_until
+from tests.support.watching import ended
+
+if TYPE_CHECKING:
+    from tests.support.fixtures.workers import Session, Start
+
+SHOP = "tests.worker.versions.shop"
+GREET = f"{SHOP}.greet"
+NOBODY = "tests.support.site.tasks.nobody"
+
+
+def create(session: Session, *args: Any, task: str = GREET, **columns: Any) -> int:
+    """Enqueues as a deploy does that has the task: this process has not."""
+    content = json.dumps({"args": list(args), "kwargs": {}})
+    names = "".join(f", p_{name} => %s" for name in columns)
+    call = f"select pgqueue_message_create(%s::jsonb, p_task => %s, p_max_attempts => 1{names})"
+    return int(session.value(call, content, task, *columns.values()))
+
+
+def is_parked(message_id: int) -> bool:
+    return Message.objects.filter(pk=message_id, parked_at__isnull=False).exists()
+
+
+def attempts(*message_ids: int) -> list[tuple[str, int, str]]:
+    """Status, number and worker of the attempts of these messages."""
+    found = Attempt.objects.filter(message_id__in=message_ids).order_by("id")
+    return [(one.status, one.attempt, str(one.worker)) for one in found]
+
+
+def id_of(worker: Any) -> str:
+    found: str = worker.output.partition("started worker=")[2].split()[0]
+    return found
+
+
+def succeed(*message_ids: int, by: str | None = None) -> None:
+    wait_until(lambda: len(attempts(*message_ids)) >= len(message_ids), "all have ended")
+    for status, attempt, worker in attempts(*message_ids):
+        assert (status, attempt) == ("succeeded", 1)
+        assert by is None or worker == by
+
+
+def test_an_old_worker_gives_back_what_only_a_new_one_knows(start: Start, session: Session) -> None:
+    old = start("--threads", "2")
+    ids = [create(session, f"customer {n}") for n in range(20)]
+    wait_until(lambda: all(map(is_parked, ids)), "the old worker has parked all of them")
+    assert ended(write.enqueue("known")).return_value == "known"
+    assert attempts(*ids) == []
+    new = start("--threads", "2", PGQUEUE_TEST_IMPORTS=SHOP)
+    succeed(*ids, by=id_of(new))
+    assert (old.stop(), new.stop()) == (0, 0)
+    assert old.output.count("unknown task=") == 1, "one line for the task, not for each message"
+
+
+def test_a_new_worker_that_sleeps_takes_at_once_what_an_old_one_has_parked(start: Start, session: Session) -> None:
+    old = start("--threads", "1")
+    new = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP)
+    ids = []
+    for n in range(10):
+        ids.append(create(session, f"customer {n}"))
+        succeed(*ids, by=id_of(new))
+    assert (old.stop(), new.stop()) == (0, 0)
+
+
+@pytest.mark.parametrize(("version", "args"), [("1", ("ann", "Hi")), ("2", ("ann",))])
+def test_arguments_that_a_worker_cannot_take_wait_for_one_that_can(
+    start: Start, session: Session, version: str, args: tuple[str, ...]
+) -> None:
+    first = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION=version, PGQUEUE_TEST_SIGNALS="1")
+    message_id = create(session, *args)
+    wait_until(lambda: is_parked(message_id), "it is parked")
+    assert "cannot take these arguments" in str(Message.objects.get(pk=message_id).last_error)
+    assert attempts(message_id) == []
+    other = {"1": "2", "2": "1"}[version]
+    second = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION=other)
+    succeed(message_id, by=id_of(second))
+    assert (first.stop(), second.stop()) == (0, 0)
+
+
+def test_what_nobody_knows_fails_after_a_while_and_names_those_who_were_asked(start: Start, session: Session) -> None:
+    workers = [start("--threads", "1", options={"UNKNOWN_TASK_SECONDS": 3600}) for _ in range(2)]
+    message_id = create(session, task=NOBODY)
+    wait_until(lambda: is_parked(message_id), "it is parked")
+    session.rows("update pgqueue_message set unknown_since = unknown_since - 3600000 where id = %s", message_id)
+    wait_until(lambda: bool(attempts(message_id)), "it has failed", seconds=60)
+    attempt = Attempt.objects.get(message_id=message_id)
+    assert (attempt.status, attempt.attempt) == ("failed", 0)
+    assert attempt.error_class == "django_pgqueue.exceptions.UnknownTask"
+    for worker in workers:
+        assert id_of(worker) in str(attempt.error_message)
+        assert worker.stop() == 0
+    assert "has no 'nobody'" in str(attempt.error_message)
+
+
+def test_with_0_seconds_it_fails_at_once(start: Start, session: Session) -> None:
+    worker = start("--threads", "1", options={"UNKNOWN_TASK_SECONDS": 0})
+    ids = [create(session, task=NOBODY), create(session, task=GREET)]
+    wait_until(lambda: len(attempts(*ids)) == 2, "both have failed")
+    assert [(status, attempt) for status, attempt, _ in attempts(*ids)] == [("failed", 1)] * 2
+    assert worker.stop() == 0
+
+
+def test_a_burst_leaves_what_it_does_not_know_and_takes_what_it_knows(start: Start, session: Session) -> None:
+    ids = [create(session, "ann"), create(session, task=NOBODY)]
+    assert start("--burst", ready=False).ends() == 0
+    assert all(map(is_parked, ids))
+    assert start("--burst", ready=False, PGQUEUE_TEST_IMPORTS=SHOP).ends() == 0
+    succeed(ids[0])
+    assert is_parked(ids[1])
+
+
+def test_a_worker_says_what_it_lacks(start: Start, session: Session) -> None:
+    worker = start("--threads", "1")
+    create(session, task=NOBODY)
+    lacks = "select coalesce(array_agg(name), '{}') from pgqueue_worker, unnest(lacks) as name where tasks"
+    wait_until(lambda: session.value(lacks) == [NOBODY], "its row has the name")
+    session.rows("select pgqueue_message_cancel(array(select id from pgqueue_message))")
+    wait_until(lambda: session.value(lacks) == [], "the message is gone")
+    assert worker.stop() == 0
+
+
+def test_a_flood_that_nobody_knows_is_out_of_the_way_of_other_jobs(start: Start, session: Session) -> None:
+    session.rows(
+        "insert into pgqueue_message (task, content, dequeue_at) "
+        'select %s, \'{"args": [], "kwargs": {}}\', 0 from generate_series(1, 5000)',
+        NOBODY,
+    )
+    behind = write.enqueue("behind")
+    worker = start("--threads", "2")
+    assert ended(behind).return_value == "behind"
+    wait_until(lambda: not Message.objects.filter(parked_at=None).exists(), "all are parked")
+    assert Attempt.objects.exclude(status="succeeded").count() == 0
+    assert worker.stop() == 0
+
+
+def test_no_worker_spins_on_what_it_does_not_know(start: Start, session: Session) -> None:
+    worker = start("--threads", "2")
+    ids = [create(session, f"customer {n}") for n in range(50)]
+    wait_until(lambda: all(map(is_parked, ids)), "all are parked")
+    versions = "select id, xmin::text from pgqueue_message order by id"
+    before = session.rows(versions)
+    seen = "select seen_at from pgqueue_worker where tasks"
+    for _ in range(3):
+        last = session.value(seen)
+        wait_until(lambda last=last: session.value(seen) > last, "the worker has refreshed its row")  # type: ignore[misc]
+    assert session.rows(versions) == before, "no row was written"
+    assert worker.stop() == 0
+
+
+def test_each_message_of_a_flood_is_claimed_once(start: Start, session: Session) -> None:
+    """Work, not time: a claim, a release and a parking are three versions of a row."""
+    session.rows("select pg_stat_force_next_flush()")
+    written = "select n_tup_upd from pg_stat_user_tables where relname = 'pgqueue_message'"
+    before = session.value(written)
+    session.rows(
+        "insert into pgqueue_message (task, content, dequeue_at) "
+        'select %s, \'{"args": [], "kwargs": {}}\', 0 from generate_series(1, 3000)',
+        NOBODY,
+    )
+    worker = start("--threads", "4")
+    wait_until(lambda: not Message.objects.filter(parked_at=None).exists(), "all are parked")
+    assert worker.stop() == 0
+    wait_until(lambda: session.value(written) - before >= 9000, "the statistics are written")
+    assert session.value(written) - before <= 3 * 3000 + 300
