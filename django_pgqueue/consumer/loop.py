@@ -54,10 +54,10 @@ class Loop:
 
     def _wait(self, due_at: Callable[[], float]) -> None:
         # A slot that ends an attempt after this line wakes the consumer; due_at() sees one that ended before.
-        self.wakeup.parked = True
+        self.wakeup.is_waiting = True
         seconds = min(due_at() - time.monotonic(), MAX_WAIT_SECONDS)
         if seconds <= 0:  # no wait: even one of 0 releases the interpreter to the slots, and gets it back late
-            self.wakeup.parked = False
+            self.wakeup.is_waiting = False
             return
         files = [] if self.session.is_closed or not self.polling.asleep else [self.session.connection.fileno()]
         if self.wakeup.wait(seconds, *files):

@@ -17,14 +17,14 @@ class Wakeup:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        self.parked = False
+        self.is_waiting = False
         """The consumer waits or is about to: then, and only then, it is worth a system call to wake it."""
         self._closed = False
         # Reentrant, for a signal handler that comes between the lines of its own thread.
         self._closing = threading.RLock()
 
     def wake(self) -> None:
-        self.parked = False
+        self.is_waiting = False
         with self._closing:
             if self._closed:  # the consumer has left: a signal, or a late thread, may come after that
                 return
@@ -34,7 +34,7 @@ class Wakeup:
     def wait(self, seconds: float, *files: int) -> set[int]:
         """Waits until ``wake``, or until one of ``files`` can be read, and returns those."""
         readable, _, _ = select.select([self._read, *files], [], [], max(0.0, seconds))
-        self.parked = False
+        self.is_waiting = False
         if self._read in readable:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._read, 4096)

@@ -8,7 +8,7 @@ as $$
 -- transaction: running cannot drift.  pgqueue_message_dequeue itself counts the messages that it locks.
 -- When a dump is restored (two settings of pg_dump identify that), the restored pgqueue_channel already has the counts.
 -- Then this records waiting messages only, with ids that no row of the dump has.
--- Writes one row of its own and locks none; an end that a parked lane waits for wakes a sleeping worker.
+-- Writes one row of its own and locks none; an end that a halted lane waits for wakes a sleeping worker.
 declare
     v_moved boolean := false;
     v_left boolean := false;

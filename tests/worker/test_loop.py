@@ -44,7 +44,7 @@ def loop(wakeup: NotedWakeup) -> Loop:
 def test_what_is_due_now_is_not_waited_for(loop: Loop, wakeup: NotedWakeup) -> None:
     loop.turn(lambda: None, time.monotonic)
     assert wakeup.waits == []
-    assert not wakeup.parked
+    assert not wakeup.is_waiting
 
 
 def test_a_wait_has_an_end(loop: Loop, wakeup: NotedWakeup) -> None:

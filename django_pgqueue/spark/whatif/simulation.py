@@ -32,7 +32,7 @@ class Simulation:
         self.ready: list[tuple[int, float, int, SimulatedArrival]] = []
         self.running: list[tuple[float, int, str | None]] = []
         self.busy: dict[str, int] = defaultdict(int)
-        self.parked: dict[str, list[tuple[int, float, int, SimulatedArrival]]] = defaultdict(list)
+        self.waiting: dict[str, list[tuple[int, float, int, SimulatedArrival]]] = defaultdict(list)
         self.waits_ms: list[float] = []
         self.busy_ms = 0.0
         self.ended_ms = 0.0
@@ -54,8 +54,8 @@ class Simulation:
             self.ended_ms = end
             if channel is not None:
                 self.busy[channel] -= 1
-                if self.parked[channel]:
-                    heapq.heappush(self.ready, heapq.heappop(self.parked[channel]))
+                if self.waiting[channel]:
+                    heapq.heappush(self.ready, heapq.heappop(self.waiting[channel]))
             self._start(end)
 
     def _queue(self, entry: tuple[int, float, int, SimulatedArrival]) -> None:
@@ -68,7 +68,7 @@ class Simulation:
             channel = arrival.channel if self.scenario.channel_limit is not None else None
             if channel is not None:
                 if self.busy[channel] >= (self.scenario.channel_limit or 0):
-                    heapq.heappush(self.parked[channel], entry)
+                    heapq.heappush(self.waiting[channel], entry)
                     continue
                 self.busy[channel] += 1
             self.waits_ms.append(now - due)

@@ -199,7 +199,7 @@ class Slots:
         finally:  # a handler of the project's LOGGING may raise
             self.done.append(end)
             # The process's thread wants to know of the first end, to record it in time, and when few messages are left.
-            if self.wakeup.parked and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
+            if self.wakeup.is_waiting and (len(self.done) == 1 or self._waiting.qsize() <= self.refill_below):
                 self.wakeup.wake()
 
     def _start_threads(self) -> None:

@@ -455,7 +455,7 @@ class Machine(RuleBasedStateMachine):
         assert due is None or (answer is not None and answer <= due), f"next at {answer}, and {due} is due"
         looks = 0
         while answer is not None and answer <= self.queue.now:
-            # A channel that runs all it may has one turn a look, and so one of its lanes is parked by each.
+            # A channel that runs all it may has one turn a look, and so one of its lanes is halted by each.
             assert (looks := looks + 1) <= MAX_LANES, "nothing is left to take, and there is no time to sleep"
             assert self.sessions[who].dequeue(6, tasks=tasks, brief=False) == []
             answer = self.sessions[who].value("pgqueue_message_next_at", tasks=tasks)

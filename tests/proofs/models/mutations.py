@@ -70,7 +70,7 @@ MUTATIONS = {
     ),
     "the release interval is not kept": Mutation("pgqueue_lane_dequeue", "or v_lane.release_at > v_now", ""),
     "lanes that come to nothing hide others": Mutation("pgqueue_lane_dequeue", "and (v_turns > 0 or not v_passed)", ""),
-    "a parked lane is forgotten": Mutation(
+    "a halted lane is forgotten": Mutation(
         "pgqueue_lane_arm", "where l.channel = any (v_names) and l.parked", "where false"
     ),
     "an arrival is not worked in": Mutation(

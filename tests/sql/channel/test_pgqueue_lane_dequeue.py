@@ -213,7 +213,7 @@ def test_a_lane_that_has_nothing_any_more_hides_no_other_lane_of_its_channel(ses
 
 
 def test_a_release_interval_does_not_lift_max_concurrency(session: Session) -> None:
-    """The second lane is not parked by the turn of the first one, and has its own when the interval is over."""
+    """The second lane is not halted by the turn of the first one, and has its own when the interval is over."""
     set_channel(session, max_concurrency=1, release_interval_ms=100)
     session.set_clock(NOON)
     for queue in ("mail", "maps"):

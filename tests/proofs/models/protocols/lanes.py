@@ -8,7 +8,7 @@ arms                  pgqueue_lane_arm: locks lane and channel (skip locked), de
                       the ended ones off ``running`` and arms the lane
 has its turn          pgqueue_lane_dequeue: locks lane and channel, if they are free, then reads the room and takes
                       messages (here one a turn), all in one statement each; adds them to ``running``
-looks what is left    the same, its last update: parked where the channel is full, armed where a message waits
+looks what is left    the same, its last update: halted where the channel is full, armed where a message waits
 commits               the dequeue's transaction; what it had locked is free again
 ====================  =============================================================================================
 
@@ -29,7 +29,7 @@ VARIANTS = {
     "true": "",
     "the room is read before the lock is there": "stale room",
     "arrivals are taken without a lock": "unlocked arm",
-    "an end does not arm a parked lane": "no rearming",
+    "an end does not arm a halted lane": "no rearming",
     "late disarm: arrivals are taken after the look at what is left": "early look",
     "arrivals are deleted that were not read": "deletes more",
     "a turn disarms its lane": "always disarms",
@@ -49,7 +49,7 @@ class Dequeue(NamedTuple):
     stage: str = "idle"  # idle, turn, chosen, look, ended
     running: int = 0
     armed: bool = False
-    parked: bool = False
+    halted: bool = False
     eaten: frozenset[tuple[int, str]] = frozenset()
     taken: int | None = None
     saw_more: bool = False
@@ -62,7 +62,7 @@ class State(NamedTuple):
     """Of which message, and what: waits, ended, both."""
     running: int = 0
     armed: bool = False
-    parked: bool = False
+    halted: bool = False
     locked_by: int | None = None
 
 
@@ -141,14 +141,14 @@ class Lanes:
 
     def _arm(self, state: State, number: int) -> State:
         eaten = state.arrivals
-        running, armed, parked = state.running, state.armed, state.parked
+        running, armed, halted = state.running, state.armed, state.halted
         running -= sum(what in ("ended", "both") for _, what in eaten)
-        if parked:
+        if halted:
             if running < self.limit and eaten and self.broken != "no rearming":
-                armed, parked = True, False
+                armed, halted = True, False
         elif any(what in ("waits", "both") for _, what in eaten):
             armed = True
-        dequeue = Dequeue("turn", running, armed, parked, eaten, saw_more=self._waits(state))
+        dequeue = Dequeue("turn", running, armed, halted, eaten, saw_more=self._waits(state))
         state = state._replace(dequeues=replaced(state.dequeues, number, dequeue))
         if self.broken in ("stale room", "unlocked arm") and state.locked_by not in (None, number):
             return state
@@ -179,10 +179,10 @@ class Lanes:
         if self.broken == "early look":
             ended = sum(what in ("ended", "both") for _, what in state.arrivals - dequeue.eaten)
             dequeue = dequeue._replace(eaten=state.arrivals, running=dequeue.running - ended)
-        parked = dequeue.running >= self.limit
-        armed = not parked and more and self.broken != "always disarms"
+        halted = dequeue.running >= self.limit
+        armed = not halted and more and self.broken != "always disarms"
         eaten = state.arrivals if self.broken == "deletes more" else dequeue.eaten
-        return self._with(state, number, dequeue._replace(stage="ended", armed=armed, parked=parked, eaten=eaten))
+        return self._with(state, number, dequeue._replace(stage="ended", armed=armed, halted=halted, eaten=eaten))
 
     def _commit(self, state: State, number: int, dequeue: Dequeue) -> State:
         messages = state.messages
@@ -190,7 +190,7 @@ class Lanes:
             messages = replaced(messages, dequeue.taken, messages[dequeue.taken]._replace(stage="running"))
         after = state._replace(
             messages=messages, arrivals=state.arrivals - dequeue.eaten, running=dequeue.running, armed=dequeue.armed,
-            parked=dequeue.parked,
+            halted=dequeue.halted,
         )  # fmt: skip
         return self._unlocked(after, number)
 
