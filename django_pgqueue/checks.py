@@ -89,6 +89,10 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
         ),
         "lock_seconds": (_is_duration, "a number of seconds above 0"),
         "grace_seconds": (_is_duration, "a number of seconds above 0"),
+        "unknown_task_seconds": (
+            lambda value: type(value) is int and 0 <= value <= 1e9,
+            "a whole number of seconds from 0 (unknown tasks fail at once) to 1,000,000,000",
+        ),
         "history_days": (
             lambda value: value is None or (type(value) is int and 1 <= value <= 100_000),
             "a whole number of days from 1 to 100,000, or None",

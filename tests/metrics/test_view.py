@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 
-from django_pgqueue import checks, control, functions
+from django_pgqueue import checks, control, functions, testing
 from django_pgqueue.metrics import queue, views
 from django_pgqueue.queue import Queue
 from tests.support.address import conninfo
@@ -109,6 +109,28 @@ def test_it_says_what_the_overview_says(client: Client) -> None:
     assert found["pgqueue_attempts_per_minute", "default", "yard"] == pytest.approx(0.1)
     assert found["pgqueue_workers", "default", "awake"] == 1
     assert found["pgqueue_slots", "default"] == 4
+
+
+def park(task: str, *, queue: str = "mail") -> None:
+    functions.enqueue(connection, functions.NewMessage(content="{}", task=task, queue=queue))
+    held = functions.message_dequeue(connection, queues=[queue], limit=1, worker="w", tasks=True)
+    functions.message_park(connection, [(message, "no such task") for message in held], worker="w")
+
+
+@pytest.mark.django_db
+def test_parked_messages_are_counted(client: Client) -> None:
+    nothing.enqueue()
+    with testing.clock() as clock:
+        for task in ("shop.tasks.one", "shop.tasks.one", "shop.tasks.two"):
+            park(task)
+            clock.advance(HOUR)
+        found = read(client)
+    assert found["pgqueue_parked_messages", "default", "mail"] == 3
+    assert found["pgqueue_oldest_parked_seconds", "default", "mail"] == 3 * 3600
+    assert found["pgqueue_parked_messages", "default", "default"] == 0
+    assert found["pgqueue_oldest_parked_seconds", "default", "default"] == 0
+    for state in ("ready", "scheduled", "after_others", "running", "expired"):
+        assert found.get(("pgqueue_messages", "default", "mail", state), 0) == 0
 
 
 @pytest.mark.django_db

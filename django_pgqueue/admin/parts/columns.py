@@ -52,7 +52,7 @@ class Columns:
         status = status_of(message.dequeue_at, message.unlock_at, self.now)
         label = display.label(status, TONES[status])
         if message.parked_at is not None:
-            return format_html("{} {}", label, display.label("unknown task", "red"))
+            return format_html("{} {}", label, display.label("parked", "red"))
         return label if message.alone_at is None else format_html("{} {}", label, display.label("quarantined", "red"))
 
     @admin.display(description="dequeue at")
