@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_SECONDS = 60.0
+MAX_STARTS = 3
+"""A server that is alive when a full disk has room again may still die of it in its recovery."""
 WAL_MEGABYTES = 640
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -220,9 +222,16 @@ class Server:
         """Whatever a fault has left behind, it runs after this."""
         if self.primary.wal is not None:
             (self.primary.wal / "filler").unlink(missing_ok=True)
-        if not self.primary.alive:
-            self.primary.start()
-        self.primary.wait()
+        for left in reversed(range(MAX_STARTS)):
+            if not self.primary.alive:
+                self.primary.launch()
+            try:
+                self.primary.wait()
+            except RuntimeError:
+                if self.primary.alive or not left:
+                    raise
+            else:
+                return
 
     # Failing over
 

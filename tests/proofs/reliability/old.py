@@ -1,45 +1,39 @@
-"""The version that is still running elsewhere during a deployment: an older one of this repository."""
+"""The version that is still running elsewhere during a deployment: the last release."""
 
 from __future__ import annotations
 
-import io
 import shutil
-import subprocess
-import tarfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-ROOT = Path(__file__).resolve().parents[3]
-COMMIT = "244895f45eac"
-"""The first one that calls the SQL functions as they are now, before any release promised them."""
+from django_pgqueue.functions import sql_files
+from tests.support import history
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 OLDER, THE_SAME = ("django_pgqueue", "sql"), ("tests", "example_project")
 
 
 class OldVersion:
-    """An older package below the tasks of today, which are the application: where there is no history, a copy."""
+    """The released package below the tasks of today, which are the application: where there is no history, a copy."""
 
     def __init__(self, code: Path) -> None:
         self.code = code
-        ignored = shutil.ignore_patterns("__pycache__", "node_modules", "spark")
-        for name in THE_SAME:
-            shutil.copytree(ROOT / name, code / name, ignore=ignored)
-        archive = self._git("archive", COMMIT, *OLDER)
-        if archive is not None:
-            with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-                files.extractall(code, filter="data")
-            told = self._git("log", "-1", "--format=%h of %cs, %s", COMMIT) or b""
-            self.name = told.decode().strip()
+        release = sql_files.releases()[-1]
+        commit = history.commit_of(release)
+        self._copy(*THE_SAME)
+        if commit is not None:
+            history.extract(commit, code, *OLDER)
+            self.name = f"{release} ({commit[:7]})"
         else:
-            for name in OLDER:
-                shutil.copytree(ROOT / name, code / name, ignore=ignored)
+            self._copy(*OLDER)
             self._change_a_constant()
-            self.name = f"a copy that differs in a constant, for there is no commit {COMMIT} here"
+            self.name = f"a copy that differs in a constant, because the history with {release} is not here"
 
-    def _git(self, *words: str) -> bytes | None:
-        try:
-            done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
-        except FileNotFoundError:
-            return None
-        return None if done.returncode else done.stdout
+    def _copy(self, *names: str) -> None:
+        for name in names:
+            ignored = shutil.ignore_patterns("__pycache__", "node_modules", "spark")
+            shutil.copytree(history.ROOT / name, self.code / name, ignore=ignored)
 
     def _change_a_constant(self) -> None:
         recorder = self.code / "django_pgqueue" / "worker" / "record" / "recorder.py"

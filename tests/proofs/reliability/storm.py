@@ -151,6 +151,8 @@ class Storm:
         behind = None if self.pooler is None else self.pooler.port
         self.workers = Workers(self.folder, variables, proxy=self.proxy.port, pooler=behind)
         self.workers.start()
+        with self.server.connect() as admin:
+            self.workers.wait_until_started(admin)
 
     def measure(self) -> None:
         times = 1 if self.short else 3

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.worker.record import recorder
+from django_pgqueue.worker.run import atomic
+from django_pgqueue.worker.run.threads import Slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,25 +48,9 @@ def lay(stage: str) -> Path:
 
 def set_up() -> None:
     """Puts the traps that are not in the tasks around the worker's own steps."""
-    slots = either("django_pgqueue.worker.run.threads", "django_pgqueue.worker.slots").Slots
-    recorder = either("django_pgqueue.worker.record.recorder", "django_pgqueue.worker.consumer")
-    submit = "submit" if hasattr(slots, "submit") else "run"
-    setattr(slots, submit, before(getattr(slots, submit), "claimed"))
-    try:
-        atomic: Any = importlib.import_module("django_pgqueue.worker.run.atomic")
-        atomic.complete = after(atomic.complete, "completed")
-    except ImportError:
-        execution = importlib.import_module("django_pgqueue.worker.execution").Execution
-        execution._complete = after(execution._complete, "completed")
+    Slots.submit = before(Slots.submit, "claimed")  # type: ignore[method-assign]
+    atomic.complete = after(atomic.complete, "completed")
     recorder.record = after(recorder.record, "recorded")
-
-
-def either(name: str, old_name: str) -> Any:
-    """The module, which the old version of the package has under another name."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return importlib.import_module(old_name)
 
 
 def before(function: Callable[..., Any], stage: str) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import available_timezones
 
 from tests.proofs.reliability.generator import BYSTANDERS
@@ -21,10 +21,15 @@ from tests.proofs.reliability.tasks import NAME
 from tests.proofs.reliability.traps import TRAPS, note_killed
 from tests.support.launcher import launch
 from tests.support.processes import group
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    import psycopg
 
 ROOT = Path(__file__).resolve().parents[3]
 HAS_POOL = find_spec("psycopg_pool") is not None
 LOCK_SECONDS, GRACE_SECONDS = 3.0, 3.0
+START_SECONDS = 120.0
 FAKETIME = "libfaketime.so.1"
 HOST_ZONE = "Europe/Berlin" if "Europe/Berlin" in available_timezones() else ""
 """Of the host whose clock can be moved."""
@@ -172,6 +177,16 @@ class Workers:
         for worker in self.all:
             worker.start()
         self._thread.start()
+
+    def wait_until_started(self, admin: psycopg.Connection[Any]) -> None:
+        """Waits until each of them has registered: a worker that never starts would prove nothing."""
+        for worker in self.all:
+
+            def is_seen(worker: Worker = worker) -> bool:
+                seen = admin.execute("select pid from pgqueue_worker").fetchall()
+                return bool({pid for (pid,) in seen} & {worker.pid, *worker.processes})
+
+            wait_until(is_seen, f"{worker.name} has started: see {worker.log}", START_SECONDS)
 
     def _keep(self) -> None:
         while not self._over.wait(0.1):
