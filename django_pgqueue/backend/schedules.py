@@ -72,7 +72,7 @@ def message_of(connection: functions.Connection, schedule: functions.KnownSchedu
     """Returns the message that the schedule enqueues.  None: the schedule is deleted."""
     channel, key = channel_and_key(connection, schedule)
     message = functions.schedule_message(connection, schedule.name)
-    return None if message is None else replace(message, channel=channel, unique=key)
+    return None if message is None else replace(message, channel=channel, unique=key, max_lost=max_lost(schedule.task))
 
 
 def channel_and_key(
@@ -102,6 +102,14 @@ def channel_and_key(
         words = type(error).__name__ if hidden else f"{type(error).__name__}: {error}"
         message = f"The unique_key or the channel of {schedule.task} cannot be computed: {words}."
         raise InvalidSchedule(message) from error
+
+
+def max_lost(path: str) -> int | None:
+    """Returns the ``max_lost`` of the task that a schedule names."""
+    try:
+        return getattr(registry.find(path), "max_lost", None)
+    except UnknownTask:
+        return None
 
 
 def _declared(database: str) -> Iterator[ScheduleDeclaration]:

@@ -43,6 +43,7 @@ PLACES = {
     "channel": "p_channel => %s",
     "headers": "p_headers => %s::jsonb",
     "max_attempts": "p_max_attempts => %s",
+    "max_lost": "p_max_lost => %s",
     "unique_key": "p_unique_key => %s",
     "on_conflict": "p_on_conflict => %s",
     "until_started": "p_until_started => %s",
@@ -145,7 +146,7 @@ def _described(message: NewMessage) -> str:
     return f"{{{','.join(members)}}}"
 
 
-SHARED = ("queue", "task", "priority", "channel", "max_attempts", "when")
+SHARED = ("queue", "task", "priority", "channel", "max_attempts", "max_lost", "when")
 _shared = attrgetter(*SHARED)
 
 
@@ -156,6 +157,8 @@ def _shared_members(values: tuple[Any, ...]) -> str:
     when = members.pop("when")
     if when is not None:
         members["dequeue_at"] = when.ms
+    if members["max_lost"] is None:
+        del members["max_lost"]
     return ENCODER.encode(members)[1:-1]
 
 

@@ -46,5 +46,7 @@ class NewMessage:
     """JSON text of an object."""
     max_attempts: int | None = 5
     """None: without limit.  5 is for raw messages: a task always passes its own."""
+    max_lost: int | None = None
+    """None: the limit of the SQL functions."""
     unique: UniqueKey | None = None
     after: After | None = None

@@ -1,6 +1,6 @@
 """Brings a queue of 0.1.0 to the SQL of today."""
 
-from django.db import migrations
+from django.db import migrations, models
 
 import django_pgqueue.models.fields
 from django_pgqueue.functions.replace_function import ReplaceFunction
@@ -28,6 +28,13 @@ alter table pgqueue_message drop column unknown_since, drop column parked_at;
 alter table pgqueue_worker drop column lacks;
 """
 
+COUNTS = """
+alter table pgqueue_message
+    drop constraint pgqueue_message_counts_range,
+    add constraint pgqueue_message_counts_range check (
+        least({columns}) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000)
+"""
+
 
 class Migration(Upgrade):
     dependencies = [("django_pgqueue", "0001_initial")]
@@ -50,16 +57,35 @@ class Migration(Upgrade):
             ],
         ),
         ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
-        ReplaceFunction("pgqueue_message_create_unique", since="0.1.0"),
         ReplaceFunction("pgqueue_message_defer", since="0.1.0"),
         ReplaceFunction("pgqueue_message_lane", since="0.1.0"),
-        ReplaceFunction("pgqueue_message_lose", since="0.1.0"),
         ReplaceFunction("pgqueue_message_reschedule", since="0.1.0"),
         ReplaceFunction("pgqueue_message_park", since="0.1.0"),
         ReplaceFunction("pgqueue_message_parked", since="0.1.0"),
         ReplaceFunction("pgqueue_message_unpark", since="0.1.0"),
         ReplaceFunction("pgqueue_message_unknown_fail", since="0.1.0"),
         ReplaceFunction("pgqueue_worker_lacks", since="0.1.0"),
+        # max_lost: how often a worker may die while it runs a message.
+        migrations.RunSQL(
+            [
+                "alter table pgqueue_message add column max_lost smallint",
+                COUNTS.format(columns="attempt, max_attempts, checks, max_lost"),
+            ],
+            reverse_sql=[
+                COUNTS.format(columns="attempt, max_attempts, checks"),
+                "alter table pgqueue_message drop column max_lost",
+            ],
+            state_operations=[
+                migrations.AddField("message", "max_lost", models.SmallIntegerField(blank=True, null=True)),
+            ],
+        ),
+        ReplaceFunction("pgqueue_message_create", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_create_many", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_create_unique", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_create_item", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_create_after", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_lose", since="0.1.0"),
+        ReplaceFunction("pgqueue_schedule_fire", since="0.1.0"),
         # They return rows of pgqueue_message: until they are made anew, open sessions expect its former columns.
         ReplaceFunction("pgqueue_lane_dequeue", since="0.1.0"),
         ReplaceFunction("pgqueue_lane_dequeue_apart", since="0.1.0"),

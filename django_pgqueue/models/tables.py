@@ -41,6 +41,7 @@ class Message(models.Model):
     last_error = models.TextField(null=True, blank=True)  # noqa: DJ001
     unknown_since = EpochField(null=True, blank=True)
     parked_at = EpochField(null=True, blank=True)
+    max_lost = models.SmallIntegerField(null=True, blank=True)
 
     class Meta:
         db_table = "pgqueue_message"

@@ -96,6 +96,7 @@ MESSAGES = _struct(
         ("last_error", TEXT, True),
         ("unknown_since", LONG, True),
         ("parked_at", LONG, True),
+        ("max_lost", SHORT, True),
     ]
 )
 

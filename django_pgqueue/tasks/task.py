@@ -61,6 +61,8 @@ class PgQueueTask(GenericTask[P, R]):
     """Ids of the messages that must have ended first; ``using(after=[result, ...])`` sets it."""
     after_policy: str = field(default="finished", compare=False)
     """Condition on these messages: they must have finished, or succeeded."""
+    max_lost: int | None = field(default=None, compare=False)
+    """Times that a worker may die while it runs a message of the task, before the message fails.  None: 20."""
     sensitive: bool | tuple[str, ...] | list[str] = False
     """Names of arguments whose values the admin and the logs hide, or True for all content of its messages."""
     delay: dt.timedelta | None = None
@@ -97,6 +99,7 @@ class PgQueueTask(GenericTask[P, R]):
         run_after: dt.datetime | dt.timedelta | None = None,
         backend: str | None = None,
         max_attempts: int | None = None,
+        max_lost: int | None = None,
         unique_key: str | bool | Callable[..., str] | None = None,
         on_conflict: str | None = None,
         unique_until: str | None = None,
@@ -114,6 +117,7 @@ class PgQueueTask(GenericTask[P, R]):
             "run_after": run_after,
             "backend": backend,
             "max_attempts": max_attempts,
+            "max_lost": max_lost,
             "unique_key": unique_key,
             "on_conflict": on_conflict,
             "unique_until": unique_until,

@@ -32,10 +32,17 @@ def validate(task: AnyTask) -> None:
 
 def _validate_retries(task: AnyTask) -> None:
     max_attempts, backoff = getattr(task, "max_attempts", None), getattr(task, "backoff", None)
+    max_lost = getattr(task, "max_lost", None)
     if not arguments.is_max_attempts(max_attempts):
         message = (
             f"max_attempts must be a whole number from 1 to {limits.MAX_MAX_ATTEMPTS:,}, or None for no retries, "
             f"not {max_attempts!r}."
+        )
+        raise InvalidTask(message)
+    if max_lost is not None and not (type(max_lost) is int and 1 <= max_lost <= limits.MAX_MAX_LOST):
+        message = (
+            f"max_lost must be a whole number from 1 to {limits.MAX_MAX_LOST:,}, or None for "
+            f"{limits.DEFAULT_MAX_LOST}, not {max_lost!r}."
         )
         raise InvalidTask(message)
     if backoff is not None and not callable(backoff):

@@ -9,3 +9,6 @@ CONTROL_CHARACTER = r"[\x00-\x1f\x7f]"
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 MAX_MAX_ATTEMPTS = 1_000_000
 """Limit that stops endless retries.  It is far below the maximum of the column, whose value each defer raises."""
+DEFAULT_MAX_LOST, MAX_MAX_LOST = 20, 32_767
+"""Times that workers may die while they run a message, where it sets no number: as in pgqueue_message_lose.  The limit
+is that of the column."""

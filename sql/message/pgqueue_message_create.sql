@@ -6,7 +6,8 @@ create or replace function pgqueue_message_create(
     p_dequeue_at bigint default null,
     p_channel text default null,
     p_headers jsonb default null,
-    p_max_attempts integer default 5
+    p_max_attempts integer default 5,
+    p_max_lost integer default null
 ) returns bigint
 language plpgsql
 set search_path from current
@@ -15,6 +16,7 @@ as $$
 -- (pgqueue_channel_room) and nothing was enqueued.  The message can be dequeued from p_dequeue_at on (epoch ms; null:
 -- at once; historical or negative values go ahead of others of the same priority).  Without p_task it is a raw
 -- message, for consumers of your own.  p_max_attempts null: no further attempt after an error.
+-- p_max_lost: a task fails when its worker has died so many times in a row while it ran (null: 20 times).
 -- Writes pgqueue_message; a ready message wakes a sleeping worker.
 declare
     v_id bigint;
@@ -23,10 +25,10 @@ begin
     if p_channel is not null and pgqueue_channel_room(p_channel) <= 0 then
         return null;
     end if;
-    insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at,
-                                 in_line)
+    insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost,
+                                 created_at, in_line)
     values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
-            pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
+            p_max_lost, pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
     returning id into v_id;
     if coalesce(p_dequeue_at, v_now) <= v_now then
         perform pgqueue_worker_wake(p_queue, p_task is not null);

@@ -13,7 +13,8 @@ as $$
                 (p_message ->> 'dequeue_at')::bigint,
                 p_message ->> 'channel',
                 nullif(p_message -> 'headers', 'null'),
-                case when p_message ? 'max_attempts' then (p_message ->> 'max_attempts')::integer else 5 end)
+                case when p_message ? 'max_attempts' then (p_message ->> 'max_attempts')::integer else 5 end,
+                (p_message ->> 'max_lost')::integer)
         else (
             select u.p_id from pgqueue_message_create_unique(
                 p_message ->> 'unique_key',
@@ -26,6 +27,7 @@ as $$
                 nullif(p_message -> 'headers', 'null'),
                 case when p_message ? 'max_attempts' then (p_message ->> 'max_attempts')::integer else 5 end,
                 coalesce(p_message ->> 'on_conflict', 'keep'),
-                coalesce((p_message ->> 'until_started')::boolean, false)) as u)
+                coalesce((p_message ->> 'until_started')::boolean, false),
+                (p_message ->> 'max_lost')::integer) as u)
     end
 $$;

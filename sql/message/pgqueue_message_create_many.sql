@@ -22,7 +22,7 @@ declare
     v_kept integer[];  -- the positions of the accepted messages, where one may be refused
     v_messages jsonb := p_messages;
     v_keys constant text[] := array[
-        'content', 'queue', 'task', 'priority', 'dequeue_at', 'channel', 'headers', 'max_attempts',
+        'content', 'queue', 'task', 'priority', 'dequeue_at', 'channel', 'headers', 'max_attempts', 'max_lost',
         'unique_key', 'on_conflict', 'until_started'];
 begin
     select m.position, m.item into v_item
@@ -74,7 +74,7 @@ begin
 
     with created as (
         insert into pgqueue_message (
-            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, in_line)
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, created_at, in_line)
         select m.item -> 'content',
                coalesce(m.item ->> 'queue', 'default'),
                m.item ->> 'task',
@@ -83,6 +83,7 @@ begin
                m.item ->> 'channel',
                nullif(m.item -> 'headers', 'null'),
                case when m.item ? 'max_attempts' then (m.item ->> 'max_attempts')::integer else 5 end,
+               (m.item ->> 'max_lost')::smallint,
                v_clock,
                coalesce((m.item ->> 'dequeue_at')::bigint, v_now) <= v_now
         from jsonb_array_elements(v_messages) with ordinality as m (item, position)
@@ -118,7 +119,8 @@ create or replace function pgqueue_message_create_many(
     p_dequeue_at bigint default null,
     p_channel text default null,
     p_headers jsonb default null,
-    p_max_attempts integer default 5
+    p_max_attempts integer default 5,
+    p_max_lost integer default null
 ) returns setof bigint
 language plpgsql
 set search_path from current
@@ -133,9 +135,9 @@ declare
 begin
     return query
     insert into pgqueue_message (
-        content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, in_line)
-    select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts, v_clock,
-           coalesce(p_dequeue_at, v_now) <= v_now
+        content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, created_at, in_line)
+    select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
+           p_max_lost, v_clock, coalesce(p_dequeue_at, v_now) <= v_now
     from jsonb_array_elements(p_contents) with ordinality as c (content, position)
     where v_room is null or c.position <= v_room
     order by c.position

@@ -8,7 +8,8 @@ as $$
 -- Ends an attempt whose worker went away, and records it as lost.  The functions that detect this call it; the caller
 -- has locked the row, and p_message is that row.
 -- The task made no error: the attempt uses none of max_attempts up, and the message is ready again.  A message that was
--- lost 20 times, without an attempt in between that ended in order, fails, because it would go on killing workers.
+-- lost max_lost times (null: 20), without an attempt in between that ended in order, fails, because it would go on
+-- killing workers.
 -- p_blamed: the worker died while it ran the message, which may be the cause.  Such a task is quarantined: from now on
 -- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  A task that was lost twice in a row for
 -- unknown reasons is quarantined too.
@@ -19,7 +20,7 @@ declare
     v_raw boolean := p_message.task is null;
     v_lost integer := least(p_message.lost + 1, 32767);  -- a raw message may have more attempts than that
     v_used integer := v_lost;
-    v_last integer := 20;
+    v_last integer := coalesce(p_message.max_lost, 20);
     v_alone boolean := not v_raw and (p_blamed or v_lost > 1 or p_message.alone_at is not null);
     v_error jsonb;
 begin

@@ -16,7 +16,7 @@
 -- lost counts the attempts whose worker went away, since the last attempt that ended in order.  A task whose worker
 -- died while it ran is quarantined: alone_at has its dequeue_at, the column dequeue_at is out of reach, and only
 -- pgqueue_quarantine_dequeue takes it, so that a message that kills its worker takes no other message along.  An
--- attempt that ends in order frees it.
+-- attempt that ends in order frees it.  A task fails when it was lost max_lost times (null: 20).
 -- A message that the worker that claimed it does not know (no such task, or other parameters) is parked: parked_at is
 -- when, dequeue_at is out of reach, and last_error has the reason.  A worker that knows the task unparks it
 -- (pgqueue_message_unpark).  unknown_since is when it was parked for the first time since the last attempt that has
@@ -56,6 +56,7 @@ create table pgqueue_message (
     last_error           text,
     unknown_since        bigint,
     parked_at            bigint,
+    max_lost             smallint,
     constraint pgqueue_message_priority_range check (priority between -100 and 100),
     -- The limits let every client read a row back: names that fit into an index, a notification and a log line, years
     -- that every client knows, numbers to which one can still be added.  Claims and ends evaluate these checks again,
@@ -69,7 +70,7 @@ create table pgqueue_message (
         least(created_at, locked_at, cancel_requested_at) >= '0001-01-02 00:00:00+00'
         and greatest(created_at, locked_at, cancel_requested_at) <= '9999-12-30 00:00:00+00'),
     constraint pgqueue_message_counts_range check (
-        least(attempt, max_attempts, checks) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000),
+        least(attempt, max_attempts, checks, max_lost) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000),
     -- A lock has a worker, a beginning and an end, or the message is not locked: nothing between.  The fence of every
     -- function that ends attempts depends on this: worker is null whenever the message is not locked.
     constraint pgqueue_message_lock_whole check (num_nulls(unlock_at, worker, locked_at) in (0, 3)),

@@ -62,7 +62,7 @@ def test_it_is_quarantined(root: Visitor, clock: Clock) -> None:
     )
     [row] = root.open(MESSAGES).rows
     assert row["status"] == "scheduled quarantined"
-    assert row["attempt"] == "1 of 6, 1 lost"
+    assert row["attempt"] == "1 of 6, 1 of 20 lost"
 
 
 def test_it_waits_for_other_jobs(root: Visitor) -> None:

@@ -77,7 +77,7 @@ async def right() -> None:
     assert_type(send_reminder.using(run_after=timedelta(hours=1), priority=5).enqueue(1).return_value, bool)
     assert_type(price.enqueue(1).return_value, float)
     assert_type(count.enqueue(3).return_value, list[int])
-    assert_type(count_slowly.using(max_attempts=3).enqueue(limit=3).return_value, list[int])
+    assert_type(count_slowly.using(max_attempts=3, max_lost=2).enqueue(limit=3).return_value, list[int])
     assert_type(declared.enqueue(1).return_value, int)
     send_reminder.using(after=[send_receipt.enqueue(1), price.enqueue(1)]).enqueue(1)
     untyped.enqueue(1)

@@ -209,6 +209,13 @@ class TestValidation:
         with pytest.raises(InvalidTask, match="cannot be the name of a queue"):
             tasks.do_nothing.using(queue_name=name)
 
+    @pytest.mark.parametrize("max_lost", [0, -1, 2.0, "3", True, 2**15, [3]])
+    def test_max_lost_is_a_whole_number_from_1_on(self, max_lost: Any) -> None:
+        with pytest.raises(InvalidTask, match="max_lost must be a whole number from 1 to 32,767, or None for 20"):
+            tasks.do_nothing.using(max_lost=max_lost)
+        with pytest.raises(InvalidTask, match="max_lost"):
+            task(max_lost=max_lost)(tasks.plain_function)
+
     @pytest.mark.parametrize("max_attempts", [0, -1, 2.0, "3", True, 2**31, [3]])
     def test_max_attempts_is_a_whole_number_from_1_on(self, max_attempts: Any) -> None:
         with pytest.raises(InvalidTask, match="max_attempts must be a whole number from 1 to 1,000,000, or None"):

@@ -92,6 +92,32 @@ def test_an_operator_who_kills_twelve_times_makes_no_job_fail(start: Start, diar
     assert statuses(result) == ["lost"] * 12 + ["succeeded"]
 
 
+def test_an_operator_who_kills_the_whole_worker_twelve_times_makes_no_job_fail(start: Start, diary: Diary) -> None:
+    """Supervisor and child at the same moment: nobody reports the death, and the lock decides."""
+    result = hold.using(max_attempts=1).enqueue("x")
+    for attempt in range(1, 13):
+        worker = start("--threads", "2", "--lock-seconds", "0.3", ready=False)
+        started(diary, "x", attempt=attempt)
+        worker.send_to_group(signal.SIGKILL)
+        assert worker.ends() == -signal.SIGKILL
+    start("--threads", "2", ready=False)
+    started(diary, "x", attempt=13)
+    diary.allow("x-13")
+    assert ended(result).return_value == {"attempt": 13}
+    assert statuses(result) == ["lost"] * 12 + ["succeeded"]
+
+
+@pytest.mark.parametrize("how", ["exit", "kill"])
+def test_a_task_that_may_be_lost_once_runs_once(start: Start, diary: Diary, how: str) -> None:
+    poison = die_by.using(max_lost=1, max_attempts=5).enqueue(how)
+    start(ready=False)
+    ended(poison)
+    assert statuses(poison) == ["failed"]
+    [last] = attempts_of(poison)
+    assert "(loss 1 of 1)" in str(last.error_message)
+    assert diary.words().count(how) == 1
+
+
 def test_a_coroutine_that_kills_its_worker_is_found_as_well(start: Start, diary: Diary) -> None:
     beside = hold_on.using(max_attempts=1).enqueue("beside")
     start("--threads", "2")

@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.status import Status, status_of
 from django_pgqueue.monitoring.waiting import NoWorker, sentence
+from django_pgqueue.values import limits
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -66,7 +67,8 @@ class Columns:
     @admin.display(description="attempt")
     def attempts(self, message: Message) -> str:
         shown = display.attempt(message.attempt, message.max_attempts)
-        return f"{shown}, {message.lost} lost" if message.lost else shown
+        lost = display.attempt(message.lost, message.max_lost or limits.DEFAULT_MAX_LOST)
+        return f"{shown}, {lost} lost" if message.lost or message.max_lost is not None else shown
 
     @admin.display(description="worker")
     def worker(self, message: Message) -> SafeString | str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.backend.schedules import channel_and_key, check_public, declarations
+from django_pgqueue.backend.schedules import channel_and_key, check_public, declarations, max_lost
 from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.logs import in_a_line
@@ -155,6 +155,7 @@ class Scheduler:
                 next_at=times.not_before(later),
                 unique=key,
                 channel=channel,
+                max_lost=max_lost(row.task),
             )
         except BUSY_ERRORS as error:  # the other schedules do not wait for it
             if row.name not in self._busy:

@@ -61,7 +61,7 @@ STATE = """
         'messages', (
             select coalesce(json_agg(m order by m.id), '[]') from (
                 select id, dequeue_at, pgqueue_to_epoch(created_at) as created_at, queue, content, task, priority,
-                       channel, headers, max_attempts, unlock_at, alone_at, unknown_since, parked_at, lost,
+                       channel, headers, max_attempts, max_lost, unlock_at, alone_at, unknown_since, parked_at, lost,
                        pgqueue_to_epoch(locked_at) as locked_at,
                        pgqueue_to_epoch(cancel_requested_at) as cancel_requested_at, attempt,
                        unique_until_started, unique_key, worker, after_policy, after_ids, state, progress, last_error
@@ -220,7 +220,8 @@ class Machine(RuleBasedStateMachine):
     # Enqueue
 
     def _columns(self, task: str | None, **columns: Any) -> dict[str, Any]:
-        return {"content": next(self.contents), "task": task, **columns}
+        content = next(self.contents)
+        return {"content": content, "task": task, "max_lost": 2 if content % 3 == 0 else None, **columns}
 
     def _at(self, delay: int | None) -> int | None:
         return None if delay is None else self.queue.now + delay

@@ -43,6 +43,7 @@ class Message:
     channel: str | None = None
     headers: Any = None
     max_attempts: int | None = 5
+    max_lost: int | None = None
     unlock_at: int | None = None
     check_at: int | None = field(default=None, compare=False)
     """Its own time.  When it is looked at after that is not foretold."""
@@ -299,7 +300,11 @@ class Queue:
                 holder, dequeue_at=NEVER if is_alone else due, alone_at=due if is_alone else None, parked_at=None
             )
         else:
-            given = {"headers": None} | columns | {"max_attempts": _plus(columns["max_attempts"], holder.attempt)}
+            given = (
+                {"headers": None, "max_lost": None}
+                | columns
+                | {"max_attempts": _plus(columns["max_attempts"], holder.attempt)}
+            )
             changed = replace(
                 holder, dequeue_at=due, alone_at=None, unknown_since=None, parked_at=None, lost=0,
                 unique_until_started=until_started, state=None,
@@ -613,7 +618,7 @@ class Queue:
     def _lose(self, session: int, message: Message, reason: str, *, blamed: bool) -> None:
         lost, attempt = message.lost + 1, message.attempt
         if not message.raw:
-            used, last = lost, MAX_LOST
+            used, last = lost, MAX_LOST if message.max_lost is None else message.max_lost
         elif message.max_attempts is None:
             used, last = lost, 5
         else:

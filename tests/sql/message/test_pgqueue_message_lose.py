@@ -88,6 +88,34 @@ def test_after_twenty_losses_it_fails_and_says_so(session: Session, max_attempts
     assert ends[-1].content == {"n": 1}
 
 
+@pytest.mark.parametrize("max_lost", [1, 3, 25])
+def test_a_message_may_have_a_limit_of_its_own(session: Session, max_lost: int) -> None:
+    message_id = quarantined(session, max_lost=max_lost)
+    for _ in range(max_lost - 1):
+        assert die_alone_with(session).id == message_id
+    ends = session.history(message_id)
+    assert [end.status for end in ends] == ["lost"] * (max_lost - 1) + ["failed"]
+    assert f"(loss {max_lost} of {max_lost})" in ends[-1].error_message
+
+
+def test_an_attempt_that_ends_in_order_starts_the_count_anew(session: Session) -> None:
+    message_id = quarantined(session, max_lost=2)
+    [held] = session.call("pgqueue_quarantine_dequeue", worker="w")
+    session.call("pgqueue_message_defer", id=message_id, attempt=held.attempt, worker="w", error="oh")
+    held = session.take(tasks=True, worker="dead")
+    session.call("pgqueue_worker_died", worker="dead", ids=[held.id], attempts=[held.attempt], running=[True])
+    assert session.message(message_id).lost == 1
+
+
+def test_the_limit_of_a_raw_message_stays_its_max_attempts(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create(max_attempts=2, max_lost=1)
+    held = session.take(worker="gone")
+    session.set_clock(held.unlock_at)
+    session.call("pgqueue_message_expire")
+    assert session.message(message_id).lost == 1
+
+
 def test_a_message_that_somebody_wants_to_be_cancelled_is_cancelled(session: Session) -> None:
     session.set_clock(NOON)
     message_id = session.create(task="t")

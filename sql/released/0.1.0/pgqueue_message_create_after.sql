@@ -1,0 +1,46 @@
+create or replace function pgqueue_message_create_after(
+    p_after_ids bigint[],
+    p_content jsonb,
+    p_queue text default 'default',
+    p_task text default null,
+    p_priority integer default 0,
+    p_dequeue_at bigint default null,
+    p_channel text default null,
+    p_headers jsonb default null,
+    p_max_attempts integer default 5,
+    p_policy text default 'finished'
+) returns bigint
+language sql
+set search_path from current
+as $$
+    -- Enqueues one message that waits until the messages p_after_ids have left the queue.  Returns its id, or null when
+    -- p_channel is full or was released (pgqueue_channel_room) and nothing was enqueued.
+    -- p_policy defines what happens when one of them did not succeed:
+    --   finished    nothing: the message runs all the same
+    --   succeeded   the message is cancelled
+    -- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
+    -- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
+    -- there is no row that all of them would have to write, and nothing that a crash could leave wrong.
+    with given as (
+        select array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1) as ids,
+               pgqueue_now(now()) as now
+    ),
+    created as (
+        insert into pgqueue_message (
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, created_at, after_ids, after_policy,
+            check_at, checks, awaited_id, in_line)
+        select p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
+               pgqueue_clock(now()), g.ids, p_policy, coalesce(p_dequeue_at, g.now), 0,
+               case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end,
+               false
+        from given g
+        where p_channel is null or coalesce(pgqueue_channel_room(p_channel), 1) > 0
+        returning id, awaited_id
+    ),
+    told as (  -- no later end will report a message that has ended already
+        insert into pgqueue_ended (message_id, look_at)
+        select c.awaited_id, g.now from created c, given g
+        where c.awaited_id is not null and (select true from pgqueue_message d where d.id = c.awaited_id) is null
+    )
+    select c.id from created c
+$$;
