@@ -19,7 +19,7 @@ from django_pgqueue.compat import task_backends
 from django_pgqueue.conf import Options
 from django_pgqueue.distribution import install_command
 from django_pgqueue.tasks import registry, sensitive
-from django_pgqueue.values import arguments, limits
+from django_pgqueue.values import arguments, limits, versions
 from django_pgqueue.values.names import NAMES_ARE, is_name
 
 if TYPE_CHECKING:
@@ -104,6 +104,10 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
         ),
         "traces": (lambda value: isinstance(value, bool), "True or False"),
         "sensitive": (sensitive.is_possible, "True, False or a list of names of arguments and keys"),
+        "version": (
+            lambda value: value is None or versions.is_version(value),
+            f"a text of at most {versions.MAX_BYTES} bytes, such as '2024.10.1', or None",
+        ),
         "lake": (lambda value: value is None or bool(value and isinstance(value, str | Path)), "a folder or a URL"),
     }
     for name, (is_possible, words) in rules.items():

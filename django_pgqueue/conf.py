@@ -52,6 +52,8 @@ class Options:
     """Seconds for which a message that no worker knows waits for one that does, before it fails.  0: not at all."""
     traces: bool = False
     """Whether enqueues and jobs make OpenTelemetry spans."""
+    version: str | None = None
+    """Version of the deploy.  Workers leave jobs that a later version has enqueued to its workers, while such live."""
 
     @classmethod
     def of(cls, options: Any) -> Options:

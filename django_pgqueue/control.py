@@ -13,7 +13,7 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.backend import schedules
-from django_pgqueue.backend.lookup import database_of
+from django_pgqueue.backend.lookup import database_of, version_of
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import task_backends
 from django_pgqueue.exceptions import DuplicateMessage, InvalidMessage, InvalidSchedule
@@ -84,7 +84,7 @@ def run_schedule(name: str, *, database: str | None = None) -> int:
     ``DuplicateMessage``, as ``enqueue`` does.
     """
     connection, known = _connection(database), _known(name, database)
-    message = schedules.message_of(connection, known)
+    message = schedules.message_of(connection, known, version=version_of(connection.alias))
     if message is None:
         raise _unknown(name)
     created = functions.enqueue(connection, message, f"The message of schedule {name!r}")

@@ -135,6 +135,8 @@ $$;
 -- Workers.  A worker has a row while it lives, and the attempts of a dead worker are ended at once.
 \ir worker/pgqueue_worker_seen.sql
 \ir worker/pgqueue_worker_lacks.sql
+\ir worker/pgqueue_version_key.sql
+\ir worker/pgqueue_worker_version.sql
 \ir worker/pgqueue_worker_gone.sql
 \ir worker/pgqueue_worker_died.sql
 

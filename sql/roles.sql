@@ -94,6 +94,8 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_attempt_maintain', 'consumer', true, null),
     ('pgqueue_worker_seen', 'consumer', false, null),
     ('pgqueue_worker_lacks', 'consumer', false, null),
+    ('pgqueue_worker_version', 'consumer', false, null),
+    ('pgqueue_version_key', 'consumer', false, null),
     ('pgqueue_worker_gone', 'consumer', false, null),
     ('pgqueue_worker_died', 'consumer', false, null),
     ('pgqueue_worker_wake', 'consumer', false, null),

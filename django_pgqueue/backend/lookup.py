@@ -76,9 +76,18 @@ def traces_enabled(database: str) -> bool:
     return any(backend.settings.traces for backend in backends if backend.settings.database == database)
 
 
+@cache
+def version_of(database: str) -> str | None:
+    """Returns the VERSION of the backends with their queue in this database, and of several the default one's."""
+    backends = [backend for backend in pgqueue_backends().values() if backend.settings.database == database]
+    backends.sort(key=lambda backend: backend.alias != DEFAULT_TASK_BACKEND_ALIAS)
+    return next((backend.settings.version for backend in backends if backend.settings.version is not None), None)
+
+
 def _forget(setting: str, **_: Any) -> None:
     if setting == "TASKS":
         traces_enabled.cache_clear()
+        version_of.cache_clear()
 
 
 setting_changed.connect(_forget)

@@ -68,11 +68,15 @@ def check_public(path: str) -> None:
         raise InvalidSchedule(message)
 
 
-def message_of(connection: functions.Connection, schedule: functions.KnownSchedule) -> NewMessage | None:
-    """Returns the message that the schedule enqueues.  None: the schedule is deleted."""
+def message_of(
+    connection: functions.Connection, schedule: functions.KnownSchedule, *, version: str | None
+) -> NewMessage | None:
+    """Returns the message that the schedule enqueues, with the ``version`` of this deploy.  None: it is deleted."""
     channel, key = channel_and_key(connection, schedule)
     message = functions.schedule_message(connection, schedule.name)
-    return None if message is None else replace(message, channel=channel, unique=key, max_lost=max_lost(schedule.task))
+    if message is None:
+        return None
+    return replace(message, channel=channel, unique=key, max_lost=max_lost(schedule.task), version=version)
 
 
 def channel_and_key(

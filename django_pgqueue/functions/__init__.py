@@ -104,11 +104,14 @@ from django_pgqueue.functions.unknown import (
 )
 from django_pgqueue.functions.worker import (
     Company,
+    Deployed,
     worker_died,
     worker_gone,
     worker_lacks,
     worker_seen,
+    worker_version,
     worker_wake,
     worker_wake_next,
+    workers_deployed,
 )
 from django_pgqueue.values.error import Error

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from django_pgqueue.functions.connection import Connection
 
 
-def attempt_enqueue(connection: Connection, attempt_ids: Iterable[int]) -> list[int]:
-    """Enqueues finished messages again and returns the ids of the new messages."""
-    return sorted(answered_ids(connection, "select pgqueue_attempt_enqueue(%s::bigint[])", (sorted(attempt_ids),)))
+def attempt_enqueue(connection: Connection, attempt_ids: Iterable[int], *, version: str | None = None) -> list[int]:
+    """Enqueues finished messages again and returns the ids of the new messages.  ``version``: that of this deploy."""
+    return sorted(
+        answered_ids(connection, "select pgqueue_attempt_enqueue(%s::bigint[], %s)", (sorted(attempt_ids), version))
+    )
 
 
 # The partitions that pgqueue_attempt_maintain would drop.

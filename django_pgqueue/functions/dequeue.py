@@ -37,6 +37,7 @@ class Received:
     content: str
     headers: str | None
     state: str | None
+    version: str | None = None
     kept: bool = False
     """True while the transaction of an atomic task holds the row (``pgqueue_message_keep``): no heartbeat or progress
     may change it then."""
@@ -62,7 +63,7 @@ class Floor:
 
 COLUMNS = """
 id, attempt, max_attempts, priority, queue, channel, task, worker, dequeue_at, created_at, locked_at,
-content::text, headers::text, state::text
+content::text, headers::text, state::text, version
 """
 
 
@@ -84,7 +85,7 @@ DEQUEUE_UNFLUSHED = (
 # The first row has the time that the statement waited for its turn.  The others are claimed after that.
 DEQUEUE_IN_TURN = (
     """
-select turn.waited_ms, null, null, null, null, null, null, null, null, null, null, null, null, null
+select turn.waited_ms, null, null, null, null, null, null, null, null, null, null, null, null, null, null
 from (
     select set_config('synchronous_commit', 'off', true), pgqueue_message_await_turn(%s::text[], %s) as waited_ms
 ) as turn

@@ -44,6 +44,7 @@ PLACES = {
     "headers": "p_headers => %s::jsonb",
     "max_attempts": "p_max_attempts => %s",
     "max_lost": "p_max_lost => %s",
+    "version": "p_version => %s",
     "unique_key": "p_unique_key => %s",
     "on_conflict": "p_on_conflict => %s",
     "until_started": "p_until_started => %s",
@@ -146,7 +147,7 @@ def _described(message: NewMessage) -> str:
     return f"{{{','.join(members)}}}"
 
 
-SHARED = ("queue", "task", "priority", "channel", "max_attempts", "max_lost", "when")
+SHARED = ("queue", "task", "priority", "channel", "max_attempts", "max_lost", "version", "when")
 _shared = attrgetter(*SHARED)
 
 
@@ -157,8 +158,9 @@ def _shared_members(values: tuple[Any, ...]) -> str:
     when = members.pop("when")
     if when is not None:
         members["dequeue_at"] = when.ms
-    if members["max_lost"] is None:
-        del members["max_lost"]
+    for name in ("max_lost", "version"):  # a queue of an earlier release does not know them
+        if members[name] is None:
+            del members[name]
     return ENCODER.encode(members)[1:-1]
 
 

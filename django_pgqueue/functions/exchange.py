@@ -53,8 +53,9 @@ class KnownBinding:
 # cast(), because Django writes numbers into the statement: -9223372036854775808::bigint negates a number too large.
 PUBLISH = """
 select p_id, p_queue, p_task from pgqueue_message_publish(
-    %s, %s, %s::jsonb, %s::jsonb, %s, coalesce(cast(%s as bigint), pgqueue_now(now()) + %s::bigint), true)
+    %s, %s, %s::jsonb, %s::jsonb, %s, coalesce(cast(%s as bigint), pgqueue_now(now()) + %s::bigint), true{version})
 """
+PUBLISH, PUBLISH_STAMPED = PUBLISH.format(version=""), PUBLISH.format(version=", %s")
 
 
 def message_publish(
@@ -72,8 +73,9 @@ def message_publish(
     at = message.when.ms if isinstance(message.when, DequeueAt) else None
     delay_ms = message.when.ms if isinstance(message.when, Delay) else None
     what = (message.content, message.headers, priority, at, delay_ms)
+    version = () if message.version is None else (message.version,)
     with connection.cursor() as cursor:
-        cursor.execute(PUBLISH, (exchange, routing_key, *what))
+        cursor.execute(PUBLISH_STAMPED if version else PUBLISH, (exchange, routing_key, *what, *version))
         rows = cursor.fetchall()
     return None if rows and rows[0][0] is None else [Published(*row) for row in rows]
 

@@ -48,5 +48,7 @@ class NewMessage:
     """None: without limit.  5 is for raw messages: a task always passes its own."""
     max_lost: int | None = None
     """None: the limit of the SQL functions."""
+    version: str | None = None
+    """The deploy that enqueues it, where its settings name one.  Raw messages have none."""
     unique: UniqueKey | None = None
     after: After | None = None

@@ -93,13 +93,14 @@ def schedule_fire(
     unique: UniqueKey | None = None,
     channel: str | None = None,
     max_lost: int | None = None,
+    version: str | None = None,
 ) -> list[int]:
     """Enqueues a message for each unused slot, and returns the ids of the new messages."""
     key = (None, "keep", False) if unique is None else (unique.key, unique.on_conflict, unique.until_started)
     fired = answered_ids(
         connection,
-        "select pgqueue_schedule_fire(%s, %s::bigint[], %s::bigint, %s::bigint, %s, %s, %s, %s, %s)",
-        (name, list(slots), expected_at, next_at, *key, channel, max_lost),
+        "select pgqueue_schedule_fire(%s, %s::bigint[], %s::bigint, %s::bigint, %s, %s, %s, %s, %s, %s)",
+        (name, list(slots), expected_at, next_at, *key, channel, max_lost, version),
     )
     return sorted(fired)
 

@@ -25,25 +25,37 @@ class Parked(NamedTuple):
     task: str
     messages: int
     """Counted up to the number that was asked for."""
-    unknown_since: int
-    """Epoch ms."""
+    unknown_since: int | None
+    """Epoch ms; None: workers know it, and leave it to those of a later version."""
     reason: str | None
+    version: str | None
+    """Of the message that is to be tried next, as the reason."""
 
     @property
     def line(self) -> Line:
         return Line(self.queue, self.task)
 
 
-def message_park(connection: Connection, messages: Iterable[tuple[Received, str]], *, worker: str) -> set[int]:
+def message_park(
+    connection: Connection, messages: Iterable[tuple[Received, str]], *, worker: str, unknown: bool = True
+) -> set[int]:
     """Gives back messages, each with the reason why the worker cannot run it.  No attempt counts.
+
+    ``unknown=False``: it could, and leaves them to workers of a later version.
 
     Returns the ids of those that ``worker`` still held.
     """
     held = sorted((message.id, message.attempt, reason) for message, reason in messages)
     return answered_ids(
         connection,
-        "select pgqueue_message_park(%s::bigint[], %s::integer[], %s, %s::text[])",
-        ([id_ for id_, *_ in held], [attempt for _, attempt, _ in held], worker, [reason for *_, reason in held]),
+        "select pgqueue_message_park(%s::bigint[], %s::integer[], %s, %s::text[], %s)",
+        (
+            [id_ for id_, *_ in held],
+            [attempt for _, attempt, _ in held],
+            worker,
+            [reason for *_, reason in held],
+            unknown,
+        ),
     )
 
 

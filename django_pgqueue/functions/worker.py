@@ -98,6 +98,35 @@ def worker_lacks(connection: Connection, worker: str, lacks: Sequence[str]) -> N
         cursor.execute("select pgqueue_worker_lacks(%s, %s::text[])", (worker, list(lacks)))
 
 
+def worker_version(connection: Connection, worker: str, version: str) -> None:
+    """Records the version of the deploy that the worker runs."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_version(%s, %s)", (worker, version))
+
+
+class Deployed(NamedTuple):
+    """A living worker with a version."""
+
+    version: str
+    queues: list[str] | None
+    exclude_queues: list[str]
+    lacks: list[str] | None
+
+
+DEPLOYED = """
+select distinct w.version, w.queues, w.exclude_queues, w.lacks
+from pgqueue_worker w
+where w.tasks and w.version is not null and w.seen_at > pgqueue_clock() - interval '1 minute'
+"""
+
+
+def workers_deployed(connection: Connection) -> list[Deployed]:
+    """Returns the versions of the living workers, with what they serve and lack."""
+    with connection.cursor() as cursor:
+        cursor.execute(DEPLOYED)
+        return [Deployed(*row) for row in cursor.fetchall()]
+
+
 def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:
     """Wakes one idle worker of ``queue``, if there is one; with ``tasks=False`` one consumer of raw messages."""
     with connection.cursor() as cursor:

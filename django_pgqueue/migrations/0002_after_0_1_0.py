@@ -35,6 +35,23 @@ alter table pgqueue_message
         least({columns}) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000)
 """
 
+# One change of the constraint for the new columns, because each reads the table.
+NAMES = """
+alter table pgqueue_message
+    drop constraint pgqueue_message_names_short,
+    add constraint pgqueue_message_names_short check (
+        queue <> '' and greatest({lengths}) <= 255)
+"""
+LENGTHS = (
+    "octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker), "
+    "octet_length(unique_key) - 2045"
+)
+
+VERSION_OF_WORKER = r"""
+alter table pgqueue_worker add column version text, add constraint pgqueue_worker_version_short
+    check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]')
+"""
+
 
 class Migration(Upgrade):
     dependencies = [("django_pgqueue", "0001_initial")]
@@ -56,15 +73,6 @@ class Migration(Upgrade):
                 migrations.AddField("worker", "lacks", django_pgqueue.models.fields.NamesField(blank=True, null=True)),
             ],
         ),
-        ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
-        ReplaceFunction("pgqueue_message_defer", since="0.1.0"),
-        ReplaceFunction("pgqueue_message_lane", since="0.1.0"),
-        ReplaceFunction("pgqueue_message_reschedule", since="0.1.0"),
-        ReplaceFunction("pgqueue_message_park", since="0.1.0"),
-        ReplaceFunction("pgqueue_message_parked", since="0.1.0"),
-        ReplaceFunction("pgqueue_message_unpark", since="0.1.0"),
-        ReplaceFunction("pgqueue_message_unknown_fail", since="0.1.0"),
-        ReplaceFunction("pgqueue_worker_lacks", since="0.1.0"),
         # max_lost: how often a worker may die while it runs a message.
         migrations.RunSQL(
             [
@@ -79,6 +87,34 @@ class Migration(Upgrade):
                 migrations.AddField("message", "max_lost", models.SmallIntegerField(blank=True, null=True)),
             ],
         ),
+        # version: which deploy has enqueued a message, and which one a worker runs.
+        migrations.RunSQL(
+            [
+                "alter table pgqueue_message add column version text",
+                NAMES.format(lengths=f"{LENGTHS}, octet_length(version) + 155"),
+                VERSION_OF_WORKER,
+            ],
+            reverse_sql=[
+                NAMES.format(lengths=LENGTHS),
+                "alter table pgqueue_message drop column version",
+                "alter table pgqueue_worker drop column version",
+            ],
+            state_operations=[
+                migrations.AddField("message", "version", models.TextField(blank=True, null=True)),
+                migrations.AddField("worker", "version", models.TextField(blank=True, null=True)),
+            ],
+        ),
+        ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_defer", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_lane", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_reschedule", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_park", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_parked", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_unpark", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_unknown_fail", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_lacks", since="0.1.0"),
+        ReplaceFunction("pgqueue_version_key", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_version", since="0.1.0"),
         ReplaceFunction("pgqueue_message_create", since="0.1.0"),
         ReplaceFunction("pgqueue_message_create_many", since="0.1.0"),
         ReplaceFunction("pgqueue_message_create_unique", since="0.1.0"),
@@ -91,6 +127,8 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_lane_dequeue_apart", since="0.1.0"),
         ReplaceFunction("pgqueue_message_dequeue", since="0.1.0"),
         ReplaceFunction("pgqueue_quarantine_dequeue", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_publish", since="0.1.0"),
+        ReplaceFunction("pgqueue_attempt_enqueue", since="0.1.0"),
         # The version.
         ReplaceFunction("pgqueue_version", since="0.1.0"),
     ]

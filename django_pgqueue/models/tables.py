@@ -42,6 +42,7 @@ class Message(models.Model):
     unknown_since = EpochField(null=True, blank=True)
     parked_at = EpochField(null=True, blank=True)
     max_lost = models.SmallIntegerField(null=True, blank=True)
+    version = models.TextField(null=True, blank=True)  # noqa: DJ001
 
     class Meta:
         db_table = "pgqueue_message"
@@ -114,6 +115,7 @@ class Worker(models.Model):
     queues = NamesField(null=True, blank=True)
     exclude_queues = NamesField(blank=True)
     lacks = NamesField(null=True, blank=True)
+    version = models.TextField(null=True, blank=True)  # noqa: DJ001
 
     class Meta:
         db_table = "pgqueue_worker"

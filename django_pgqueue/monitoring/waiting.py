@@ -91,7 +91,8 @@ select m.id, m.attempt > 0 and m.last_error <> '', cardinality(m.after_ids),
            select coalesce(sum(e.ended), 0) from (
                select a.ended from pgqueue_arrival a where a.channel = c.name limit %(most)s) as e)),
        c.max_concurrency, c.release_at, c.release_interval_ms,
-       case when m.parked_at is not null then m.unknown_since end,
+       case when m.parked_at is not null then coalesce(m.unknown_since, m.parked_at) end,
+       m.unknown_since is not null,
        case when m.parked_at is not null then left(m.last_error, 300) end
 from pgqueue_message m
 left join lateral (select * from pgqueue_queue where name = m.queue and paused_at is not null limit 1) as q on true
@@ -110,9 +111,10 @@ class Facts(NamedTuple):
     max_concurrency: int | None
     release_at: int | None
     release_interval_ms: int | None
-    unknown_since: int | None
+    parked_since: int | None
     """Epoch ms; None: it is not parked."""
-    unknown_because: str | None
+    is_unknown: bool
+    parked_because: str | None
 
 
 class Reason(Protocol):
@@ -181,6 +183,17 @@ class Parked:
             self.since,
             self.because,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftToLaterVersion:
+    """A worker of an earlier version has claimed it, and left it to living workers of its version."""
+
+    since: dt.datetime
+    because: str
+
+    def words(self, _: dt.datetime) -> Words:
+        return "It waits since {} for a worker of its version. {}", self.since, self.because
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +299,9 @@ def _reasons(message: Message, facts: Facts, now: dt.datetime, service: Service)
 def _not_before(message: Message, facts: Facts, now_ms: int) -> Iterator[Reason]:
     if facts.after:
         yield AfterOthers(facts.after, facts.after_left)
-    elif facts.unknown_since is not None:
-        yield Parked(EpochDateTime.from_ms(facts.unknown_since), facts.unknown_because or "-")
+    elif facts.parked_since is not None:
+        reason = Parked if facts.is_unknown else LeftToLaterVersion
+        yield reason(EpochDateTime.from_ms(facts.parked_since), facts.parked_because or "-")
     elif message.alone_at is not None:
         yield Quarantined(message.lost, message.alone_at)
     elif to_epoch_ms(message.dequeue_at) > now_ms:

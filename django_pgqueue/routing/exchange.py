@@ -68,6 +68,7 @@ class Exchange:
                     content=contents.encode(content, max_bytes=self.max_content_bytes),
                     headers=self._encoded(sending.added_to(headers)),
                     when=when,
+                    version=lookup.version_of(self._database),
                 ),
                 priority=None if priority is None else checked_priority(priority),
             )

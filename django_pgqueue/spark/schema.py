@@ -97,6 +97,7 @@ MESSAGES = _struct(
         ("unknown_since", LONG, True),
         ("parked_at", LONG, True),
         ("max_lost", SHORT, True),
+        ("version", TEXT, True),
     ]
 )
 

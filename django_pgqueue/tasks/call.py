@@ -96,6 +96,7 @@ def shared(
         "headers": None if headers is None else json.dumps(headers),
         "max_attempts": max_attempts(task, options),
         "max_lost": getattr(task, "max_lost", None),
+        "version": options.version,
     }
 
 

@@ -23,6 +23,7 @@ from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.held import Heartbeats, Held, ProgressReports
 from django_pgqueue.worker.claim.registration import Registration
 from django_pgqueue.worker.claim.unknown import Unknown
+from django_pgqueue.worker.claim.versions import Versions
 from django_pgqueue.worker.health.reporter import NoReporter, Reporter
 from django_pgqueue.worker.record.log import log_end
 from django_pgqueue.worker.record.recorder import RECORD_WITHIN_SECONDS, Recorder
@@ -94,14 +95,17 @@ class WorkerProcess:
             renamed=self._renamed,
             parked=self._parked,
         )
+        self.versions = Versions(self.session, self.backend.settings.version)
         self.unknown = Unknown(
             settings,
             self.session,
             fail_after_seconds=self.backend.settings.unknown_task_seconds,
             polling=self.polling,
+            versions=self.versions,
             changed=self._be_seen_soon,
         )
         self.registration.lacks = lambda: self.unknown.lacks
+        self.registration.version = self.versions.own
         self.registration.on_seen = lambda company: self.unknown.seen(has_parked=company.has_parked)
         self.parts = Parts(self.session)
         self.loop = Loop(
@@ -132,6 +136,7 @@ class WorkerProcess:
             polling=self.polling,
             registration=self.registration,
             unknown=self.unknown,
+            versions=self.versions,
             may_take=self.recycling.room,
             settle=self.upkeep.settle,
             on_claim=self.reporter.claimed,

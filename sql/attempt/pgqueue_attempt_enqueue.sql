@@ -1,4 +1,4 @@
-create or replace function pgqueue_attempt_enqueue(p_attempt_ids bigint[]) returns setof bigint
+create or replace function pgqueue_attempt_enqueue(p_attempt_ids bigint[], p_version text default null) returns setof bigint
 language plpgsql
 set search_path from current
 set enable_seqscan = off
@@ -6,7 +6,7 @@ set jit = off
 as $$
 -- Enqueues messages of the history again, as new messages that are ready at once and have all their attempts left.
 -- p_attempt_ids are ids of final rows of pgqueue_attempt; other ids are skipped, because their message is still in the
--- queue.  The headers have the id of the first message as "enqueued_again_from".
+-- queue.  p_version is that of the deploy that calls, as in pgqueue_message_create.  The headers have the id of the first message as "enqueued_again_from".
 -- Returns the ids of the new messages.  Writes pgqueue_message; wakes one sleeping worker for each queue.
 declare
     v_attempt pgqueue_attempt;
@@ -23,7 +23,8 @@ begin
             v_attempt.max_attempts - (
                 select count(*)::integer from pgqueue_attempt d
                 where d.message_id = v_attempt.message_id
-                  and (d.status = 'deferred' or d.status = 'lost' and v_attempt.task is not null)));
+                  and (d.status = 'deferred' or d.status = 'lost' and v_attempt.task is not null)),
+            p_version => case when v_attempt.task is not null then p_version end);
     end loop;
 end
 $$;

@@ -7,7 +7,8 @@ create or replace function pgqueue_message_create(
     p_channel text default null,
     p_headers jsonb default null,
     p_max_attempts integer default 5,
-    p_max_lost integer default null
+    p_max_lost integer default null,
+    p_version text default null
 ) returns bigint
 language plpgsql
 set search_path from current
@@ -17,6 +18,8 @@ as $$
 -- at once; historical or negative values go ahead of others of the same priority).  Without p_task it is a raw
 -- message, for consumers of your own.  p_max_attempts null: no further attempt after an error.
 -- p_max_lost: a task fails when its worker has died so many times in a row while it ran (null: 20 times).
+-- p_version: the version of the deploy that enqueues it.  Workers of an earlier version (pgqueue_version_key) leave it
+-- to others, while workers of this version or a later one live.
 -- Writes pgqueue_message; a ready message wakes a sleeping worker.
 declare
     v_id bigint;
@@ -26,9 +29,9 @@ begin
         return null;
     end if;
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost,
-                                 created_at, in_line)
+                                 version, created_at, in_line)
     values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
-            p_max_lost, pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
+            p_max_lost, p_version, pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
     returning id into v_id;
     if coalesce(p_dequeue_at, v_now) <= v_now then
         perform pgqueue_worker_wake(p_queue, p_task is not null);

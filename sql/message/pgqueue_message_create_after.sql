@@ -9,7 +9,8 @@ create or replace function pgqueue_message_create_after(
     p_headers jsonb default null,
     p_max_attempts integer default 5,
     p_policy text default 'finished',
-    p_max_lost integer default null
+    p_max_lost integer default null,
+    p_version text default null
 ) returns bigint
 language sql
 set search_path from current
@@ -28,10 +29,10 @@ as $$
     ),
     created as (
         insert into pgqueue_message (
-            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, created_at, after_ids,
-            after_policy, check_at, checks, awaited_id, in_line)
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
+            after_ids, after_policy, check_at, checks, awaited_id, in_line)
         select p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
-               p_max_lost, pgqueue_clock(now()), g.ids, p_policy, coalesce(p_dequeue_at, g.now), 0,
+               p_max_lost, p_version, pgqueue_clock(now()), g.ids, p_policy, coalesce(p_dequeue_at, g.now), 0,
                case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end,
                false
         from given g

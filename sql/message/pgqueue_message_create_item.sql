@@ -14,7 +14,8 @@ as $$
                 p_message ->> 'channel',
                 nullif(p_message -> 'headers', 'null'),
                 case when p_message ? 'max_attempts' then (p_message ->> 'max_attempts')::integer else 5 end,
-                (p_message ->> 'max_lost')::integer)
+                (p_message ->> 'max_lost')::integer,
+                p_message ->> 'version')
         else (
             select u.p_id from pgqueue_message_create_unique(
                 p_message ->> 'unique_key',
@@ -28,6 +29,7 @@ as $$
                 case when p_message ? 'max_attempts' then (p_message ->> 'max_attempts')::integer else 5 end,
                 coalesce(p_message ->> 'on_conflict', 'keep'),
                 coalesce((p_message ->> 'until_started')::boolean, false),
-                (p_message ->> 'max_lost')::integer) as u)
+                (p_message ->> 'max_lost')::integer,
+                p_message ->> 'version') as u)
     end
 $$;

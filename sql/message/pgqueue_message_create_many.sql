@@ -23,7 +23,7 @@ declare
     v_messages jsonb := p_messages;
     v_keys constant text[] := array[
         'content', 'queue', 'task', 'priority', 'dequeue_at', 'channel', 'headers', 'max_attempts', 'max_lost',
-        'unique_key', 'on_conflict', 'until_started'];
+        'version', 'unique_key', 'on_conflict', 'until_started'];
 begin
     select m.position, m.item into v_item
     from jsonb_array_elements(p_messages) with ordinality as m (item, position)
@@ -74,7 +74,8 @@ begin
 
     with created as (
         insert into pgqueue_message (
-            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, created_at, in_line)
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
+            in_line)
         select m.item -> 'content',
                coalesce(m.item ->> 'queue', 'default'),
                m.item ->> 'task',
@@ -84,6 +85,7 @@ begin
                nullif(m.item -> 'headers', 'null'),
                case when m.item ? 'max_attempts' then (m.item ->> 'max_attempts')::integer else 5 end,
                (m.item ->> 'max_lost')::smallint,
+               m.item ->> 'version',
                v_clock,
                coalesce((m.item ->> 'dequeue_at')::bigint, v_now) <= v_now
         from jsonb_array_elements(v_messages) with ordinality as m (item, position)
@@ -120,7 +122,8 @@ create or replace function pgqueue_message_create_many(
     p_channel text default null,
     p_headers jsonb default null,
     p_max_attempts integer default 5,
-    p_max_lost integer default null
+    p_max_lost integer default null,
+    p_version text default null
 ) returns setof bigint
 language plpgsql
 set search_path from current
@@ -135,9 +138,10 @@ declare
 begin
     return query
     insert into pgqueue_message (
-        content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, created_at, in_line)
+        content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
+        in_line)
     select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
-           p_max_lost, v_clock, coalesce(p_dequeue_at, v_now) <= v_now
+           p_max_lost, p_version, v_clock, coalesce(p_dequeue_at, v_now) <= v_now
     from jsonb_array_elements(p_contents) with ordinality as c (content, position)
     where v_room is null or c.position <= v_room
     order by c.position

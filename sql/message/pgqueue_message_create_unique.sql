@@ -11,6 +11,7 @@ create or replace function pgqueue_message_create_unique(
     p_on_conflict text default 'keep',
     p_until_started boolean default false,
     p_max_lost integer default null,
+    p_version text default null,
     out p_id bigint,
     out p_created boolean
 )
@@ -52,10 +53,10 @@ begin
             return;
         end if;
         insert into pgqueue_message as m (
-            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, created_at,
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
             unique_key, unique_until_started, in_line)
         values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers,
-                p_max_attempts, p_max_lost, pgqueue_clock(now()), p_unique_key, p_until_started,
+                p_max_attempts, p_max_lost, p_version, pgqueue_clock(now()), p_unique_key, p_until_started,
                 coalesce(p_dequeue_at, v_now) <= v_now)
         on conflict (unique_key)
             where unique_key is not null and cancel_requested_at is null and (attempt = 0 or not unique_until_started)
@@ -94,7 +95,7 @@ begin
                 max_attempts = m.attempt + case when p_max_attempts < 2000000000 - m.attempt then p_max_attempts
                                                 when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever it has used before
                 in_line = coalesce(p_dequeue_at, v_now) <= v_now, unique_until_started = p_until_started, lost = 0,
-                max_lost = p_max_lost, alone_at = null, unknown_since = null, parked_at = null,
+                max_lost = p_max_lost, version = p_version, alone_at = null, unknown_since = null, parked_at = null,
                 state = null,
                 last_error = null, progress = null
             where m.unique_key = p_unique_key and m.cancel_requested_at is null

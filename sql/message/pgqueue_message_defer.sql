@@ -16,7 +16,8 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms; null:
--- at once).  The next attempt finds p_state in the column state (null: the column keeps its value).
+-- at once).  The next attempt finds p_state in the column state (null: the column keeps its value).  A worker of a later
+-- version than the message's leaves its version with the state: earlier ones may not understand it.
 -- p_error: the attempt ended in an error, a text or {"class": …, "message": …, "traceback": …} as JSON.  Then this is a
 -- retry, and when max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an
 -- error no attempt is used up: a message may be deferred any number of times.
@@ -30,6 +31,7 @@ declare
     v_status text := case when p_error is null then 'deferred' else 'retried' end;
     v_now bigint := pgqueue_now();
     v_used integer;
+    v_version text;
     v_error jsonb := pgqueue_attempt_error(p_error);
 begin
     select m.* into v_message
@@ -56,11 +58,18 @@ begin
         v_status := 'failed';
         delete from pgqueue_message m where m.id = p_id;
     else
+        if p_state is not null then
+            select w.version into v_version
+            from pgqueue_worker w
+            where w.id = v_message.worker and w.version is not null
+              and (v_message.version is null
+                   or pgqueue_version_key(w.version) collate "C" > pgqueue_version_key(v_message.version) collate "C");
+        end if;
         update pgqueue_message m
         set unlock_at = null, locked_at = null, worker = null, progress = null,
             dequeue_at = coalesce(p_dequeue_at, v_now), in_line = coalesce(p_dequeue_at, v_now) <= v_now,
             alone_at = null, lost = 0, unknown_since = null,
-            state = coalesce(p_state, m.state),
+            state = coalesce(p_state, m.state), version = coalesce(v_version, m.version),
             max_attempts = m.max_attempts + case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end,
             last_error = coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error)
         where m.id = p_id;

@@ -5,7 +5,8 @@ create or replace function pgqueue_message_publish(
     p_headers jsonb default null,
     p_priority integer default null,
     p_dequeue_at bigint default null,
-    p_unknown_ok boolean default false
+    p_unknown_ok boolean default false,
+    p_version text default null
 ) returns table (p_id bigint, p_queue text, p_task text)
 language plpgsql
 set search_path from current
@@ -17,6 +18,7 @@ as $$
 --   p_priority     null: the priority of the binding
 --   p_dequeue_at   as in pgqueue_message_create
 --   p_unknown_ok   true: for an unknown exchange it returns one row of nulls; false: that is an error
+--   p_version      as in pgqueue_message_create; raw messages get none
 -- Reads pgqueue_exchange and pgqueue_binding without row locks and writes pgqueue_message: a publisher waits for no
 -- other session, and none waits for it.  Wakes one sleeping consumer for each queue that got a ready message.
 declare
@@ -43,13 +45,13 @@ begin
 
     for p_id, p_queue, p_task in
         insert into pgqueue_message as m (
-            content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)
+            content, queue, task, priority, dequeue_at, headers, max_attempts, version, created_at, in_line)
         select case
                    when r.task is null then p_content
                    else jsonb_build_object('args', jsonb_build_array(p_content, p_routing_key), 'kwargs', '{}'::jsonb)
                end,
                r.queue, r.task, coalesce(p_priority, r.priority), coalesce(p_dequeue_at, v_now), v_headers,
-               r.max_attempts, v_clock, v_is_ready
+               r.max_attempts, case when r.task is not null then p_version end, v_clock, v_is_ready
         from pgqueue_exchange_route(p_exchange, p_routing_key) as r (queue, task, priority, max_attempts)
         returning m.id, m.queue, m.task
     loop

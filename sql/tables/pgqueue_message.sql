@@ -21,6 +21,8 @@
 -- when, dequeue_at is out of reach, and last_error has the reason.  A worker that knows the task unparks it
 -- (pgqueue_message_unpark).  unknown_since is when it was parked for the first time since the last attempt that has
 -- begun: its place in the queue, and the start of the time after which it fails (pgqueue_message_unknown_fail).
+-- version is that of the deploy that enqueued it, where its settings name one: while workers of that version or of a
+-- later one live, earlier ones park it, too, and then unknown_since is null.
 -- in_line: the message is in the line of its queue and priority.  A scheduled message comes into line when it is due
 -- and a dequeue has seen that.  A message that is in line too early does no harm: a dequeue that meets it takes it out.
 -- Times of the queue are milliseconds since 1970 (pgqueue_to_epoch), because dequeue_at may also be historical or
@@ -57,6 +59,7 @@ create table pgqueue_message (
     unknown_since        bigint,
     parked_at            bigint,
     max_lost             smallint,
+    version              text,
     constraint pgqueue_message_priority_range check (priority between -100 and 100),
     -- The limits let every client read a row back: names that fit into an index, a notification and a log line, years
     -- that every client knows, numbers to which one can still be added.  Claims and ends evaluate these checks again,
@@ -65,7 +68,7 @@ create table pgqueue_message (
     -- one for each column made a single enqueue a twelfth slower.  A unique key may be 2045 bytes longer.
     constraint pgqueue_message_names_short check (
         queue <> '' and greatest(octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker),
-                                 octet_length(unique_key) - 2045) <= 255),
+                                 octet_length(unique_key) - 2045, octet_length(version) + 155) <= 255),
     constraint pgqueue_message_times_of_calendar check (
         least(created_at, locked_at, cancel_requested_at) >= '0001-01-02 00:00:00+00'
         and greatest(created_at, locked_at, cancel_requested_at) <= '9999-12-30 00:00:00+00'),

@@ -6,7 +6,7 @@
 -- a worker that died asleep is no longer woken.  has_room: the worker is awake, has idle slots and polls every few
 -- milliseconds, so no other worker needs to be woken.  problem: what it cannot do at present (maintenance without the
 -- rights, say); the rest of its work goes on.  lacks: tasks of parked messages that it does not know, or whose arguments
--- it cannot take; at most 50.
+-- it cannot take; at most 50.  version: that of the deploy that it runs, where its settings name one.
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,
@@ -21,6 +21,7 @@ create table pgqueue_worker (
     queues         text[],
     exclude_queues text[] not null default '{}',
     lacks          text[],
+    version        text,
     -- 'pgqueue_' || id is the name of a notification channel, which has less than 64 bytes.
     constraint pgqueue_worker_id_short check (octet_length(id) between 1 and 55 and id !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_hostname_short check (octet_length(hostname) <= 255 and hostname !~ '[\u0001-\u001f\u007f]'),
@@ -29,6 +30,7 @@ create table pgqueue_worker (
     constraint pgqueue_worker_queues_few check (
         octet_length(array_to_string(queues, '')) <= 65536 and octet_length(array_to_string(exclude_queues, '')) <= 65536
         and cardinality(queues) <= 1000 and cardinality(exclude_queues) <= 1000),
+    constraint pgqueue_worker_version_short check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_lacks_few check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750),
     constraint pgqueue_worker_times_of_calendar check (started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
         and seen_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')

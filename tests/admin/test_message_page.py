@@ -39,6 +39,7 @@ def test_it_shows_everything_about_a_message_that_waits(root: Visitor, clock: Cl
         "priority": "",
         "dequeue at": "",
         "created at": now,
+        "version": "-",
         "attempt": "0 of 5",
         "lock": "-",
         "progress": "-",
@@ -51,6 +52,25 @@ def test_it_shows_everything_about_a_message_that_waits(root: Visitor, clock: Cl
         "other messages": "none",
     }
     assert root.open(f"{MESSAGES}{pk}/change/").form["dequeue_at"].startswith(due)
+
+
+def test_it_shows_version_and_max_lost_where_they_are_set(root: Visitor, clock: Clock) -> None:
+    pk = functions.enqueue(
+        connection, functions.NewMessage(content="{}", task="t", max_attempts=2, max_lost=3, version="2024.10.1")
+    ).id
+    shown = fields(root, pk)
+    assert (shown["version"].text, shown["attempt"].text) == ("2024.10.1", "0 of 2, 0 of 3 lost")
+
+
+def test_one_that_is_left_to_a_later_version_says_so(root: Visitor, clock: Clock) -> None:
+    pk = functions.enqueue(connection, functions.NewMessage(content="{}", task="t", version="2024.10.1")).id
+    [held] = claim()
+    functions.message_park(connection, [(held, "Version 2 has enqueued it.")], worker=held.worker, unknown=False)
+    shown, now = fields(root, pk), clock.at.strftime("%Y-%m-%d %H:%M:%S")
+    assert shown["status"].text == "scheduled later version"
+    assert shown["waits because"].text.startswith(
+        f"It waits since {now} for a worker of its version. Version 2 has enqueued it."
+    )
 
 
 def test_json_is_set_in_lines(root: Visitor, db: None) -> None:

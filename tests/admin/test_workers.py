@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:
     sign_in("old")
     clock.advance(dt.timedelta(minutes=5))
-    sign_in("awake", ["mail", "slow"], slots=8)
+    sign_in("awake", ["mail", "slow"], slots=8, version="2024.10.1")
     sign_in("asleep", None, ("slow", "<b>"), asleep_ms=1_000)
     rows = {row["id"]: row for row in root.open(WORKERS).rows}
     assert {name: row["state"] for name, row in rows.items()} == {
@@ -28,6 +28,7 @@ def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:
         "hostname": "web1",
         "pid": "42",
         "slots": "8",
+        "version": "2024.10.1",
         "queues": "mail, slow",
         "state": "",
         "problem": "-",

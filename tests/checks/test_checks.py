@@ -63,6 +63,7 @@ def test_every_option_can_be_set(settings: Settings) -> None:
         "HISTORY_DAYS": None,
         "LISTEN": False,
         "SENSITIVE": ["card"],
+        "VERSION": "2024.10.1",
     }
     assert found(settings, QUEUES=["default", "mail"], OPTIONS=options) == []
 
@@ -92,6 +93,7 @@ def test_an_unknown_key_does_not_stop_a_site(settings: Settings) -> None:
         *(("GRACE_SECONDS", value) for value in (0, -5, "25", None, True, float("nan"), float("inf"))),
         *(("UNKNOWN_TASK_SECONDS", value) for value in (-1, 2.5, "3600", None, True, float("nan"), 10**10)),
         *(("LISTEN", value) for value in ("no", 0, 1, None)),
+        *(("VERSION", value) for value in (1, 2024.10, "", "x" * 101, "a\nb", True)),
         *(("SENSITIVE", value) for value in ("card", 1, None, [1], [""])),
     ],
 )

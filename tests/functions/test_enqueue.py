@@ -62,6 +62,8 @@ def test_one_by_one_at_once_and_alike_make_the_same_rows() -> None:
         task="shop.t",
         priority=-7,
         when=DequeueAt(-5),
+        max_lost=3,
+        version="2024.10.1",
         channel="acme",
         headers='{"by": "Ada"}',
         max_attempts=None,

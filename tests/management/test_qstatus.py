@@ -86,6 +86,14 @@ def busy(clock: Clock) -> None:
     clock.advance(dt.timedelta(seconds=30))
 
 
+def test_the_versions_that_run_are_named_the_latest_first(clock: Clock) -> None:
+    for worker, version in (("a", "2024.9.1"), ("b", "2024.10.1"), ("c", "2024.9.1")):
+        sign_in(worker, version=version)
+    sign_in("d")
+    assert said()[1] == "Workers: 4 awake, 0 asleep, 16 slots; version 2024.10.1 (1), 2024.9.1 (2)"
+    assert told()["workers"]["versions"] == {"2024.10.1": 1, "2024.9.1": 2}
+
+
 def test_what_there_is_stands_in_a_table(clock: Clock) -> None:
     busy(clock)
     assert said() == [
@@ -131,7 +139,7 @@ def test_programs_get_json_with_the_same_numbers(clock: Clock) -> None:
         "more_queues": False,
         "estimated": False,
         "workers": {
-            "awake": 1, "asleep": 1, "slots": 7, "listeners": 1,
+            "awake": 1, "asleep": 1, "slots": 7, "listeners": 1, "versions": {},
             "silent": [{"id": "gone", "hostname": "web1", "pid": 42, "silent_seconds": 630.0}],
         },
         "schedules": [{"name": "nightly", "task": "shop.t", "next_at": "2026-01-09T13:10:00+00:00"}],

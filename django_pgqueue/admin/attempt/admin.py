@@ -20,6 +20,7 @@ from django_pgqueue.admin.parts.content import ErrorTexts, ShownContent
 from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.expressions import Short, duration
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_content, reason
+from django_pgqueue.backend.lookup import version_of
 from django_pgqueue.models.tables import Attempt
 from django_pgqueue.monitoring.overview.clamped import Moment
 
@@ -328,7 +329,7 @@ class AttemptAdmin(ReadOnlyAdmin):
                 made = [
                     new
                     for batch in actions.batches(ids)
-                    for new in functions.attempt_enqueue(connections[alias()], batch)
+                    for new in functions.attempt_enqueue(connections[alias()], batch, version=version_of(alias()))
                 ]
         except DatabaseError as error:
             # Only the part of PostgreSQL's message that does not quote the row.

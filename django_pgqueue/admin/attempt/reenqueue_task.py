@@ -131,7 +131,7 @@ def enqueue_again(context: Any, *, token: str) -> dict[str, Any]:
         left = left_out([pk for pk, _ in pairs], [message_id for _, message_id in pairs])
         ids = [pk for pk, message_id in pairs if message_id not in left]
         for batch in (ids[start : start + BATCH] for start in range(0, len(ids), BATCH)):
-            functions.attempt_enqueue(connections[database.alias()], batch)
+            functions.attempt_enqueue(connections[database.alias()], batch, version=lookup.version_of(database.alias()))
         made = asked.made + len(ids)
         if len(pairs) < BATCH * BATCHES:
             return {"enqueued_again": made}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # that Python cannot hold, so PostgreSQL converts these to texts and moments.
 BRIEF = (
     "id", "dequeue_at", "unlock_at", "alone_at", "unknown_since", "parked_at", "attempt", "max_attempts", "lost",
-    "priority", "queue", "channel", "task", "worker", "max_lost",
+    "priority", "queue", "channel", "task", "worker", "max_lost", "version",
 )  # fmt: skip
 LISTED = 20
 DELAYS = {

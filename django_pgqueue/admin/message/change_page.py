@@ -89,7 +89,10 @@ class Detail(Columns):
         whys = [self.why] if waits else []
         when = ["dequeue_at", "priority"] if editable else [self.dequeue_at, "priority"]
         return [
-            (None, {"fields": [self.status, *whys, self.task, "queue", "channel", *when, self.created_at]}),
+            (
+                None,
+                {"fields": [self.status, *whys, self.task, "queue", "channel", *when, self.created_at, self.version]},
+            ),
             ("Attempts", {"fields": [self.attempts, self.lock, self.progress, self.last_error, self.finished]}),
             ("Related", {"fields": [self.related, self.unique_key]}),
             ("Content", {"fields": [self.content, self.headers, self.state]}),
@@ -107,6 +110,10 @@ class Detail(Columns):
     def why(self, message: Message) -> SafeString | str:
         listed = format_html_join("", "<li>{}</li>", ((reason,) for reason in self.found(message).reasons))
         return format_html('<ul class="pgqueue-reasons">{}</ul>', listed)
+
+    @admin.display(description="version")
+    def version(self, message: Message) -> SafeString | str:
+        return display.shortened(message.version, 100)
 
     @admin.display(description="lock")
     def lock(self, message: Message) -> SafeString | str:

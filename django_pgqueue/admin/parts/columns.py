@@ -53,14 +53,15 @@ class Columns:
         status = status_of(message.dequeue_at, message.unlock_at, self.now)
         label = display.label(status, TONES[status])
         if message.parked_at is not None:
-            return format_html("{} {}", label, display.label("parked", "red"))
+            why = ("later version", "blue") if message.unknown_since is None else ("parked", "red")
+            return format_html("{} {}", label, display.label(*why))
         return label if message.alone_at is None else format_html("{} {}", label, display.label("quarantined", "red"))
 
     @admin.display(description="dequeue at")
     def dequeue_at(self, message: Message) -> SafeString | str:
         due = message.dequeue_at if message.alone_at is None else message.alone_at
-        if message.parked_at is not None and message.unknown_since is not None:
-            due = message.unknown_since
+        if message.parked_at is not None:
+            due = message.unknown_since or message.parked_at
         far = display.relative(due, self.now)
         return format_html("{}{}", display.moment(due), display.line(far) if far else "")
 

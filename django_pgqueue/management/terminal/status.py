@@ -92,6 +92,8 @@ def head(whole: Overview, database: str) -> str:
 def workers(whole: Overview) -> str:
     found = whole.workers
     text = f"Workers: {found.awake} awake, {found.asleep} asleep, {found.slots} slots"
+    if found.versions:
+        text += f"; version {', '.join(f'{printable(name)} ({count})' for name, count in found.versions.items())}"
     return text + (f"; {found.listeners} listening for raw messages" if found.listeners else "")
 
 
@@ -178,6 +180,7 @@ def document(whole: Overview, *, database: str) -> dict[str, Any]:
             "asleep": whole.workers.asleep,
             "slots": whole.workers.slots,
             "listeners": whole.workers.listeners,
+            "versions": whole.workers.versions,
             "silent": [
                 {"id": one.id, "hostname": one.hostname, "pid": one.pid, "silent_seconds": _seconds(one.silence)}
                 for one in whole.workers.silent

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.upkeep.bloat import Bloated
 
 NEXT_SCHEDULES = 5
-MAX_UNKNOWN, MAX_PARKED, MAX_REASON_CHARS = 10, 1000, 300
+MAX_LINES, MAX_UNKNOWN, MAX_PARKED, MAX_REASON_CHARS = 50, 10, 1000, 300
 """So many tasks of parked messages are listed, and so many messages of each are counted."""
 WINDOW_HOURS = int(pulse.WINDOW.total_seconds() // 3600)
 
@@ -76,7 +76,7 @@ class UnknownTask:
             task=parked.task,
             queue=parked.queue,
             count=Capped.of(parked.messages, MAX_PARKED),
-            wait=dt.timedelta(milliseconds=max(0, to_epoch_ms(now) - parked.unknown_since)),
+            wait=dt.timedelta(milliseconds=max(0, to_epoch_ms(now) - (parked.unknown_since or 0))),
             reason=(parked.reason or "")[:MAX_REASON_CHARS],
         )
 
@@ -136,9 +136,11 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
 
 
 def unknown(now: dt.datetime, *, using: str) -> list[UnknownTask]:
-    """Returns the first tasks that have parked messages."""
-    parked = functions.message_parked(connections[using], limit=MAX_UNKNOWN, count=MAX_PARKED + 1)
-    return [UnknownTask.of(one, now) for one in parked]
+    """Returns the first tasks that have parked messages which no worker knew.  Those that are only left to workers of a
+    later version wait as others do.
+    """
+    parked = functions.message_parked(connections[using], limit=MAX_LINES, count=MAX_PARKED + 1)
+    return [UnknownTask.of(one, now) for one in parked if one.unknown_since is not None][:MAX_UNKNOWN]
 
 
 def paused(*, using: str) -> dict[str, Paused]:

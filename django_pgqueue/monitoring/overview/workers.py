@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, SILENT_AFTER
 from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.values.versions import key
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -33,13 +35,17 @@ class Workers:
     slots: int
     listeners: int
     silent: list[Silent]
+    versions: dict[str, int]
+    """How many processes run each version of a deploy; empty where none has a version."""
 
 
 def workers(now: dt.datetime, *, using: str) -> Workers:
     rows = list(
         Worker.objects.using(using)
         .order_by("-seen_at")
-        .values_list("id", "hostname", "pid", "slots", "tasks", "asleep_until", Moment("seen_at"))[:MAX_WORKERS]
+        .values_list("id", "hostname", "pid", "slots", "tasks", "asleep_until", Moment("seen_at"), "version")[
+            :MAX_WORKERS
+        ]
     )
     alive = [row for row in rows if row[6] > now - SILENT_AFTER]
     ours = [row for row in alive if row[4]]
@@ -54,4 +60,11 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
             for row in rows
             if row[4] and row[6] <= now - SILENT_AFTER
         ],
+        versions=_versions([row[7] for row in ours]),
     )
+
+
+def _versions(found: list[str | None]) -> dict[str, int]:
+    """Counts the versions, the latest first.  Processes without one are not counted."""
+    counted = Counter(version for version in found if version is not None)
+    return {version: counted[version] for version in sorted(counted, key=key, reverse=True)}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.claim.held import Held
     from django_pgqueue.worker.claim.registration import Registration
     from django_pgqueue.worker.claim.unknown import Unknown
+    from django_pgqueue.worker.claim.versions import Versions
     from django_pgqueue.worker.run.outcome import EndedAttempt
     from django_pgqueue.worker.run.threads import Slots
     from django_pgqueue.worker.settings import WorkerSettings
@@ -53,6 +54,7 @@ class Claimer:
         polling: Polling,
         registration: Registration,
         unknown: Unknown,
+        versions: Versions,
         may_take: Callable[[int], int],
         settle: Callable[[], object],
         on_claim: Callable[[int, float], None],
@@ -70,6 +72,7 @@ class Claimer:
         self.polling = polling
         self.registration = registration
         self.unknown = unknown
+        self.versions = versions
         self.may_take = may_take
         self.settle = settle
         self.on_claim = on_claim
@@ -83,6 +86,10 @@ class Claimer:
         """Messages that no slot has begun, to be given back."""
         self.unparked: list[tuple[Received, str]] = []
         """Messages that this worker does not know, to be parked, with the reasons."""
+        self.later: list[Received] = []
+        """Messages of a later version, about which is not decided yet."""
+        self.left: list[tuple[Received, str]] = []
+        """Messages that are left to workers of a later version, to be parked, with the reasons."""
         self.drained = False
         """The burst has found nothing more."""
         self._unreadable: list[tuple[functions.Token, Error]] = []
@@ -201,15 +208,18 @@ class Claimer:
     def _begin(self, claimed: list[Received], room: int) -> None:
         self.prefetch.last_progress = time.monotonic()
         self.slots.clock.correct(claimed[0].locked_at)
-        new, unknown = self.unknown.sift(self.held.add(claimed, now=self.prefetch.last_progress))
-        if unknown:
-            self.unparked += unknown
-            self.parts.attempt("park", self._park)
+        added = self.held.add(claimed, now=self.prefetch.last_progress)
+        added, later = self.versions.split(added)
+        new, unknown = self.unknown.sift(added)
+        self.unparked += unknown
+        self.later += later
         if len(new) > room:  # known ones among those for which there was no room
             self.unstarted += new[room:]
             new = new[:room]
         self.slots.refill_below = self.prefetch.refill_below
         self.slots.submit(new)
+        if unknown or later:  # after the submission, because an error of the connection ends the turn
+            self.parts.attempt("park", lambda: self._park(room - len(new), alone=not new))
         if len(new) <= self.settings.threads:
             self.slots.wakeup.pause(LET_BEGIN_SECONDS)
 
@@ -241,7 +251,7 @@ class Claimer:
 
     def give_back_if_due(self, *, stopping: bool) -> None:
         """Gives back what no slot has begun, when the process stops or when nothing has ended for a while."""
-        if self.unparked:
+        if self.unparked or self.later or self.left:
             self.parts.attempt("park", self._park)
         self.parts.attempt("give back", lambda: self._give_back(stopping=stopping))
 
@@ -258,17 +268,39 @@ class Claimer:
                 self.forget(message)
             self.unstarted = [message for message in self.unstarted if message.worker != worker]
 
-    def _park(self) -> None:
-        """Parks what this worker does not know.  What could not be parked is tried again in the next turn."""
-        while self.unparked:  # by worker, as above
-            worker = self.unparked[0][0].worker
-            unknown = [(message, reason) for message, reason in self.unparked if message.worker == worker]
-            functions.message_park(self.session.statements, unknown, worker=worker)
-            self.unparked = [(message, reason) for message, reason in self.unparked if message.worker != worker]
-            for message, _ in unknown:
-                self.forget(message)
+    def _park(self, room: int = 0, *, alone: bool = False) -> None:
+        """Parks what this worker does not know, or leaves to others.  What could not be parked is tried again in the
+        next turn.  ``room``: so many may begin of those that it takes because no worker of a later version lives.
+        ``alone``: the claim has found no others.
+        """
+        if self.later:
+            self._decide(room, alone=alone)
+        self.unparked = self._parked(self.unparked, unknown=True)
+        self.left = self._parked(self.left, unknown=False)
         if self.settings.burst:  # which ends when it finds nothing more
             self.polling.notified()
+
+    def _decide(self, room: int, *, alone: bool) -> None:
+        taken, left = self.versions.sort(self.later)
+        self.later = []
+        self.left += left
+        new, unknown = self.unknown.sift(taken)
+        self.unparked += unknown
+        self.unstarted += new[room:]
+        self.slots.submit(new[:room])
+        if alone and not taken:
+            self.unknown.none_runs(len(left))
+
+    def _parked(self, waiting: list[tuple[Received, str]], *, unknown: bool) -> list[tuple[Received, str]]:
+        """Parks them, and returns what is left to do."""
+        while waiting:  # by worker, as above
+            worker = waiting[0][0].worker
+            ours = [(message, reason) for message, reason in waiting if message.worker == worker]
+            functions.message_park(self.session.statements, ours, worker=worker, unknown=unknown)
+            waiting = [(message, reason) for message, reason in waiting if message.worker != worker]
+            for message, _ in ours:
+                self.forget(message)
+        return waiting
 
     def take_back(self) -> None:
         """Takes unstarted messages from the slots, to be given back.  None of them begins from now on, even while the

@@ -43,6 +43,8 @@ class Registration:
         self.problem = problem
         self.lacks: Callable[[], list[str]] = list
         """Returns the tasks of parked messages that the worker does not know."""
+        self.version: str | None = None
+        """That of the deploy, where its settings name one."""
         self.on_seen: Callable[[functions.Company], None] = lambda _: None
         self.next_seen = 0.0
         self.has_room = False
@@ -92,6 +94,8 @@ class Registration:
             has_room=has_room,
             problem=self.problem(),
         )
+        if self.version is not None:
+            functions.worker_version(connection, self.id, self.version)
         self._record_lacks(connection)
         self.on_seen(company)
         if company.quarantine_waits and self.marks is not None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
     from django_pgqueue.functions import Line, Received
+    from django_pgqueue.worker.claim.versions import Versions
     from django_pgqueue.worker.settings import WorkerSettings
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -53,6 +54,7 @@ class Unknown:
         *,
         fail_after_seconds: int,
         polling: Polling,
+        versions: Versions,
         changed: Callable[[], None],
     ) -> None:
         """``fail_after_seconds``: 0 gives nothing back.  ``changed`` is called when ``lacks`` has changed."""
@@ -60,6 +62,7 @@ class Unknown:
         self.session = session
         self.fail_after_seconds = fail_after_seconds
         self.polling = polling
+        self.versions = versions
         self.changed = changed
         self.wanted: list[Line] = []
         """Parked messages that this worker knows."""
@@ -84,12 +87,19 @@ class Unknown:
             return list(claimed), []
         reasons = {task: registry.why_unknown(task) for task in {message.task or "" for message in claimed}}
         unknown = [(message, reason) for message in claimed if (reason := reasons[message.task or ""]) is not None]
-        self.extra = 0 if len(unknown) < len(claimed) else min(MAX_EXTRA, 2 * self.extra + len(claimed))
+        if len(unknown) < len(claimed):
+            self.extra = 0
+        else:
+            self.none_runs(len(claimed))
         if not unknown:
             return list(claimed), []
         for message, reason in unknown:
             self.lacked(message.task or "", reason)
         return [message for message in claimed if reasons[message.task or ""] is None], unknown
+
+    def none_runs(self, number: int) -> None:
+        """Called when a claim has found so many messages, and this worker leaves all of them to others."""
+        self.extra = min(MAX_EXTRA, 2 * self.extra + number)
 
     def lacked(self, task: str, reason: str) -> None:
         """Takes note that a message of the task was given back."""
@@ -131,13 +141,14 @@ class Unknown:
         """Makes parked messages ready, for the claim that follows in the same transaction."""
         now = time.monotonic()
         tried = [self._lacking[line.task] for line in self.wanted if line.task in self._lacking]
-        limit = min(room, MAX_TRIED_AGAIN if tried else MAX_UNPARKED)
+        tries = self.versions.tries(self.wanted, now) or bool(tried)
+        limit = min(room, MAX_TRIED_AGAIN if tries else MAX_UNPARKED)
         unparked = functions.message_unpark(self.session.statements, self.wanted, limit=limit)
         for lacking in tried:  # if it lacks them again, it waits longer
             lacking.until = now
-        if tried or unparked < limit:
+        if tries or unparked < limit:
             self.wanted = []
-            self._is_told = unparked > 0 and not tried
+            self._is_told = unparked > 0 and not tries
 
     def _look(self, now: float) -> None:
         if self._after == ("", ""):
@@ -145,7 +156,7 @@ class Unknown:
         parked = functions.message_parked(self.session.statements, limit=PAGE, after=self._after)
         for one in parked:
             if self._serves(one.queue):
-                self._sort(one.line, now)
+                self._sort(one.line, one.version, now)
         self._after = (parked[-1].queue, parked[-1].task) if len(parked) == PAGE else ("", "")
         if self._after == ("", ""):
             self._forget(self._round_began)
@@ -154,12 +165,14 @@ class Unknown:
         if lacked := [one.line for one in parked if one.line in self._lacked]:
             functions.message_unknown_fail(self.session.statements, lacked, seconds=self.fail_after_seconds)
 
-    def _sort(self, line: Line, now: float) -> None:
+    def _sort(self, line: Line, version: str | None, now: float) -> None:
         reason, lacking = registry.why_unknown(line.task), self._lacking.get(line.task)
         if reason is not None:
             self._lacked.add(line)
             if lacking is None:
                 self.lacked(line.task, reason)
+        elif self.versions.leaves(line, version, now):
+            self._lacked.discard(line)
         elif lacking is None or now >= lacking.until:
             self._lacked.discard(line)
             if line not in self.wanted:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue import functions
+from django_pgqueue.backend.lookup import version_of
 from django_pgqueue.backend.schedules import channel_and_key, check_public, declarations, max_lost
 from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
@@ -156,6 +157,7 @@ class Scheduler:
                 unique=key,
                 channel=channel,
                 max_lost=max_lost(row.task),
+                version=version_of(self.database),
             )
         except BUSY_ERRORS as error:  # the other schedules do not wait for it
             if row.name not in self._busy:

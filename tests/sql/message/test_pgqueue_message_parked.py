@@ -21,9 +21,9 @@ def test_each_task_of_each_queue_is_there_once(session: Session) -> None:
         parked(session, task=task, queue=queue)
     session.create(task="c")
     assert lines(session) == [
-        ("default", "a", 2, NOON, "no such task"),
-        ("default", "b", 1, NOON, "no such task"),
-        ("mail", "a", 1, NOON, "no such task"),
+        ("default", "a", 2, NOON, "no such task", None),
+        ("default", "b", 1, NOON, "no such task", None),
+        ("mail", "a", 1, NOON, "no such task", None),
     ]
 
 

@@ -1,0 +1,29 @@
+"""Versions of deploys, and their order."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from django_pgqueue.values.limits import CONTROL_CHARACTER
+
+MAX_BYTES = 100
+_NUMBER = re.compile("[0-9]+")
+
+
+def is_version(value: object) -> bool:
+    """
+    >>> [is_version(value) for value in ("2024.10.1", "", 7, "a\\nb")]
+    [True, False, False, False]
+    """
+    return isinstance(value, str) and 0 < len(value.encode()) <= MAX_BYTES and not re.search(CONTROL_CHARACTER, value)
+
+
+@lru_cache(maxsize=1000)
+def key(version: str) -> str:
+    """Returns what sorts as versions do: numbers by their value, all else by characters.  SQL: pgqueue_version_key.
+
+    >>> sorted(["2024.10.1", "2024.9", "2024.9.1"], key=key)
+    ['2024.9', '2024.9.1', '2024.10.1']
+    """
+    return _NUMBER.sub(lambda number: number[0].lstrip("0").rjust(MAX_BYTES, "0"), version[:MAX_BYTES])

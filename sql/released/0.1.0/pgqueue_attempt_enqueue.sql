@@ -1,0 +1,29 @@
+create or replace function pgqueue_attempt_enqueue(p_attempt_ids bigint[]) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set jit = off
+as $$
+-- Enqueues messages of the history again, as new messages that are ready at once and have all their attempts left.
+-- p_attempt_ids are ids of final rows of pgqueue_attempt; other ids are skipped, because their message is still in the
+-- queue.  The headers have the id of the first message as "enqueued_again_from".
+-- Returns the ids of the new messages.  Writes pgqueue_message; wakes one sleeping worker for each queue.
+declare
+    v_attempt pgqueue_attempt;
+begin
+    for v_attempt in
+        select a.* from pgqueue_attempt a
+        where a.id = any (p_attempt_ids) and a.final
+        order by a.message_id
+    loop
+        return next pgqueue_message_create(
+            v_attempt.content, v_attempt.queue, v_attempt.task, v_attempt.priority, null, v_attempt.channel,
+            coalesce(v_attempt.headers, '{}') || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
+            -- Without the attempts that deferring, or losing a task, had added.
+            v_attempt.max_attempts - (
+                select count(*)::integer from pgqueue_attempt d
+                where d.message_id = v_attempt.message_id
+                  and (d.status = 'deferred' or d.status = 'lost' and v_attempt.task is not null)));
+    end loop;
+end
+$$;

@@ -1,0 +1,158 @@
+"""Every door stamps a message with the version of the deploy, and what becomes of the stamp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.support.sessions import NOON, Listener
+
+if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
+
+CONTENT = {"args": [], "kwargs": {}}
+
+
+def version(session: Session, message_id: Any) -> str | None:
+    found: str | None = session.message(message_id).version
+    return found
+
+
+def worker(session: Session, name: str, version: str | None, **columns: Any) -> None:
+    values = {"queues": None, "exclude_queues": [], "hostname": "h", "pid": 1, "slots": 1}
+    session.call("pgqueue_worker_seen", id=name, **values | columns)
+    session.call("pgqueue_worker_version", id=name, version=version)
+
+
+def test_a_message_has_none_unless_it_is_given(session: Session) -> None:
+    assert version(session, session.create(task="t")) is None
+    assert version(session, session.create(task="t", version="2")) == "2"
+
+
+def test_every_door_takes_it(session: Session) -> None:
+    shared = {"content": CONTENT, "task": "t", "version": "2"}
+    assert version(session, session.call("pgqueue_message_create_unique", unique_key="k", **shared)[0].p_id) == "2"
+    assert version(session, session.value("pgqueue_message_create_after", after_ids=[1], **shared)) == "2"
+    [alike] = session.ids(
+        "pgqueue_message_create_many", contents=Jsonb([CONTENT]), queue="default", task="t", version="2"
+    )
+    many = session.ids("pgqueue_message_create_many", messages=[shared, shared | {"unique_key": "l"}])
+    plain = session.ids("pgqueue_message_create_many", messages=[shared])
+    assert [version(session, one) for one in (alike, *many, *plain)] == ["2"] * 4
+
+
+def test_a_published_task_has_it_and_a_raw_message_has_not(session: Session) -> None:
+    session.call("pgqueue_exchange_declare", name="orders")
+    session.call("pgqueue_binding_declare", exchange="orders", pattern="#", queue="a")
+    session.call("pgqueue_binding_declare", exchange="orders", pattern="#", queue="b", task="t")
+    published = session.call("pgqueue_message_publish", exchange="orders", routing_key="x", content=1, version="2")
+    assert {one.p_queue: version(session, one.p_id) for one in published} == {"a": None, "b": "2"}
+
+
+def test_a_schedule_has_that_of_the_worker_that_fires_it(session: Session) -> None:
+    session.set_clock(NOON)
+    session.call("pgqueue_schedule_declare", name="s", task="t", next_at=NOON, interval_ms=1000)
+    [fired] = session.ids(
+        "pgqueue_schedule_fire", name="s", slots=[NOON], expected_at=NOON, next_at=NOON + 1000, version="3", max_lost=4
+    )
+    assert (session.message(fired).version, session.message(fired).max_lost) == ("3", 4)
+
+
+def test_enqueued_again_it_has_that_of_the_deploy_that_asks(session: Session) -> None:
+    message_id = session.create(task="t", version="1")
+    held = session.take(tasks=True, worker="w")
+    session.call("pgqueue_message_fail", id=message_id, attempt=held.attempt, worker="w", error="oh")
+    [attempt_id] = [row[0] for row in session.rows("select id from pgqueue_attempt")]
+    [again] = session.ids("pgqueue_attempt_enqueue", attempt_ids=[attempt_id], version="2")
+    assert version(session, again) == "2"
+
+
+def test_one_that_replaces_another_replaces_its_version(session: Session) -> None:
+    shared = {"content": CONTENT, "task": "t", "unique_key": "k"}
+    [[first, _]] = session.call("pgqueue_message_create_unique", version="1", **shared)
+    session.call("pgqueue_message_create_unique", version="2", on_conflict="keep", **shared)
+    session.call("pgqueue_message_create_unique", version="2", on_conflict="debounce", **shared)
+    assert version(session, first) == "1"
+    session.call("pgqueue_message_create_unique", version="2", on_conflict="replace", **shared)
+    assert version(session, first) == "2"
+
+
+def test_a_version_is_short(session: Session) -> None:
+    session.create(task="t", version="x" * 100)
+    with pytest.raises(psycopg.errors.CheckViolation):
+        session.create(task="t", version="x" * 101)
+
+
+@pytest.mark.parametrize(
+    ("message", "runs", "state", "after"),
+    [
+        ("9", "10", {"n": 1}, "10"),
+        ("9", "10", None, "9"),
+        ("10", "9", {"n": 1}, "10"),
+        ("9", None, {"n": 1}, "9"),
+        (None, "10", {"n": 1}, "10"),
+        (None, "10", None, None),
+    ],
+)
+def test_a_state_has_the_version_of_the_worker_that_left_it(
+    session: Session, message: str | None, runs: str | None, state: Any, after: str | None
+) -> None:
+    worker(session, "w", runs)
+    message_id = session.create(task="t", version=message)
+    held = session.take(tasks=True, worker="w")
+    session.call("pgqueue_message_defer", id=message_id, attempt=held.attempt, worker="w", state=state)
+    assert version(session, message_id) == after
+
+
+def park(session: Session, *message_ids: int, **parameters: Any) -> None:
+    held = session.dequeue(len(message_ids), tasks=True, worker="old")
+    assert sorted(one.id for one in held) == sorted(message_ids)
+    session.call(
+        "pgqueue_message_park",
+        ids=[one.id for one in held],
+        attempts=[one.attempt for one in held],
+        worker="old",
+        reasons=["later"] * len(held),
+        unknown=False,
+        **parameters,
+    )
+
+
+def test_what_is_left_to_others_is_parked_and_never_counts_as_unknown(session: Session) -> None:
+    session.set_clock(NOON)
+    worker(session, "old", "1")
+    session.call("pgqueue_worker_lacks", id="old", lacks=["t"])
+    message_id = session.create(task="t", version="2")
+    park(session, message_id)
+    message = session.message(message_id)
+    assert (message.parked_at, message.unknown_since, message.attempt) == (NOON, None, 0)
+    session.call("pgqueue_worker_seen", id="old", queues=None, exclude_queues=[], hostname="h", pid=1, slots=1)
+    assert session.value("pgqueue_message_unknown_fail", queues=["default"], tasks=["t"], seconds=0) == 0
+    [line] = session.call("pgqueue_message_parked")
+    assert (line.p_messages, line.p_unknown_since, line.p_version) == (1, None, "2")
+    session.call("pgqueue_message_unpark", queues=["default"], tasks=["t"])
+    assert session.take(tasks=True).id == message_id
+
+
+def test_what_is_left_to_others_can_be_cancelled(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create(task="t", version="2")
+    park(session, message_id)
+    session.call("pgqueue_message_cancel", id=message_id)
+    [end] = session.history(message_id)
+    assert (end.status, end.dequeue_at) == ("cancelled", NOON)
+
+
+def test_only_workers_of_its_version_are_woken(connect: Connect) -> None:
+    session = connect()
+    listener = Listener(connect(), *(f"pgqueue_{name}" for name in ("older", "none", "same", "later")))
+    for name, its in (("old", "1"), ("older", "1"), ("none", None), ("same", "2"), ("later", "10")):
+        worker(session, name, its, asleep_ms=60_000)
+    message_id = session.create(task="t", version="2")
+    listener.heard(session)  # of the enqueue
+    park(session, message_id)
+    assert sorted(channel for channel, _ in listener.heard(session)) == ["pgqueue_later", "pgqueue_same"]

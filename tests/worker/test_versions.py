@@ -1,0 +1,227 @@
+"""OPTIONS["VERSION"]: what a deploy enqueues is left to its workers while they live, and is never stuck."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import signal
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from django_pgqueue.functions import Line
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.worker.claim.versions import Versions
+from tests.support.site.tasks import hold, nothing, write
+from tests.support.waiting import wait_until
+from tests.support.watching import started
+
+if TYPE_CHECKING:
+    from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Session, Start
+
+OLD, NEW = "2024.9.1", "2024.10.1"
+
+
+def run(start: Start, version: str | None, *arguments: str, **parameters: Any) -> Any:
+    return start(*(arguments or ("--threads", "2")), options={"VERSION": version}, **parameters)
+
+
+def create(session: Session, *args: Any, version: str | None = NEW, task: Any = write, queue: str = "default") -> int:
+    content = json.dumps({"args": list(args), "kwargs": {}})
+    call = "select pgqueue_message_create(%s::jsonb, %s, p_task => %s, p_version => %s)"
+    return int(session.value(call, content, queue, task.module_path, version))
+
+
+def id_of(worker: Any) -> str:
+    found: str = worker.output.partition("started worker=")[2].split()[0]
+    return found
+
+
+def runners(*ids: int) -> set[str]:
+    """Waits until these messages have succeeded at once, and returns the workers that ran them."""
+    wait_until(lambda: not Message.objects.filter(pk__in=ids).exists(), "all have ended", 60)
+    attempts = list(Attempt.objects.filter(message_id__in=ids))
+    assert {(one.status, one.attempt) for one in attempts} == {("succeeded", 1)}
+    assert len(attempts) == len(ids)
+    return {str(one.worker) for one in attempts}
+
+
+def left(*ids: int) -> int:
+    return Message.objects.filter(pk__in=ids, parked_at__isnull=False, unknown_since=None).count()
+
+
+def presence(session: Session, version: str, **columns: Any) -> None:
+    """The row of a worker that lives, and takes nothing."""
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)  # it lives for as long as the test takes
+    row = {
+        "id": f"busy-{version}",
+        "seen_at": later,
+        "pid": 1,
+        "slots": 1,
+        "hostname": "h",
+        "version": version,
+        "queues": None,
+    } | columns
+    names = ", ".join(row)
+    places = ", ".join("%s" for _ in row)
+    session.rows(f"insert into pgqueue_worker ({names}) values ({places})", *row.values())
+
+
+def test_an_older_worker_leaves_it_to_the_newer_one(start: Start, session: Session) -> None:
+    old, new = run(start, OLD), run(start, NEW)
+    ids = [create(session, f"{n}") for n in range(30)]
+    assert runners(*ids) == {id_of(new)}
+    ids = [create(session, f"{n}", version=version) for n in range(20) for version in (OLD, None)]
+    assert runners(*ids) <= {id_of(old), id_of(new)}
+    assert (old.stop(), new.stop()) == (0, 0)
+
+
+def test_while_the_newer_worker_is_busy_it_waits(start: Start, session: Session, diary: Diary) -> None:
+    new = run(start, NEW, "--threads", "1")
+    held = create(session, "x", task=hold)
+    started(diary, "x")
+    run(start, OLD)
+    ids = [create(session, f"{n}") for n in range(5)]
+    wait_until(lambda: left(*ids) == 5, "all are left to the newer worker")
+    mine = create(session, "mine", version=OLD)
+    assert runners(mine) != {id_of(new)}
+    assert left(*ids) == 5
+    diary.allow("x-1")
+    assert runners(held, *ids) == {id_of(new)}
+
+
+def test_after_a_rollback_the_older_worker_takes_it(start: Start, session: Session, diary: Diary) -> None:
+    new, old = run(start, NEW, "--threads", "1"), run(start, OLD)
+    create(session, "x", task=hold)
+    started(diary, "x")
+    ids = [create(session, f"{n}") for n in range(5)]
+    wait_until(lambda: left(*ids) == 5, "all are left to the newer worker")
+    diary.allow("x-1")
+    new.stop()
+    assert runners(*ids) <= {id_of(old), id_of(new)}
+    assert runners(create(session, "y")) == {id_of(old)}
+
+
+def test_a_newer_worker_that_died_without_a_word_holds_nothing_up(start: Start, session: Session) -> None:
+    presence(session, NEW)
+    old = run(start, OLD)
+    message_id = create(session, "x")
+    wait_until(lambda: left(message_id) == 1, "it is left to the newer worker")
+    session.rows("update pgqueue_worker set seen_at = now() - interval '61 seconds' where version = %s", NEW)
+    assert runners(message_id) == {id_of(old)}
+
+
+def test_a_newer_worker_that_serves_other_queues_or_lacks_the_task_holds_nothing_up(
+    start: Start, session: Session
+) -> None:
+    presence(session, NEW, id="a", queues=["other"])
+    presence(session, NEW, id="b", exclude_queues=["default"])
+    presence(session, NEW, id="c", lacks=[write.module_path])
+    presence(session, NEW, id="d", tasks=False)
+    presence(session, "2024.9.30", id="e")
+    old = run(start, OLD)
+    assert runners(create(session, "x")) == {id_of(old)}
+
+
+def test_a_worker_without_a_version_takes_everything(start: Start, session: Session) -> None:
+    presence(session, NEW)
+    worker = run(start, None)
+    assert runners(create(session, "x")) == {id_of(worker)}
+
+
+@pytest.mark.parametrize("own", [None, OLD])
+def test_nobody_asks_for_versions_where_messages_have_none(own: str | None) -> None:
+    versions = Versions(cast("Any", None), own)  # which has no connection to ask with
+    claimed = [cast("Any", SimpleNamespace(id=n, version=None)) for n in range(3)]
+    rest, later = versions.split(claimed)
+    assert rest is claimed
+    assert later == []
+    assert not versions.leaves(Line("default", "t"), None, 0.0)
+
+
+def test_it_is_never_unknown(start: Start, session: Session) -> None:
+    """Whatever UNKNOWN_TASK_SECONDS says, and how long it waits."""
+    presence(session, NEW)
+    run(start, OLD)
+    ids = [create(session, f"{n}") for n in range(3)]
+    wait_until(lambda: left(*ids) == 3, "it is left")
+    session.rows("update pgqueue_message set parked_at = 1")
+    seen = "select seen_at from pgqueue_worker where version = %s"
+    for _ in range(2):
+        last = session.value(seen, OLD)
+        wait_until(lambda last=last: session.value(seen, OLD) > last, "the worker has looked")  # type: ignore[misc]
+    assert left(*ids) == 3
+    assert not Attempt.objects.exists()
+
+
+def test_an_older_worker_walks_over_a_flood_once(start: Start, session: Session) -> None:
+    """Work, not time: a claim, a release and a parking are three versions of a row."""
+    presence(session, NEW)
+    session.rows("select pg_stat_force_next_flush()")
+    written = "select n_tup_upd from pg_stat_user_tables where relname = 'pgqueue_message'"
+    before = session.value(written)
+    session.rows(
+        "insert into pgqueue_message (task, content, dequeue_at, version) "
+        'select %s, \'{"args": [], "kwargs": {}}\', 0, %s from generate_series(1, 3000)',
+        nothing.module_path,
+        NEW,
+    )
+    behind = create(session, "behind", version=OLD)
+    old = run(start, OLD, "--threads", "4")
+    runners(behind)
+    wait_until(lambda: not Message.objects.filter(parked_at=None).exists(), "all are parked")
+    session.rows("select pg_stat_force_next_flush()")
+    assert old.stop() == 0
+    wait_until(lambda: session.value(written) - before >= 9000, "the statistics are written")
+    # Now and then it tries a few of them: there may be others among them.
+    assert session.value(written) - before <= 3 * 3000 + 4 * 300
+
+
+def test_a_flood_of_a_newer_version_runs_on_the_newer_worker(start: Start, session: Session) -> None:
+    old = run(start, OLD, "--threads", "4")
+    new = run(start, NEW, "--threads", "4")
+    session.rows(
+        "insert into pgqueue_message (task, content, dequeue_at, version) "
+        'select %s, \'{"args": [], "kwargs": {}}\', 0, %s from generate_series(1, 1000)',
+        nothing.module_path,
+        NEW,
+    )
+    wait_until(lambda: not Message.objects.exists(), "all have run", 120)
+    by = set(Attempt.objects.values_list("status", "attempt", "worker"))
+    assert by == {("succeeded", 1, id_of(new))}
+    assert (old.stop(), new.stop()) == (0, 0)
+
+
+def test_what_is_quarantined_is_left_too(start: Start, session: Session) -> None:
+    message_id = create(session, "x")
+    session.rows("update pgqueue_message set alone_at = dequeue_at, dequeue_at = 9223372036854775807, lost = 2")
+    presence(session, NEW)
+    run(start, OLD)
+    wait_until(lambda: left(message_id) == 1, "it is left")
+    session.rows("delete from pgqueue_worker where id = %s", f"busy-{NEW}")
+    runners(message_id)
+
+
+def test_a_worker_killed_in_a_rollout_takes_nothing_with_it(start: Start, session: Session, diary: Diary) -> None:
+    new, old = run(start, NEW), run(start, OLD)
+    held = create(session, "x", task=hold)
+    started(diary, "x")
+    [child] = new.children
+    new.send_to(child, signal.SIGKILL)
+    started(diary, "x", attempt=2)
+    diary.allow("x-2")
+    wait_until(lambda: not Message.objects.filter(pk=held).exists(), "it has ended")
+    assert [one.status for one in Attempt.objects.filter(message_id=held).order_by("id")] == ["lost", "succeeded"]
+    assert old.stop() == 0
+
+
+def test_what_the_project_enqueues_has_its_version(settings: Any, session: Session) -> None:
+    [alias, *_] = settings.TASKS
+    one = settings.TASKS[alias]
+    settings.TASKS = {**settings.TASKS, alias: {**one, "OPTIONS": {**one.get("OPTIONS", {}), "VERSION": NEW}}}
+    result = write.enqueue("x")
+    assert Message.objects.get(pk=int(result.id)).version == NEW
+    many = write.using(unique_key=True).enqueue("y")
+    assert Message.objects.get(pk=int(many.id)).version == NEW
