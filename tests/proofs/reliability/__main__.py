@@ -28,6 +28,7 @@ def run(arguments: "list[str]") -> int:
     parser.add_argument("--faults", type=int, default=500)
     parser.add_argument("--minutes", type=float, default=0.0, help="spread both over that time")
     parser.add_argument("--short", action="store_true", help="without the kinds of faults that take long")
+    parser.add_argument("--only", action="append", default=[], metavar="FAULT", help="no other faults; may be repeated")
     parser.add_argument(
         "--sabotage",
         choices=("fence", "second-look", "retry-floor", "slot"),
@@ -78,6 +79,7 @@ def storm(arguments: "list[str]", options: argparse.Namespace, folder: Path) -> 
         faults=options.faults,
         minutes=options.minutes,
         short=options.short,
+        only=options.only,
         sabotaged=options.sabotage,
         say=Progress(),
     )

@@ -24,7 +24,8 @@ LATE_LOOK_SECONDS, MAX_LATE_LOOKS = 0.55, 0.5
 KILLED, LEFT, NO_DATABASE = -9, 3, 70
 """Exit codes: a SIGKILL, ``os._exit`` of the task ``leave``, and a worker that cannot connect when it starts."""
 MIN_WAITS, MAX_TIMES = 500, 3.0
-OUT_OF_REACH = 2**63 - 1
+OUT_OF_REACH = 2**63 - 2
+"""What is parked, and above it what waits for others, or is quarantined."""
 DUE_MS = 5.0
 MAX_DEAD_ROWS = 5000
 """What autovacuum leaves (2000 and two per cent), and what came since it last looked."""
@@ -101,6 +102,15 @@ def innocent_jobs_do_not_fail(log: Log) -> Iterator[str]:
         name = (end.task or "").rpartition(".")[2]
         if end.status == "failed" and end.final and name in INNOCENT and end.message_id in called:
             yield f"message {end.message_id} ({name}) failed with {end.error_class}, at attempt {end.attempt}"
+
+
+@invariant
+def no_job_ends_because_a_worker_did_not_know_it(log: Log) -> Iterator[str]:
+    """Whatever was rolled out, in which order: what the application enqueued is known to somebody in the end."""
+    called = {change.message_id for change in log.changes if change.op == "I" and change.token is not None}
+    for end in log.ends:
+        if end.final and end.message_id in called and (end.error_class or "").endswith(".UnknownTask"):
+            yield f"message {end.message_id} ({end.task}) {end.status} because a worker did not know it"
 
 
 @invariant
@@ -244,7 +254,7 @@ def nothing_begins_before_it_is_due(log: Log) -> Iterator[str]:
             if after.worker is None or before.worker is not None or after.op != "U":
                 continue
             # One that is quarantined is out of reach of all who do not take it alone, and has its time back then.
-            due = after.dequeue_at if before.dequeue_at == OUT_OF_REACH else before.dequeue_at
+            due = after.dequeue_at if (before.dequeue_at or 0) >= OUT_OF_REACH else before.dequeue_at
             if after.at * 1000 < due - DUE_MS:
                 yield f"message {message_id} began {due - after.at * 1000:.0f} ms before it was due"
 

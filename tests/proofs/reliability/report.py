@@ -96,6 +96,7 @@ def show(whole: dict[str, Any]) -> None:
         f"{whole['jobs']} jobs, {whole['messages of others']} messages of others, {whole['runs']} attempts begun, "
         f"ends: {whole['ends']}"
     )
+    print(f"rollouts: {whole['rollouts']}")
     print(f"attempts by worker: {whole['begun by']}")
     print(f"{whole['rolled back']} enqueues rolled back, {whole['enqueues without an answer']} without an answer")
     print(f"{whole['faults done']} faults of {whole['kinds of faults']} kinds:")

@@ -19,6 +19,7 @@ TASKS = {
     "default": {
         "BACKEND": "django_pgqueue.backend.PgQueueBackend",
         "QUEUES": [],
-        "OPTIONS": {"LISTEN": False} if POOLED else {},
+        "OPTIONS": ({"LISTEN": False} if POOLED else {})
+        | ({"VERSION": os.environ["STORM_DEPLOY"]} if "STORM_DEPLOY" in os.environ else {}),
     }
 }

@@ -55,6 +55,12 @@ select 'the prepared transaction ' || gid from pg_prepared_xacts
 DEAD_ROWS = """
 select relname, n_dead_tup from pg_stat_user_tables where relname ~ '^pgqueue_(message|worker|channel|lane|arrival)$'
 """
+# What no worker knows waits for one that does.  Nobody has deployed this.
+UNWANTED = """
+select pgqueue_message_cancel(array(
+    select m.id from pgqueue_message m
+    where m.parked_at is not null and not exists (select from storm_enqueued e where e.message_id = m.id)))
+"""
 SESSIONS = "select 'a session of: ' || left(query, 60) from pg_stat_activity where usename in ('storm', 'bystander')"
 
 
@@ -68,6 +74,7 @@ class Storm:
         faults: int,
         minutes: float,
         short: bool,
+        only: list[str],
         sabotaged: str,
         say: Callable[[str], None],
     ) -> None:
@@ -77,7 +84,7 @@ class Storm:
         self.seconds_until_lull = max(MIN_UNTIL_LULL_SECONDS, minutes * 60 / LULLS) if minutes else None
         self.calm_seconds = 3.0 if short else max(30.0, CALM_SHARE * minutes * 60)
         self.server = Server(folder)
-        self.tormentor = Tormentor(self, seed=seed, count=faults)
+        self.tormentor = Tormentor(self, seed=seed, count=faults, only=only)
         self.generator = Generator(seed, self.pace)
         self.proxy: Proxy
         self.pooler: pooler.Pooler | None = None
@@ -90,6 +97,7 @@ class Storm:
         self.clock_changes: list[tuple[str, int]] = []
         self.calms: list[tuple[float, float]] = []
         self.raged_seconds = 0.0
+        self.rollouts = 0
         self.began = time.monotonic()
         self.over = threading.Event()
         self.watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
@@ -323,6 +331,7 @@ class Storm:
     def _wait_until_empty(self, began: float, seconds: float) -> None:
         while time.monotonic() - began < seconds:
             with contextlib.suppress(psycopg.Error), self.server.connect() as admin:
+                admin.execute(UNWANTED)
                 [left] = admin.execute("select count(*) from pgqueue_message").fetchone() or [0]
                 self.say(f"the faults are over: {left} messages are left")
                 if left == 0:
@@ -361,6 +370,7 @@ class Storm:
             "environments": self.environments(),
             "storm seconds": round(self.raged_seconds, 1),
             "worker starts": {worker.name: worker.starts for worker in self.workers.all},
+            "rollouts": self.rollouts,
             "begun by": begun_by(self.folder / "diary"),
             "second look seconds": [round(each, 3) for each in self.looks],
         }

@@ -25,6 +25,8 @@ CHILD = 1_000_000_000_000
 MANY = 30
 NAME = "STORM_NAME"
 """Of the worker."""
+DEPLOY, DEPLOYS = "STORM_DEPLOY", 4
+"""Of the worker: how many of the deploys of the application it has seen.  Without it, it has seen all of them."""
 
 
 class Flaky(Exception):
@@ -332,9 +334,49 @@ def unsettle(context: Any, token: int) -> dict[str, Any]:
     return who
 
 
+# What the deploys have brought: each knows what those before it have brought, too.
+
+deploy = int(os.environ.get(DEPLOY, DEPLOYS - 1))
+
+if deploy >= 1:
+
+    @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+    def new_in_1(context: Any, token: int) -> dict[str, Any]:
+        return begin(context, token)
+
+
+if deploy >= 2:
+
+    @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+    def new_in_2(context: Any, token: int) -> dict[str, Any]:
+        return begin(context, token)
+
+    @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+    def grown(context: Any, token: int, more: int = 0) -> dict[str, Any]:
+        return begin(context, token)
+
+else:
+
+    @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+    def grown(context: Any, token: int) -> dict[str, Any]:
+        return begin(context, token)
+
+
+if deploy >= 3:
+
+    @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+    def new_in_3(context: Any, token: int) -> dict[str, Any]:
+        return begin(context, token)
+
+
+BROUGHT: dict[str, tuple[int, list[int]]] = {
+    "glance": (0, []), "new_in_1": (1, []), "new_in_2": (2, []), "grown": (2, [5]), "new_in_3": (3, []),
+}  # fmt: skip
+"""By task: the first deploy that enqueues it like that, and its arguments after the token."""
+
 INNOCENT = (
     "note", "glance", "glance_on", "pay", "pay_late", "flaky", "patient", "pay_slowly", "take", "take_on", "alone",
-    "alone_until_it_starts", "wait_for_the_end",
+    "alone_until_it_starts", "wait_for_the_end", "new_in_1", "new_in_2", "new_in_3", "grown",
 )  # fmt: skip
 """The tasks that succeed in the end, whatever is done to their workers, their server and their neighbours."""
 ATOMIC = ("pay", "pay_late", "pay_slowly", "pay_and_close", "pay_and_hang", "spoil")

@@ -123,6 +123,12 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
     "innocent_jobs_do_not_fail": [
         (with_end(End(2, 2, "failed", True, 17, 1, "B", NOTE, "AttemptLost")), "message 2 (note) failed with"),
     ],
+    "no_job_ends_because_a_worker_did_not_know_it": [
+        (
+            with_end(End(2, 2, "failed", True, 17, 1, "B", NOTE, "django_pgqueue.exceptions.UnknownTask")),
+            "message 2 (tests.proofs.reliability.tasks.note) failed because a worker did not know it",
+        ),
+    ],
     "only_one_attempt_holds_a_message": [
         (with_changes(Change(7, 16, 3.2, "U", 2, 2, "C", 1000)), "taken by C while A held it"),
         (with_changes(Change(8, 16, 3.2, "U", 2, 3, "B", 1000)), "attempt 3 came after 1"),

@@ -15,7 +15,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from tests.proofs.reliability.faults import FAULTS, Fault, Skipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tests.proofs.reliability.storm import Storm
 
@@ -24,7 +24,7 @@ LANES = {"processes": 0.4, "database": 0.6}
 
 
 class Tormentor:
-    def __init__(self, storm: Storm, *, seed: int, count: int) -> None:
+    def __init__(self, storm: Storm, *, seed: int, count: int, only: Sequence[str] = ()) -> None:
         self.storm = storm
         self.seed = seed
         self.done: list[dict[str, Any]] = []
@@ -35,7 +35,7 @@ class Tormentor:
         self._guard = threading.Lock()
         self._threads = [
             threading.Thread(target=self._torment, args=[lane, plan], name=f"tormentor-{lane}", daemon=True)
-            for lane, plan in plans(seed, count, short=storm.short).items()
+            for lane, plan in plans(seed, count, short=storm.short, only=only).items()
         ]
 
     def start(self) -> None:
@@ -99,12 +99,19 @@ class Tormentor:
         return facts
 
 
-def plans(seed: int, count: int, *, short: bool) -> dict[str, list[Fault]]:
-    """What each lane does, in order: every kind at least once where there is room, the rest by weight."""
+def plans(seed: int, count: int, *, short: bool, only: Sequence[str] = ()) -> dict[str, list[Fault]]:
+    """What each lane does, in order: every kind at least once where there is room, the rest by weight.  ``only``: names
+    of faults, and there are no others.
+    """
     found = {}
-    for lane, share in LANES.items():
+    asked = {FAULTS[name].lane for name in only} or set(LANES)
+    whole = sum(LANES[lane] for lane in asked)
+    for lane in (lane for lane in LANES if lane in asked):
+        share = LANES[lane] / whole
         chooser = random.Random(f"{seed} plan {lane}")
         kinds = [fault for fault in FAULTS.values() if fault.lane == lane and (fault.short or not short)]
+        if only:
+            kinds = [fault for fault in kinds if fault.name in only]
         plan = kinds if len(kinds) <= count * share else chooser.sample(kinds, round(count * share))
         missing = round(count * share) - len(plan)
         plan = [*plan, *chooser.choices(kinds, [fault.weight for fault in kinds], k=max(0, missing))]

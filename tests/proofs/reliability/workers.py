@@ -17,7 +17,7 @@ from zoneinfo import available_timezones
 
 from tests.proofs.reliability.generator import BYSTANDERS
 from tests.proofs.reliability.old import OldVersion
-from tests.proofs.reliability.tasks import NAME
+from tests.proofs.reliability.tasks import DEPLOY, DEPLOYS, NAME
 from tests.proofs.reliability.traps import TRAPS, note_killed
 from tests.support.launcher import launch
 from tests.support.processes import group
@@ -89,6 +89,15 @@ class Worker:
             note_killed(pid or self.pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid or self.pid, number)
+
+    def change(self, deploy: str, *, hard: bool = False) -> None:
+        """Leaves, and comes back with another version of the application."""
+        with self.guard:
+            self.variables = self.variables | {DEPLOY: deploy}
+            if hard:
+                self.kill()
+            elif self.alive:
+                self.send(signal.SIGTERM)
 
     def kill(self) -> None:
         """Takes all its processes away, as if the power had failed."""
@@ -170,10 +179,17 @@ class Workers:
         """Those that faults are done to."""
         return [worker for worker in self.all if worker.is_target]
 
+    @property
+    def deployed(self) -> list[Worker]:
+        """Those that run today's code: the old one knows nothing of versions, and has all tasks."""
+        return [worker for worker in self.main if worker.code == ROOT]
+
     def named(self, name: str) -> Worker:
         return next(worker for worker in self.all if worker.name == name)
 
     def start(self) -> None:
+        for worker in self.deployed:
+            worker.variables = worker.variables | {DEPLOY: "0"}
         for worker in self.all:
             worker.start()
         self._thread.start()
@@ -197,6 +213,8 @@ class Workers:
         for worker in self.all:
             for pid in group(worker.pid):
                 worker.send(signal.SIGCONT, pid)
+        for worker in self.deployed:  # the last deploy reaches everybody
+            worker.change(str(DEPLOYS - 1))
 
     def stop(self) -> list[dict[str, Any]]:
         self._over.set()

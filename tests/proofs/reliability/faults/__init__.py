@@ -15,6 +15,7 @@ from tests.proofs.reliability.faults import (
     partitions,
     poison,
     poolers,
+    rollouts,
     servers,
     signals,
     snapshots,
@@ -24,6 +25,6 @@ from tests.proofs.reliability.faults.fault import FAULTS, Fault, Skipped
 
 __all__ = [
     "FAULTS", "Fault", "Skipped", "administrators", "backends", "clocks", "disks", "handlers", "hostile",
-    "installations", "limits", "locks", "neighbours", "networks", "partitions", "poison", "poolers", "servers",
-    "signals", "snapshots", "stages",
+    "installations", "limits", "locks", "neighbours", "networks", "partitions", "poison", "poolers", "rollouts",
+    "servers", "signals", "snapshots", "stages",
 ]  # fmt: skip
