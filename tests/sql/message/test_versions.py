@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
-CONTENT = {"args": [], "kwargs": {}}
+CONTENT: dict[str, Any] = {"args": [], "kwargs": {}}
 
 
 def version(session: Session, message_id: Any) -> str | None:
@@ -23,7 +23,7 @@ def version(session: Session, message_id: Any) -> str | None:
 
 
 def worker(session: Session, name: str, version: str | None, **columns: Any) -> None:
-    values = {"queues": None, "exclude_queues": [], "hostname": "h", "pid": 1, "slots": 1}
+    values: dict[str, Any] = {"queues": None, "exclude_queues": [], "hostname": "h", "pid": 1, "slots": 1}
     session.call("pgqueue_worker_seen", id=name, **values | columns)
     session.call("pgqueue_worker_version", id=name, version=version)
 
