@@ -20,7 +20,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_advisory_lock', 'pgqueue_attempt', 'pgqueue_attempt_append', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_attempt_error', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_maintain', 'pgqueue_attempt_partition', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_channel', 'pgqueue_channel_prune', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_channel_room', 'pgqueue_channel_set', 'pgqueue_clock', 'pgqueue_ended', 'pgqueue_exchange', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_from_epoch', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_ledger', 'pgqueue_message', 'pgqueue_message_await_turn', 'pgqueue_message_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_complete', 'pgqueue_message_create', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_create_many', 'pgqueue_message_create_unique', 'pgqueue_message_defer', 'pgqueue_message_dequeue', 'pgqueue_message_ended', 'pgqueue_message_expire', 'pgqueue_message_fail', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_lane', 'pgqueue_message_levels', 'pgqueue_message_lock_keys', 'pgqueue_message_look', 'pgqueue_message_lose', 'pgqueue_message_next_at', 'pgqueue_message_progress', 'pgqueue_message_publish', 'pgqueue_message_queues', 'pgqueue_message_release', 'pgqueue_message_request_cancel', 'pgqueue_message_reschedule', 'pgqueue_message_settle', 'pgqueue_now', 'pgqueue_quarantine_dequeue', 'pgqueue_quarantine_waits', 'pgqueue_queue', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_session_worker', 'pgqueue_staged_discard', 'pgqueue_staged_enqueue', 'pgqueue_to_epoch', 'pgqueue_worker', 'pgqueue_worker_died', 'pgqueue_worker_gone', 'pgqueue_worker_seen', 'pgqueue_worker_wake']),
-    ('0.2.0', array['pgqueue_advisory_lock', 'pgqueue_attempt', 'pgqueue_attempt_append', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_attempt_error', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_maintain', 'pgqueue_attempt_partition', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_channel', 'pgqueue_channel_prune', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_channel_room', 'pgqueue_channel_set', 'pgqueue_clock', 'pgqueue_ended', 'pgqueue_exchange', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_from_epoch', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_ledger', 'pgqueue_message', 'pgqueue_message_await_turn', 'pgqueue_message_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_complete', 'pgqueue_message_create', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_create_many', 'pgqueue_message_create_unique', 'pgqueue_message_defer', 'pgqueue_message_dequeue', 'pgqueue_message_ended', 'pgqueue_message_expire', 'pgqueue_message_fail', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_lane', 'pgqueue_message_levels', 'pgqueue_message_lock_keys', 'pgqueue_message_look', 'pgqueue_message_lose', 'pgqueue_message_next_at', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_progress', 'pgqueue_message_publish', 'pgqueue_message_queues', 'pgqueue_message_release', 'pgqueue_message_request_cancel', 'pgqueue_message_reschedule', 'pgqueue_message_settle', 'pgqueue_message_unknown_fail', 'pgqueue_message_unpark', 'pgqueue_now', 'pgqueue_quarantine_dequeue', 'pgqueue_quarantine_waits', 'pgqueue_queue', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_session_worker', 'pgqueue_staged_discard', 'pgqueue_staged_enqueue', 'pgqueue_to_epoch', 'pgqueue_version', 'pgqueue_worker', 'pgqueue_worker_died', 'pgqueue_worker_gone', 'pgqueue_worker_lacks', 'pgqueue_worker_seen', 'pgqueue_worker_wake'])
+    ('0.2.0', array['pgqueue_advisory_lock', 'pgqueue_attempt', 'pgqueue_attempt_append', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_attempt_error', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_maintain', 'pgqueue_attempt_partition', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_channel', 'pgqueue_channel_prune', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_channel_room', 'pgqueue_channel_set', 'pgqueue_clock', 'pgqueue_ended', 'pgqueue_exchange', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_from_epoch', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_ledger', 'pgqueue_message', 'pgqueue_message_await_turn', 'pgqueue_message_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_complete', 'pgqueue_message_create', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_create_many', 'pgqueue_message_create_unique', 'pgqueue_message_defer', 'pgqueue_message_dequeue', 'pgqueue_message_ended', 'pgqueue_message_expire', 'pgqueue_message_fail', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_lane', 'pgqueue_message_levels', 'pgqueue_message_lock_keys', 'pgqueue_message_look', 'pgqueue_message_lose', 'pgqueue_message_next_at', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_progress', 'pgqueue_message_publish', 'pgqueue_message_queues', 'pgqueue_message_release', 'pgqueue_message_request_cancel', 'pgqueue_message_reschedule', 'pgqueue_message_settle', 'pgqueue_message_unknown_fail', 'pgqueue_message_unpark', 'pgqueue_now', 'pgqueue_quarantine_dequeue', 'pgqueue_quarantine_waits', 'pgqueue_queue', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_session_worker', 'pgqueue_staged_discard', 'pgqueue_staged_enqueue', 'pgqueue_to_epoch', 'pgqueue_version', 'pgqueue_version_key', 'pgqueue_worker', 'pgqueue_worker_died', 'pgqueue_worker_gone', 'pgqueue_worker_lacks', 'pgqueue_worker_seen', 'pgqueue_worker_version', 'pgqueue_worker_wake'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -95,23 +95,52 @@ create index pgqueue_message_unknown_ix on pgqueue_message (queue, task, unknown
 alter table pgqueue_worker add column lacks text[],
     add constraint pgqueue_worker_lacks_few
         check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750);
+alter table pgqueue_message add column max_lost smallint;
+alter table pgqueue_message
+    drop constraint pgqueue_message_counts_range,
+    add constraint pgqueue_message_counts_range check (
+        least(attempt, max_attempts, checks, max_lost) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000);
+alter table pgqueue_message add column version text;
+alter table pgqueue_message
+    drop constraint pgqueue_message_names_short,
+    add constraint pgqueue_message_names_short check (
+        queue <> '' and greatest(octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker), octet_length(unique_key) - 2045, octet_length(version) + 155) <= 255);
+alter table pgqueue_worker add column version text, add constraint pgqueue_worker_version_short
+    check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]');
 \ir attempt/pgqueue_attempt_append.sql
-\ir message/pgqueue_message_create_unique.sql
 \ir message/pgqueue_message_defer.sql
 \ir message/pgqueue_message_lane.sql
-\ir message/pgqueue_message_lose.sql
 \ir message/pgqueue_message_reschedule.sql
 \ir message/pgqueue_message_park.sql
 \ir message/pgqueue_message_parked.sql
 \ir message/pgqueue_message_unpark.sql
 \ir message/pgqueue_message_unknown_fail.sql
 \ir worker/pgqueue_worker_lacks.sql
+\ir worker/pgqueue_version_key.sql
+\ir worker/pgqueue_worker_version.sql
+drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer);
+\ir message/pgqueue_message_create.sql
+drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, bigint, text, jsonb, integer);
+drop function if exists pgqueue_message_create_many(jsonb);
+\ir message/pgqueue_message_create_many.sql
+drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean);
+\ir message/pgqueue_message_create_unique.sql
+\ir message/pgqueue_message_create_item.sql
+drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text, integer, bigint, text, jsonb, integer, text);
+\ir message/pgqueue_message_create_after.sql
+\ir message/pgqueue_message_lose.sql
+drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text);
+\ir schedule/pgqueue_schedule_fire.sql
 \ir channel/pgqueue_lane_dequeue.sql
 \ir channel/pgqueue_lane_dequeue_apart.sql
 \ir message/pgqueue_message_dequeue.sql
 \ir message/pgqueue_quarantine_dequeue.sql
+drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean);
+\ir message/pgqueue_message_publish.sql
+drop function if exists pgqueue_attempt_enqueue(bigint[]);
+\ir attempt/pgqueue_attempt_enqueue.sql
 \ir queue/pgqueue_version.sql
-\echo From 0.1.0: 0002_after_0_1_0 (17 statements and files).
+\echo From 0.1.0: 0002_after_0_1_0 (39 statements and files).
 \endif
 
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.
