@@ -135,14 +135,15 @@ def explained(database: str) -> Iterator[None]:
 def require_whole(connection: Connection, database: str) -> Installed | None:
     """Returns the queue in the first schema of the search_path.  Raises HalfInstalled if a part of it is missing."""
     found = installed_here(connection)
-    wanted = set(sql_files.parts(sql_files.FIRST if found is None else found.version))
+    wanted = sql_files.parts(sql_files.FIRST if found is None else found.version)
     with connection.cursor() as cursor:
-        cursor.execute(PARTS, (sorted(wanted),))
+        cursor.execute(PARTS, (wanted,))
         there = {name for (name,) in cursor.fetchall()}
     if found is not None and found.is_after(needed()):
         return found  # of a later version, whose parts this code does not know
-    if there and wanted - there:
-        raise HalfInstalled(half_installed(database, there, sorted(wanted - there)))
+    missing = [name for name in wanted if name not in there]
+    if there and missing:
+        raise HalfInstalled(half_installed(database, there, missing))
     return found
 
 

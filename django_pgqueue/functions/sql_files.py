@@ -66,13 +66,13 @@ def install_order(release: str | None = None) -> list[str]:
 
 
 def parts(release: str | None = None) -> list[str]:
-    """Returns the names of the tables and functions that a queue has, today or in ``release``, in alphabetical order:
-    those that are also the name of a text.
+    """Returns the names of the tables and functions that a queue has, today or in ``release``, in the order of
+    install.sql: those that are also the name of a text.
 
     >>> {"pgqueue_message", "pgqueue_message_fail"} <= set(parts("0.1.0"))
     True
     """
-    return [name for name in sorted(install_order(release)) if _makes(name, load(name, release=release))]
+    return [name for name in install_order(release) if _makes(name, load(name, release=release))]
 
 
 def _makes(name: str, text: str) -> bool:

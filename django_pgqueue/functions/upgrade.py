@@ -9,7 +9,7 @@ from django.db import migrations, router
 from django_pgqueue.functions import installed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 LOCK_MS = 20
 """The upgrade waits this long for its locks, and everybody else waits behind it.  Short transactions end in less."""
@@ -47,11 +47,63 @@ begin
 end
 $$;"""
 
+# A replaced function runs with the rights of its caller again, and one that was made anew may be called by everybody:
+# from the upgrade until sql/roles.sql is run again, producers could not enqueue, or strangers could.
+REMEMBER_RIGHTS = """do $$
+begin
+    perform set_config('pgqueue.rights', coalesce((
+        select jsonb_agg(jsonb_build_object('id', p.oid::bigint, 'name', p.proname, 'as_owner', p.prosecdef, 'roles', (
+            select jsonb_agg(a.grantee::bigint) from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
+        )))
+        from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+        where n.nspname = current_schema() and p.proname like 'pgqueue\\_%' and p.prokind = 'f'
+    ), '[]')::text, true);
+end
+$$;"""
+RESTORE_RIGHTS = """do $$
+declare
+    v_function record;
+    v_role oid;
+begin
+    for v_function in
+        with before as (
+            select b.* from jsonb_to_recordset(current_setting('pgqueue.rights')::jsonb)
+                as b (id bigint, name text, as_owner boolean, roles jsonb)
+        )
+        select p.oid::regprocedure as signature, n.nspname as schema, b.as_owner, b.roles,
+               b.id = p.oid::bigint as is_same
+        from before b
+        join pg_proc p on p.proname = b.name
+        join pg_namespace n on n.oid = p.pronamespace and n.nspname = current_schema()
+        where case when b.id = p.oid::bigint then b.as_owner and not p.prosecdef
+                   else not exists (select from before o where o.id = p.oid::bigint)
+                        and not exists (select from pg_proc g where g.oid::bigint = b.id) end
+    loop
+        if v_function.as_owner then
+            execute format('alter function %s security definer set search_path = %I, pg_temp',
+                           v_function.signature, v_function.schema);
+        end if;
+        if not v_function.is_same then
+            execute format('revoke all on function %s from public', v_function.signature);
+            for v_role in select r::oid from jsonb_array_elements_text(v_function.roles) as r loop
+                execute format('grant execute on function %s to %s', v_function.signature,
+                               case v_role when 0 then 'public' else v_role::regrole::text end);
+            end loop;
+        end if;
+    end loop;
+end
+$$;"""
+
 
 def lock(tables: Sequence[str]) -> str:
     """Returns the statement that locks ``tables`` until the end of the transaction, without a queue behind it."""
     names = ", ".join(f"'{table}'" for table in tables)
     return LOCK.format(tables=", ".join(tables), names=names, lock_ms=LOCK_MS, patience_seconds=PATIENCE_SECONDS)
+
+
+def at_once(tables: Sequence[str], statements: Iterable[str]) -> list[str]:
+    """Returns what is sent to upgrade a queue by ``statements``."""
+    return [*([lock(tables)] if tables else []), REMEMBER_RIGHTS, *statements, RESTORE_RIGHTS]
 
 
 class Install(migrations.Migration):
@@ -98,8 +150,7 @@ class Upgrade(migrations.Migration):
             state = do()
         finally:
             schema_editor.collect_sql = False
-        statements = [*([lock(self.locks)] if self.locks else []), *schema_editor.collected_sql]
-        schema_editor.execute("\n".join(statements), params=None)
+        schema_editor.execute("\n".join(at_once(self.locks, schema_editor.collected_sql)), params=None)
         return state
 
 

@@ -252,6 +252,7 @@ def test_a_queue_of_another_schema_is_no_queue_of_this_one(conninfo: str) -> Non
         done = psql(database, "-f", str(sql_files.folder() / "upgrade.sql"), search_path="shop,public")
         assert (done.returncode, done.stderr) == (0, "")
         assert f"The queue in the schema shop was that of 0.1.0, and is that of {needed()} now." in done.stdout
+        session.rows("set search_path = pg_catalog")
         assert described(session, "shop") == described(session, "public")
 
         session.rows("create schema other")

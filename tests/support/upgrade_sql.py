@@ -20,7 +20,7 @@ from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files
 from django_pgqueue.functions.installed import needed
 from django_pgqueue.functions.replace_function import ReplaceFunction
-from django_pgqueue.functions.upgrade import Install, Upgrade, lock
+from django_pgqueue.functions.upgrade import Install, Upgrade, at_once
 from tests.support.released_sql import MIGRATIONS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ PACKAGE = "django_pgqueue.migrations"
 TEXT = r"""-- Upgrades the queue in the first schema of the search_path to the release of these files, without Django:
 --   psql -f sql/upgrade.sql
 -- All or nothing.  It does what is due, says what that was, and may be run again.  It waits for tables that are in use,
--- but never for so long at a time that others wait behind it.  If you use roles.sql, run that again afterwards.
+-- but never for so long at a time that others wait behind it.  If you use roles.sql, run that again for new functions.
 -- Written by python -m tests.support.upgrade_sql, from the migrations: change those.
 \set ON_ERROR_STOP on
 begin;
@@ -129,12 +129,11 @@ def steps(folder: Path, package: str) -> Iterator[str]:
         if not issubclass(migration, Upgrade):
             continue
         made = [*chain(*map(statements, migration.operations))]
-        first = [lock(migration.locks)] if migration.locks else []
         yield STEP.format(
             since=migration.since,
             since_array=array(migration.since),
             migration=file.stem,
-            statements="\n".join([*first, *made]),
+            statements="\n".join(at_once(migration.locks, made)),
             count=len(made),
         )
 

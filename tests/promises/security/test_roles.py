@@ -58,7 +58,7 @@ AS_OWNER = {
     "pgqueue_attempt_partition",
     "pgqueue_attempt_drop",
 }
-PURE = {"pgqueue_clock", "pgqueue_now", "pgqueue_to_epoch", "pgqueue_from_epoch"}
+PURE = {"pgqueue_clock", "pgqueue_now", "pgqueue_to_epoch", "pgqueue_from_epoch", "pgqueue_version"}
 FOR_PRODUCERS = (
     PURE
     | {name for name in AS_OWNER if name.startswith("pgqueue_message")}
