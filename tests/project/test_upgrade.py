@@ -243,8 +243,9 @@ def test_a_queue_of_another_schema_is_no_queue_of_this_one(conninfo: str) -> Non
     with empty_database(conninfo, "two") as database, session_in(database) as session:
         session.rows("create schema shop")
         install(session)
-        session.rows("set search_path = shop, public")
+        session.rows("set search_path = shop")
         install(session, "0.1.0")
+        session.rows("set search_path = shop, public")
         found = installed_queue(session.connection)
         assert found is not None
         assert (found.schema, found.version) == ("shop", "0.1.0")
@@ -272,6 +273,37 @@ def test_a_newer_queue_is_left_alone(conninfo: str) -> None:
         assert f"that of 99.0.0, newer than these files ({needed()}). Nothing was done." in done.stdout
         migrate(database)
         assert described(session) == before
+
+
+def test_replaced_functions_keep_their_rights(conninfo: str) -> None:
+    """From the upgrade until sql/roles.sql is run again, old code goes on, and nobody else gets a right."""
+    pause, resume = "pgqueue_queue_pause", "pgqueue_queue_resume"
+    rights = """
+        select p.proname::text as name, p.prosecdef as as_owner, p.proconfig::text like '%pg_temp%' as is_pinned,
+               has_function_privilege('pg_monitor', p.oid, 'execute') as for_monitor,
+               has_function_privilege('pg_read_all_data', p.oid, 'execute') as for_others
+        from pg_proc p where p.proname in ('pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_now') order by 1
+    """
+    with empty_database(conninfo, "rights") as database, session_in(database) as session:
+        install(session)
+        for name in (pause, resume):
+            session.rows(f"alter function {name} security definer set search_path = public, pg_temp")
+            session.rows(f"revoke all on function {name} from public")
+            session.rows(f"grant execute on function {name} to pg_monitor")
+        before = session.rows(rights)
+        other_parameters = sql_files.current(resume).replace(
+            "(p_queue text)", "(p_queue text, p_why text default null)"
+        )
+        assert other_parameters != sql_files.current(resume)
+        statements = [sql_files.current(pause), *drops(resume), other_parameters, sql_files.current("pgqueue_now")]
+        with session.connection.transaction():
+            session.connection.execute("\n".join(upgrade.at_once([], statements)))
+        assert session.rows(rights) == before
+        assert [(row.name, row.as_owner, row.for_monitor, row.for_others) for row in before] == [
+            ("pgqueue_now", False, True, True),
+            (pause, True, True, False),
+            (resume, True, True, False),
+        ]
 
 
 def test_an_upgrade_does_not_queue_up_behind_a_long_transaction(conninfo: str) -> None:

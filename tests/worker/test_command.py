@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_pgqueue import functions
+from django_pgqueue.functions import sql_files
 from django_pgqueue.management.commands import qworker
 from django_pgqueue.models import Message, Worker
 from django_pgqueue.tasks import registry
+from tests.support.address import conninfo
+from tests.support.databases import install, session_in
 from tests.support.site.tasks import chain, fail, fail_with_backoff, hold, hold_on, nothing, write
 from tests.support.watching import at_rest, ended, started, statuses
 
@@ -169,6 +173,24 @@ def test_missing_migrations_are_told(start: Start, empty_database: str, flags: l
     assert "run manage.py migrate" in worker.output
     assert "HINT" not in worker.output  # PostgreSQL's would lead astray
     assert "Traceback" not in worker.output
+
+
+@pytest.mark.parametrize("flags", [[], ["--burst"], ["--dry-run"]], ids=["served", "burst", "dry run"])
+def test_a_queue_of_an_earlier_release_is_told_before_anything_is_taken(
+    start: Start, empty_database: str, flags: list[str]
+) -> None:
+    with session_in(conninfo(empty_database)) as old:
+        install(old, sql_files.FIRST)
+        old.create(task="tests.support.site.tasks.nothing", content={"args": [], "kwargs": {}})
+        worker = start(*flags, ready=False, PGQUEUE_TEST_DATABASE=empty_database)
+        assert worker.ends() == 1
+        assert worker.output == (
+            f"CommandError: The database 'default' has the queue of {sql_files.FIRST}, and this code needs that of "
+            f"{functions.needed()}. Run manage.py migrate django_pgqueue --database default or, without Django, "
+            "psql -f sql/upgrade.sql\n"
+        )
+        assert [(message.attempt, message.worker) for message in old.messages()] == [(0, None)]
+        assert old.rows("select from pgqueue_worker") == []
 
 
 @pytest.fixture

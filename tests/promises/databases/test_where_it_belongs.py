@@ -12,7 +12,8 @@ from django.core.management.base import SystemCheckError
 from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 
-from django_pgqueue.checks import check_records, check_routing, check_sharing, check_tables
+from django_pgqueue import functions
+from django_pgqueue.checks import check_records, check_routing, check_sharing, check_tables, check_version
 from django_pgqueue.functions import sql_files
 from tests.promises.databases.conftest import BACKEND
 
@@ -67,6 +68,25 @@ def test_missing_tables_are_told_where_the_database_may_be_asked(empty: str, set
     assert "pgqueue.W003" in ids(checks.run_checks(databases=[empty]))
     call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
     assert check_tables([empty]) == []
+
+
+def test_a_queue_of_an_earlier_release_is_told(empty: str, settings: Settings) -> None:
+    settings.TASKS = in_database(empty)
+    assert check_version([empty]) == [], "there is none"
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
+    assert check_version([empty]) == []
+    call_command("migrate", "django_pgqueue", sql_files.last_migration(sql_files.FIRST), database=empty, verbosity=0)
+    [found] = check_version([empty])
+    needed = functions.needed()
+    assert found == checks.Warning(
+        f"The database 'empty' has the queue of {sql_files.FIRST}, and this code needs that of {needed}: workers do "
+        "not start.",
+        hint="Run manage.py migrate django_pgqueue --database empty or, without Django, psql -f sql/upgrade.sql",
+        id="pgqueue.W005",
+    )
+    assert check_version(None) == check_version(["default"]) == []
+    call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
+    assert check_version([empty]) == []
 
 
 def drop_tables(database: str) -> None:
