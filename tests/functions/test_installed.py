@@ -37,7 +37,7 @@ def change(sql: str) -> None:
         ),
         ("drop function pgqueue_message_create_many", lambda _: enqueue_many(tasks.do_nothing, [()])),
         ("alter table pgqueue_message rename column state to note", lambda result: result.refresh()),
-        ("alter table pgqueue_attempt rename column state to note", lambda result: result.refresh()),
+        ("alter table pgqueue_attempt rename column error_class to note", lambda result: result.refresh()),
     ],
     ids=["enqueue", "many at once", "result", "result of the history"],
 )
