@@ -56,6 +56,11 @@ class Installed:
         """Whether this code needs more than is installed."""
         return sql_files.number(self.version) < sql_files.number(needed())
 
+    @property
+    def is_newer(self) -> bool:
+        """Whether it is the queue of a later release than this code."""
+        return self.is_after(needed())
+
     def is_after(self, version: str) -> bool:
         return sql_files.number(self.version) > sql_files.number(version)
 
@@ -139,7 +144,7 @@ def require_whole(connection: Connection, database: str) -> Installed | None:
     with connection.cursor() as cursor:
         cursor.execute(PARTS, (wanted,))
         there = {name for (name,) in cursor.fetchall()}
-    if found is not None and found.is_after(needed()):
+    if found is not None and found.is_newer:
         return found  # of a later version, whose parts this code does not know
     missing = [name for name in wanted if name not in there]
     if there and missing:

@@ -45,6 +45,7 @@ class Check:
 
 CHECKS = (
     Check("migrations", installation.migrations, needs_queue=False),
+    Check("release of the queue", installation.release),
     Check("search path of the functions", installation.pins),
     Check("tables, functions, indexes and triggers", installation.parts),
     Check("rights of this role", snapshots.sight, needs_queue=False),

@@ -28,6 +28,17 @@ AS_OWNER = re.compile(
 UNAPPLIED_MIGRATION = Kind(
     "unapplied-migration", Severity.ERROR, "Apply the migration before workers with this code start."
 )
+OUTDATED_QUEUE = Kind(
+    "outdated-queue",
+    Severity.ERROR,
+    "Workers with this code do not start. Upgrade the queue; workers with the code of its release go on.",
+)
+NEWER_QUEUE = Kind(
+    "newer-queue",
+    Severity.INFO,
+    "Code goes on with the queue of the next release. Deploy the code of that release; until then, tables and "
+    "functions are not compared with the files.",
+)
 MISSING_TABLE = Kind("missing-table", Severity.ERROR, "Create it by the migrations, or from its file in sql/.")
 CHANGED_TABLE = Kind(
     "changed-table",
@@ -109,6 +120,20 @@ def migrations(patient: Subject) -> Iterator[Finding]:
         )
 
 
+def release(patient: Subject) -> Iterator[Finding]:
+    there = functions.installed_queue(connections[patient.using])
+    if there is None:
+        return
+    found = (
+        f"The database {patient.using!r} has the queue of {there.version}; this code has that of {functions.needed()}."
+    )
+    if there.is_outdated:
+        command = f"python manage.py migrate {APP_LABEL} --database {patient.using}"
+        yield OUTDATED_QUEUE.found(found, command, installed=there.version)
+    elif there.is_newer:
+        yield NEWER_QUEUE.found(found, installed=there.version)
+
+
 def pins(patient: Subject) -> Iterator[Finding]:
     strayed = functions.strayed(connections[patient.using])
     if strayed is not None:
@@ -116,6 +141,9 @@ def pins(patient: Subject) -> Iterator[Finding]:
 
 
 def parts(patient: Subject) -> Iterator[Finding]:
+    installed = functions.installed_queue(connections[patient.using])
+    if installed is not None and installed.is_newer:
+        return
     there = patient.value(
         "select m.relnamespace::regnamespace::text from pg_class m where m.oid = to_regclass('pgqueue_message')"
     )

@@ -590,6 +590,23 @@ def test_unapplied_migration(find: Find, db: None) -> None:
     assert found.command == "python manage.py migrate django_pgqueue --database default"
 
 
+def test_a_queue_of_an_earlier_release(find: Find, db: None) -> None:
+    assert find("outdated-queue", installation.release) == []
+    sql("drop function pgqueue_version()")
+    found = only(find("outdated-queue", installation.release))
+    assert f"has the queue of {sql_files.FIRST}; this code has that of {functions.needed()}." in found.found
+    assert found.command == "python manage.py migrate django_pgqueue --database default"
+
+
+def test_a_queue_of_a_later_release_is_not_compared(find: Find, db: None) -> None:
+    sql("drop table pgqueue_ledger")
+    assert find("missing-table", installation.parts) != []
+    assert find("newer-queue", installation.release) == []
+    sql(sql_files.current("pgqueue_version").replace(functions.needed(), "99.0.0"))
+    assert "has the queue of 99.0.0" in only(find("newer-queue", installation.release)).found
+    assert find("missing-table", installation.parts) == []
+
+
 def test_missing_table(find: Find, db: None) -> None:
     sql("drop table pgqueue_ledger, pgqueue_arrival, pgqueue_staged")
     assert [finding.command for finding in find("missing-table", installation.parts)] == [
