@@ -590,7 +590,7 @@ def test_unapplied_migration(find: Find, db: None) -> None:
     assert found.command == "python manage.py migrate django_pgqueue --database default"
 
 
-def test_a_queue_of_an_earlier_release(find: Find, db: None) -> None:
+def test_outdated_queue(find: Find, db: None) -> None:
     assert find("outdated-queue", installation.release) == []
     sql("drop function pgqueue_version()")
     found = only(find("outdated-queue", installation.release))
@@ -598,7 +598,7 @@ def test_a_queue_of_an_earlier_release(find: Find, db: None) -> None:
     assert found.command == "python manage.py migrate django_pgqueue --database default"
 
 
-def test_a_queue_of_a_later_release_is_not_compared(find: Find, db: None) -> None:
+def test_newer_queue(find: Find, db: None) -> None:
     sql("drop table pgqueue_ledger")
     assert find("missing-table", installation.parts) != []
     assert find("newer-queue", installation.release) == []
