@@ -143,7 +143,7 @@ def statements(operation: Any) -> Iterator[str]:
     if isinstance(operation, migrations.SeparateDatabaseAndState):
         yield from chain(*map(statements, operation.database_operations))
     elif isinstance(operation, ReplaceFunction):
-        yield from operation.sql if operation.is_removal else operation.sql[:-1]
+        yield from map(str, operation.sql if operation.is_removal else operation.sql[:-1])
         if not operation.is_removal:
             file = sql_files.path(operation.name, release=sql_files.release_after(operation.since))
             yield f"\\ir {file.relative_to(sql_files.folder()).as_posix()}"
@@ -164,8 +164,9 @@ def upgrades() -> list[type[Upgrade]]:
     loaded = MigrationLoader(None).disk_migrations
     first, *others = [type(loaded[key]) for key in sorted(loaded) if key[0] == APP_LABEL]
     assert issubclass(first, Install)
-    assert [one for one in others if not issubclass(one, Upgrade)] == []
-    return others
+    found = [migration for migration in others if issubclass(migration, Upgrade)]
+    assert found == others
+    return found
 
 
 def run_by(operation: Any) -> Iterator[str]:

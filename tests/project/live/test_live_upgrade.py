@@ -85,7 +85,8 @@ class Deployment:
         wait_until(lambda: self.session.one(after, [last]) >= 20, f"jobs run: {name}", 120)
 
     def is_drained(self) -> bool:
-        return self.session.one("select count(*) from pgqueue_message where queue = 'default'") == 0
+        waiting: int = self.session.one("select count(*) from pgqueue_message where queue = 'default'")
+        return waiting == 0
 
     def workers_with_ends(self) -> set[str]:
         return set(self.session.column("select distinct worker from pgqueue_attempt where queue = 'default'"))
