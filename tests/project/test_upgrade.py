@@ -275,6 +275,17 @@ def test_a_newer_queue_is_left_alone(conninfo: str) -> None:
         assert described(session) == before
 
 
+def test_all_that_an_upgrade_changes_is_sent_at_once(conninfo: str) -> None:
+    """Nobody can enqueue between its first lock and its commit: Python may not take its time in there."""
+    changes = re.compile(r"\b(create|alter|drop) (or replace )?(function|table|index|trigger)\b")
+    with empty_database(conninfo, "at_once") as database:
+        migrate(database, to="0001_initial")
+        for way in ({}, {"to": "0001_initial"}):
+            sent = [statement for statement in migrate(database, **way) if changes.search(statement)]
+            assert len(sent) == len(upgrade_sql.upgrades())
+            assert all(VERSION in statement for statement in sent)
+
+
 def test_replaced_functions_keep_their_rights(conninfo: str) -> None:
     """From the upgrade until sql/roles.sql is run again, old code goes on, and nobody else gets a right."""
     pause, resume = "pgqueue_queue_pause", "pgqueue_queue_resume"

@@ -112,18 +112,26 @@ def session_in(conninfo: str, *, search_path: str | None = None) -> Iterator[Ses
         yield Session(connection)
 
 
-def migrate(conninfo: str, *, back: bool = False, to: str | None = None, fake: bool = False) -> None:
-    """Runs the migrations of the queue, forward or back to zero, or ``to`` one.  ``fake``: only says that they were."""
+def migrate(conninfo: str, *, back: bool = False, to: str | None = None) -> list[str]:
+    """Runs the migrations of the queue, forward or back to zero, or ``to`` one.  Returns the statements."""
+    sent: list[str] = []
+
+    def note(execute: Any, sql: Any, *others: Any) -> Any:
+        sent.append(str(sql))
+        return execute(sql, *others)
+
     connection: Any = connections["default"].copy(alias="another")
     connection.settings_dict["NAME"] = conninfo_to_dict(conninfo)["dbname"]
     connections["another"] = connection
     try:
         executor = MigrationExecutor(connection)
         targets = [(APP_LABEL, to)] if to or back else executor.loader.graph.leaf_nodes(APP_LABEL)
-        executor.migrate(targets, fake=fake)
+        with connection.execute_wrapper(note):
+            executor.migrate(targets)
     finally:
         connection.close()
         del connections["another"]
+    return sent
 
 
 def psql(conninfo: str, *arguments: str, search_path: str | None = None) -> subprocess.CompletedProcess[str]:
