@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_pgqueue.functions import sql_files
 from django_pgqueue.models import Attempt, Message
 from tests.support.site.tasks import write
 from tests.support.waiting import wait_until
@@ -100,6 +101,22 @@ def test_what_nobody_knows_fails_after_a_while_and_names_those_who_were_asked(st
         assert id_of(worker) in str(attempt.error_message)
         assert worker.stop() == 0
     assert "has no 'nobody'" in str(attempt.error_message)
+
+
+def test_what_it_knows_begins_even_if_the_connection_breaks_at_the_parking(start: Start, session: Session) -> None:
+    text = sql_files.current("pgqueue_message_park")
+    head, _, _ = text.partition("set search_path")
+    breaks = "as $$ begin perform pg_terminate_backend(pg_backend_pid()); return; end $$"
+    session.rows(head + breaks)
+    try:
+        with session.connection.transaction():
+            unknown, known = create(session, "ann"), create(session, "x", task=write.module_path)
+        worker = start("--threads", "2", ready=False)
+        succeed(known)
+    finally:
+        session.rows(text)
+    wait_until(lambda: is_parked(unknown), "the other one is parked when it can be", 60)
+    assert worker.stop() == 0
 
 
 def test_with_0_seconds_it_fails_at_once(start: Start, session: Session) -> None:

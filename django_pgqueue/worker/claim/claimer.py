@@ -128,6 +128,8 @@ class Claimer:
         if self.slots.waiting():
             due_at = self.parts.due_at("give back", self.prefetch.last_progress + STALLED_SECONDS)
         full_asleep = self.polling.asleep and not self.prefetch.room(self.unfinished())
+        if self.unparked or self.later or self.left:  # after an error
+            due_at = min(due_at, self.parts.due_at("park", 0.0))
         if self.registration.says_room_by_mistake or full_asleep:  # after an error, not before the reconnect
             told_at = max(self.prefetch.last_progress + SHORT_SECONDS, self.session.reconnect_at)
             due_at = min(due_at, self.parts.due_at("presence", told_at))
