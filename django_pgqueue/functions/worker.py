@@ -31,7 +31,8 @@ IS_QUARANTINED = (
 )
 
 IS_PARKED = (
-    "(select true from pgqueue_message m where m.parked_at is not null order by m.queue, m.task, m.parked_at limit 1)"
+    "(select true from pgqueue_message m where m.parked_at is not null and m.task is not null "
+    "order by m.queue, m.task, m.parked_at limit 1)"
 )
 
 # pgqueue_quarantine_waits is called only if a message is quarantined: the call costs more than all the rest.

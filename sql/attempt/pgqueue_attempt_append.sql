@@ -16,8 +16,8 @@ as $$
         queue, channel, task, unique_key, worker, error_class, error_message, traceback, content, headers)
     values (
         (p_message).id,
-        case when (p_message).parked_at is not null then coalesce((p_message).unknown_since, (p_message).parked_at)
-             else coalesce((p_message).alone_at, (p_message).dequeue_at) end,
+        coalesce(case when (p_message).parked_at is not null then coalesce((p_message).unknown_since, (p_message).parked_at) end,
+                 (p_message).alone_at, (p_message).dequeue_at),
         (p_message).created_at, coalesce(p_started_at, (p_message).locked_at),
         coalesce(p_finished_at, pgqueue_clock()), (p_message).attempt, (p_message).max_attempts, (p_message).priority,
         p_final, p_status, (p_message).queue, (p_message).channel, (p_message).task, (p_message).unique_key,

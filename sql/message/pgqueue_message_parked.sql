@@ -19,7 +19,7 @@ as $$
     with recursive line as (
         (select m.queue, m.task, m.last_error, m.version
          from pgqueue_message m
-         where m.parked_at is not null and (m.queue, m.task) > (p_after_queue, p_after_task)
+         where m.parked_at is not null and m.task is not null and (m.queue, m.task) > (p_after_queue, p_after_task)
          order by m.queue, m.task, m.parked_at limit 1)
         union all
         select n.queue, n.task, n.last_error, n.version
@@ -27,7 +27,7 @@ as $$
         cross join lateral (
             select m.queue, m.task, m.last_error, m.version
             from pgqueue_message m
-            where m.parked_at is not null and (m.queue, m.task) > (l.queue, l.task)
+            where m.parked_at is not null and m.task is not null and (m.queue, m.task) > (l.queue, l.task)
             order by m.queue, m.task, m.parked_at limit 1
         ) as n
     )

@@ -50,7 +50,7 @@ begin
                 select m.ctid
                 from pgqueue_message m
                 where m.parked_at is not null and m.queue = v_pair.queue and m.task = v_pair.task
-                  and m.unknown_since <= v_since
+                  and m.unknown_since <= v_since and m.unlock_at is null
                 order by m.queue, m.task, m.unknown_since
                 limit v_share
                 for update skip locked

@@ -27,7 +27,7 @@ begin
         cross join lateral (
             select m.ctid
             from pgqueue_message m
-            where m.parked_at is not null and m.queue = p.queue and m.task = p.task
+            where m.parked_at is not null and m.queue = p.queue and m.task = p.task and m.unlock_at is null
             order by m.queue, m.task, m.parked_at
             limit v_share
             for no key update skip locked

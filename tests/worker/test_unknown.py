@@ -73,7 +73,7 @@ def test_a_new_worker_that_sleeps_takes_at_once_what_an_old_one_has_parked(start
     assert (old.stop(), new.stop()) == (0, 0)
 
 
-@pytest.mark.parametrize(("version", "args"), [("1", ("ann", "Hi")), ("2", ("ann",))])
+@pytest.mark.parametrize(("version", "args"), [("1", ("ann", "Hi")), ("2", ("ann",)), ("async", ("ann", "Hi"))])
 def test_arguments_that_a_worker_cannot_take_wait_for_one_that_can(
     start: Start, session: Session, version: str, args: tuple[str, ...]
 ) -> None:
@@ -82,7 +82,7 @@ def test_arguments_that_a_worker_cannot_take_wait_for_one_that_can(
     wait_until(lambda: is_parked(message_id), "it is parked")
     assert "cannot take these arguments" in str(Message.objects.get(pk=message_id).last_error)
     assert attempts(message_id) == []
-    other = {"1": "2", "2": "1"}[version]
+    other = "1" if version == "2" else "2"
     second = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION=other)
     succeed(message_id, by=id_of(second))
     assert (first.stop(), second.stop()) == (0, 0)

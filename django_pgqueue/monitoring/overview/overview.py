@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 NEXT_SCHEDULES = 5
 MAX_LINES, MAX_UNKNOWN, MAX_PARKED, MAX_REASON_CHARS = 50, 10, 1000, 300
 """So many tasks of parked messages are listed, and so many messages of each are counted."""
+MAX_WAIT_MS = 10**14
+"""A row that was written by hand may be unknown since long before the calendar begins."""
 WINDOW_HOURS = int(pulse.WINDOW.total_seconds() // 3600)
 
 
@@ -76,7 +78,9 @@ class UnknownTask:
             task=parked.task,
             queue=parked.queue,
             count=Capped.of(parked.messages, MAX_PARKED),
-            wait=dt.timedelta(milliseconds=max(0, to_epoch_ms(now) - (parked.unknown_since or 0))),
+            wait=dt.timedelta(
+                milliseconds=min(MAX_WAIT_MS, max(0, to_epoch_ms(now) - (parked.unknown_since or 0)))
+            ),
             reason=(parked.reason or "")[:MAX_REASON_CHARS],
         )
 

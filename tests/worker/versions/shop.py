@@ -14,6 +14,13 @@ if os.environ.get("PGQUEUE_TEST_VERSION") == "2":
         Diary.of_this_process().write(name)
         return f"{greeting}, {name}"
 
+elif os.environ.get("PGQUEUE_TEST_VERSION") == "async":
+
+    @task
+    async def greet(name: str) -> str:
+        Diary.of_this_process().write(name)
+        return f"Hello, {name}"
+
 else:
 
     @task
