@@ -169,3 +169,32 @@ def test_a_unique_job_stays_unique_while_it_is_parked(start: Start, session: Ses
     new = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION=version)
     succeed(message_id, by=id_of(new))
     assert (old.stop(), new.stop()) == (0, 0)
+
+
+def test_a_published_message_waits_for_a_worker_that_knows_the_task_of_the_binding(
+    start: Start, session: Session
+) -> None:
+    old = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION="1")
+    session.rows("select pgqueue_exchange_declare('orders')")
+    for task in (GREET, NOBODY):
+        session.rows("select pgqueue_binding_declare('orders', 'order.#', 'mail', p_task => %s)", task)
+    published = session.rows("""select * from pgqueue_message_publish('orders', 'order.created', '"ann"')""")
+    ids = {task: message_id for message_id, _, task in published}
+    wait_until(lambda: all(map(is_parked, ids.values())), "the old worker has parked both")
+    new = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION="2")
+    succeed(ids[GREET], by=id_of(new))
+    assert is_parked(ids[NOBODY])
+    assert (old.stop(), new.stop()) == (0, 0)
+
+
+def test_a_schedule_of_a_newer_deploy_waits_for_its_workers(start: Start, session: Session) -> None:
+    session.rows(
+        "insert into pgqueue_schedule (name, next_at, interval_ms, task, content) values ('s', %s, 3600000, %s, %s)",
+        session.value("select pgqueue_now() - 1000"), GREET, json.dumps(CALL),
+    )  # fmt: skip
+    old = start("--threads", "1")
+    wait_until(lambda: Message.objects.filter(task=GREET, parked_at__isnull=False).exists(), "it is parked")
+    message_id = Message.objects.get(task=GREET).pk
+    new = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP)
+    succeed(message_id, by=id_of(new))
+    assert (old.stop(), new.stop()) == (0, 0)
