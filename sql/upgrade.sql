@@ -101,8 +101,10 @@ begin
 end
 $$;
 alter table pgqueue_message add column unknown_since bigint, add column parked_at bigint;
-create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at) where parked_at is not null;
-create index pgqueue_message_unknown_ix on pgqueue_message (queue, task, unknown_since) where parked_at is not null;
+create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at)
+    where parked_at is not null and task is not null;
+create index pgqueue_message_unknown_ix on pgqueue_message (queue, task, unknown_since)
+    where parked_at is not null and task is not null;
 alter table pgqueue_worker add column lacks text[],
     add constraint pgqueue_worker_lacks_few
         check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750);
