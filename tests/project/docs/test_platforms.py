@@ -1,0 +1,31 @@
+"""The page of platforms says what the queue needs: each row is in the code, and what it calls not needed is not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.pages import ROOT, section
+
+ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \|", re.MULTILINE)
+NEEDED = ROW.findall(section("operate/platforms", "What the queue needs"))
+SQL = sorted((ROOT / "sql").glob("*/*.sql"))
+NOT_NEEDED = ("create extension", "superuser", "replication", "create temp", "alter system")
+
+
+@pytest.mark.parametrize(("feature", "path"), NEEDED, ids=[feature for feature, _ in NEEDED])
+def test_what_the_page_calls_needed_is_in_the_code(feature: str, path: str) -> None:
+    assert feature in (ROOT / path).read_text(encoding="utf-8").lower()
+
+
+def test_the_table_of_needs_was_found() -> None:
+    assert len(NEEDED) > 15
+
+
+@pytest.mark.parametrize("words", NOT_NEEDED)
+def test_what_the_page_calls_not_needed_is_in_no_function_or_table(words: str) -> None:
+    def statements(text: str) -> str:
+        return re.sub(r"--.*", "", text).lower()
+
+    assert [path.name for path in SQL if words in statements(path.read_text(encoding="utf-8"))] == []
