@@ -21,6 +21,7 @@ from django_pgqueue.distribution import install_command
 from django_pgqueue.tasks import registry, sensitive
 from django_pgqueue.values import arguments, limits, versions
 from django_pgqueue.values.names import NAMES_ARE, is_name
+from django_pgqueue.values.products import other_product
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -230,6 +231,27 @@ def check_schedules(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
         for database in databases
         for name, paths in schedules.clashes(database).items()
     ]
+
+
+@checks.register(checks.Tags.database)
+def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Checks that PostgreSQL answers, before ``manage.py migrate`` fails in the middle."""
+    found: list[checks.CheckMessage] = []
+    for database in sorted(_databases() & set(databases or ())):
+        if connections[database].vendor == "postgresql":
+            with connections[database].cursor() as cursor:
+                cursor.execute("select version()")
+                [version] = cursor.fetchone()
+            if (product := other_product(version)) is not None:
+                found.append(
+                    checks.Error(
+                        f"The server of the database {database!r} is {product}: {version}",
+                        hint="The queue needs PostgreSQL itself. Put it into a PostgreSQL database of its own, by "
+                        "DATABASE in OPTIONS.",
+                        id="pgqueue.E012",
+                    )
+                )
+    return found
 
 
 @checks.register(checks.Tags.database)

@@ -11,6 +11,7 @@ import pytest
 from django.core.checks.registry import registry
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
+from django.db import connection
 
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.backend.lookup import pgqueue_backends
@@ -253,3 +254,18 @@ def test_django_52_without_the_backport_says_what_to_install(tmp_path: Path) -> 
 def test_django_asks_the_backend(settings: Settings) -> None:
     settings.TASKS = {"default": {"BACKEND": OURS}}
     assert list(task_backends["default"].check()) == []
+
+
+@pytest.mark.django_db
+def test_a_server_that_only_speaks_the_protocol_is_an_error_before_anything_is_migrated() -> None:
+    call_command("check", "--database", "default")
+    with connection.cursor() as cursor:
+        # No other server is here: this one answers as another.
+        cursor.execute("create schema another")
+        cursor.execute(
+            "create function another.version() returns text language sql as "
+            "$$ select 'PostgreSQL 15.12-YB-2025.2.3.0-b1'::text $$"
+        )
+        cursor.execute("set local search_path = another, pg_catalog, public")
+        with pytest.raises(SystemCheckError, match=r"pgqueue\.E012.*'default' is YugabyteDB"):
+            call_command("check", "--database", "default")

@@ -13,6 +13,7 @@ from django_pgqueue.monitoring.doctor import (
     history,
     installation,
     locks,
+    platform,
     pooler,
     schedules,
     server,
@@ -41,13 +42,20 @@ class Check:
     title: str
     look: Callable[[Subject], Iterator[Finding]]
     needs_queue: bool = True
+    decides: bool = False
+    """Whether a finding says why all other checks would fail.  They are skipped then."""
+    writes: bool = False
 
 
 CHECKS = (
+    Check("server", platform.product, needs_queue=False, decides=True),
+    Check("transactions", platform.transactions, needs_queue=False, decides=True),
+    Check("read-only server", platform.writable, needs_queue=False),
+    Check("rights to the queue", platform.rights),
     Check("migrations", installation.migrations, needs_queue=False),
     Check("release of the queue", installation.release),
     Check("search path of the functions", installation.pins),
-    Check("tables, functions, indexes and triggers", installation.parts),
+    Check("tables, functions, indexes and triggers", installation.parts, writes=True),
     Check("rights of this role", snapshots.sight, needs_queue=False),
     Check("old transactions", snapshots.transactions, needs_queue=False),
     Check("prepared transactions", snapshots.prepared_transactions, needs_queue=False),
@@ -85,20 +93,31 @@ CHECKS = (
 
 def examine(patient: Subject, *, progress: Callable[[str], None] = lambda _: None) -> list[Finding]:
     """Returns the findings, the worst first."""
+    for check in CHECKS:
+        if check.decides:
+            progress(check.title)
+            if found := list(check.look(patient)):
+                return found
+    return sorted(_checked(patient, progress), key=lambda finding: -finding.severity)
+
+
+def _checked(patient: Subject, progress: Callable[[str], None]) -> list[Finding]:
     has_queue = patient.has_queue
     found: list[Finding] = []
     for check in CHECKS:
-        progress(check.title)
-        if has_queue or not check.needs_queue:
-            found += looked(check, patient)
+        if not check.decides:
+            progress(check.title)
+            read_only = any(finding.name == platform.READ_ONLY.name for finding in found)
+            if (has_queue or not check.needs_queue) and not (check.writes and read_only):
+                found += looked(check, patient)
     if not has_queue:
-        found.append(
+        found += looked(Check("schemas", platform.hidden), patient) or [
             installation.MISSING_TABLE.found(
                 f"The database {patient.using!r} has no tables of the queue: the other checks were skipped.",
                 f"python manage.py migrate --database {patient.using}",
             )
-        )
-    return sorted(found, key=lambda finding: -finding.severity)
+        ]
+    return found
 
 
 def looked(check: Check, patient: Subject) -> list[Finding]:

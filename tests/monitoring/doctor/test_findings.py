@@ -10,12 +10,14 @@ import struct
 import subprocess
 import tempfile
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from django.db import connection, connections
+from django.db.backends.base import base
 from psycopg import pq
 
 from django_pgqueue import functions
@@ -32,6 +34,7 @@ from django_pgqueue.monitoring.doctor import (
     history,
     installation,
     locks,
+    platform,
     pooler,
     schedules,
     server,
@@ -884,16 +887,15 @@ def public_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.parametrize("mode", ["transaction", "session"])
-def test_pgbouncer_is_found_in_transaction_mode_only(
-    through: Callable[..., Subject], public_folder: Path, mode: str
-) -> None:
+@contextmanager
+def pgbouncer(folder: Path, mode: str) -> Iterator[int]:
+    """The port of a PgBouncer in front of the tests' server."""
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:
         pytest.skip("pgbouncer is not installed here (Debian: apt install pgbouncer)")
     its: dict[str, Any] = connection.settings_dict
     port = free_port()
-    file = public_folder / "pgbouncer.ini"
+    file = folder / "pgbouncer.ini"
     file.write_text(
         f"[databases]\n* = host={its['HOST']} port={its['PORT']} user={its['USER']} password={its['PASSWORD']}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\npool_mode = {mode}\n"
@@ -903,13 +905,137 @@ def test_pgbouncer_is_found_in_transaction_mode_only(
     user = "nobody" if Path("/proc/self").owner() == "root" else None  # it refuses to be root
     with subprocess.Popen([program, "-q", str(file)], user=user, stderr=subprocess.PIPE) as process:
         try:
-            patient = through(port)
             wait_until(lambda: connects(port) or process.poll() is not None, "pgbouncer listens")
             assert process.poll() is None, f"pgbouncer ended: {process.stderr and process.stderr.read()!r}"
-            found = list(pooler.mode(patient))
+            yield port
         finally:
             process.terminate()
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_pgbouncer_is_found_in_transaction_mode_only(
+    through: Callable[..., Subject], public_folder: Path, mode: str
+) -> None:
+    with pgbouncer(public_folder, mode) as port:
+        found = list(pooler.mode(through(port)))
     assert [finding.name for finding in found] == (["transaction-pooler"] if mode == "transaction" else [])
+
+
+# The server itself
+
+
+@pytest.fixture
+def by_port(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Subject]]:
+    """Django's own connection to the same database, by another port."""
+
+    def patient(port: int) -> Subject:
+        connection.close()
+        monkeypatch.setitem(connection.settings_dict, "PORT", port)
+        return Subject("default")
+
+    yield patient
+    connection.close()
+    monkeypatch.undo()
+
+
+def test_statement_pooler(by_port: Callable[[int], Subject], public_folder: Path) -> None:
+    with pgbouncer(public_folder, "statement") as port:
+        found = only(examine(by_port(port)))
+    assert found.name == "statement-pooler", "and nothing else, for each check would fail by it"
+    assert "statement pooling" in found.found
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_a_pooler_in_another_mode_is_no_statement_pooler(
+    by_port: Callable[[int], Subject], public_folder: Path, mode: str
+) -> None:
+    with pgbouncer(public_folder, mode) as port:
+        assert list(platform.transactions(by_port(port))) == []
+
+
+def test_old_server(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(platform.product(Subject("default"))) == []
+    connection.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(connection.features, "minimum_database_version", (99,))
+        patched.setattr(base, "RAN_DB_VERSION_CHECK", set())  # Django asks once in a process
+        found = only(examine(Subject("default")))
+    assert found.name == "old-server"
+    assert "99" in found.found
+
+
+def test_not_postgresql(find: Find, db: None) -> None:
+    assert find("not-postgresql", platform.product) == []
+    # No other server is here: this one answers as another.
+    sql("create schema another")
+    sql("create function another.version() returns text language sql as $$ select 'CockroachDB CCL v26.2.5'::text $$")
+    sql("set local search_path = another, pg_catalog, public")
+    found = only(examine(Subject("default")))
+    assert (found.name, found.values["product"]) == ("not-postgresql", "CockroachDB")
+    assert "CockroachDB CCL v26.2.5" in found.found
+
+
+def test_a_server_with_the_catalogs_of_aurora_dsql_is_not_postgresql(find: Find, db: None) -> None:
+    sql("create schema sys")
+    sql("create table sys.iam_pg_role_mappings (arn text)")
+    assert only(find("not-postgresql", platform.product)).values["product"] == "Aurora DSQL"
+
+
+def test_missing_feature(find: Find, db: None) -> None:
+    assert find("missing-feature", platform.product) == []
+    sql("revoke execute on function pg_notify(text, text) from public")
+    sql("create role pgqueue_test_mute")
+    with connection.cursor() as cursor:
+        cursor.execute("set local role pgqueue_test_mute")
+        assert only(find("missing-feature", platform.features)).values["lacked"] == ["the function pg_notify"]
+        cursor.execute("reset role")
+    sql("drop extension plpgsql cascade")
+    assert only(find("missing-feature", platform.product)).values["lacked"] == ["the language plpgsql"]
+
+
+def test_read_only(find: Find, beginning_with: Callable[[str, str], None]) -> None:
+    """test_standby.py has the other case."""
+    beginning_with("default_transaction_read_only", "off")
+    assert find("read-only", platform.writable) == []
+    beginning_with("default_transaction_read_only", "on")
+    found = only(find("read-only", platform.writable))
+    assert not {"could-not-look", "missing-table"} & {finding.name for finding in examine(Subject("default"))}
+    sql("set transaction_read_only = off")
+    sql("set session characteristics as transaction read write")
+    sql(found.command)
+    connection.close()
+    assert find("read-only", platform.writable) == [], "the command ends it"
+
+
+def test_limited_rights(find: Find, db: None) -> None:
+    assert find("limited-rights", platform.rights) == []
+    sql("create role pgqueue_test_guest")
+    sql("grant select on all tables in schema public to pgqueue_test_guest")
+    sql("set local role pgqueue_test_guest")
+    found = {finding.values["what"]: finding for finding in find("limited-rights", platform.rights)}
+    assert set(found) == {"enqueue", "run jobs"}
+    assert found["enqueue"].values["lacked"] == ["insert on pgqueue_message"]
+    assert "update on pgqueue_message" in found["run jobs"].found
+    assert found["run jobs"].command == 'grant pgqueue_consumer to "pgqueue_test_guest";'
+    assert found["run jobs"].severity is Severity.INFO
+
+
+def test_a_role_that_may_enqueue_by_the_function_alone_is_not_limited_in_it(find: Find, db: None) -> None:
+    sql("create role pgqueue_test_guest")
+    [[function]] = sql("select 'pgqueue_message_create'::regproc::oid::regprocedure::text")
+    sql(f"alter function {function} security definer")
+    sql("set local role pgqueue_test_guest")
+    assert find("limited-rights", platform.rights, what="enqueue") == []
+
+
+def test_a_schema_that_the_role_may_not_use_is_not_mistaken_for_a_missing_queue(db: None) -> None:
+    sql("create role pgqueue_test_guest")
+    sql("revoke usage on schema public from public")
+    sql("set local role pgqueue_test_guest")
+    names = {finding.name: finding for finding in examine(Subject("default"))}
+    assert "missing-table" not in names
+    assert names["limited-rights"].severity is Severity.ERROR
+    assert names["limited-rights"].command == 'grant usage on schema "public" to "pgqueue_test_guest";'
 
 
 def free_port() -> int:

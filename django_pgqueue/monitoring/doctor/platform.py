@@ -1,0 +1,197 @@
+"""Checks whether the server is PostgreSQL, has what the queue needs, and may be written to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import Error, NotSupportedError, connections, transaction
+
+from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.subject import named
+from django_pgqueue.values.products import other_product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.monitoring.doctor.subject import Subject
+
+OLD_SERVER = Kind(
+    "old-server", Severity.ERROR, "The queue and this version of Django need a newer server. Upgrade PostgreSQL."
+)
+NOT_POSTGRESQL = Kind(
+    "not-postgresql",
+    Severity.ERROR,
+    "The queue needs PostgreSQL itself: row locks, advisory locks, triggers and partitions as PostgreSQL has them. Put "
+    "the queue into a PostgreSQL database of its own, by DATABASE in the OPTIONS of TASKS.",
+)
+MISSING_FEATURE = Kind(
+    "missing-feature",
+    Severity.ERROR,
+    "The functions of the queue cannot be made, or fail, without it. If the server is PostgreSQL, create it again; if "
+    "it is another product, put the queue into a PostgreSQL database.",
+)
+STATEMENT_POOLER = Kind(
+    "statement-pooler",
+    Severity.ERROR,
+    "In this mode a transaction has one statement: neither Django's atomic() nor the worker can do their work. Set "
+    "pool_mode to session or transaction for this database.",
+)
+READ_ONLY = Kind(
+    "read-only",
+    Severity.ERROR,
+    "Nothing can be enqueued, and no job is taken. Connect to the primary: with several addresses in HOST, set "
+    '{"OPTIONS": {"target_session_attrs": "read-write"}} in DATABASES. Some services also make a server read-only when '
+    "its disk is full.",
+)
+LIMITED_RIGHTS = Kind(
+    "limited-rights",
+    Severity.INFO,
+    "This is right for a role that is not meant to do it. Otherwise make it a member of the roles of sql/roles.sql, or "
+    "of the owner of the queue.",
+)
+
+# A catalog of Aurora DSQL.  Its version() may be that of the PostgreSQL from which it was made.
+DSQL = "select to_regclass('sys.iam_pg_role_mappings') is not null"
+
+FEATURES = """
+select 'the language plpgsql' where not exists (select from pg_language l where l.lanname = 'plpgsql')
+union all
+select 'the function ' || f.name from unnest(%(functions)s::text[]) as f (name)
+where not exists (
+    select from pg_proc p where p.proname = f.name and p.pronamespace = 'pg_catalog'::regnamespace
+      and has_function_privilege(p.oid, 'execute')
+)
+"""
+FUNCTIONS = [
+    "hashtextextended",
+    "pg_advisory_xact_lock",
+    "pg_advisory_xact_lock_shared",
+    "pg_current_xact_id",
+    "pg_notify",
+    "pg_snapshot_xmin",
+    "pg_try_advisory_xact_lock",
+    "pg_try_advisory_xact_lock_shared",
+    "set_config",
+]
+
+WRITABLE = """
+select pg_is_in_recovery(), s.reset_val = 'on', s.source, current_database()::text, current_user::text
+from pg_settings s where s.name = 'default_transaction_read_only'
+"""
+
+LACKED = """
+select n.what, n.privilege || ' on ' || n.name
+from (values
+    ('look at the queue', 'select', 'pgqueue_message'), ('run jobs', 'update', 'pgqueue_message'),
+    ('run jobs', 'delete', 'pgqueue_message'), ('run jobs', 'insert', 'pgqueue_attempt'),
+    ('run jobs', 'insert', 'pgqueue_worker')
+) as n (what, privilege, name)
+where not has_table_privilege(n.name, n.privilege)
+union all
+select 'enqueue', case when has_function_privilege(p.oid, 'execute') then 'insert on pgqueue_message'
+                       else 'execute on ' || p.proname end
+from pg_class c
+join pg_proc p on p.pronamespace = c.relnamespace and p.proname = 'pgqueue_message_create'
+where c.oid = to_regclass('pgqueue_message')
+  and not (has_function_privilege(p.oid, 'execute') and (p.prosecdef or has_table_privilege(c.oid, 'insert')))
+order by 1, 2
+"""
+
+ROLES = {"enqueue": "pgqueue_producer", "look at the queue": "pgqueue_reader", "run jobs": "pgqueue_consumer"}
+"""The roles of sql/roles.sql."""
+
+# The search_path skips schemas that the role may not use.
+HIDDEN = """
+select n.nspname::text, current_user::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relname = 'pgqueue_message' and c.relkind = 'r' and to_regclass('pgqueue_message') is null
+  and not has_schema_privilege(n.oid, 'usage')
+"""
+
+
+def product(patient: Subject) -> Iterator[Finding]:
+    """Asks one statement after the other, and no transaction, which a pooler may forbid."""
+    try:
+        version = patient.value("select version()")
+    except NotSupportedError as error:  # raised by Django, before it gives the connection away
+        connections[patient.using].close()
+        yield OLD_SERVER.found(str(error))
+        return
+    other = other_product(version) or ("Aurora DSQL" if patient.value(DSQL) else None)
+    if other is not None:
+        yield NOT_POSTGRESQL.found(
+            f"The server of the database {patient.using!r} is {other}: {version}",
+            "select version();",
+            product=other,
+            version=version,
+        )
+        return
+    yield from features(patient)
+
+
+def features(patient: Subject) -> Iterator[Finding]:
+    lacked = [name for (name,) in patient.rows(FEATURES, {"functions": FUNCTIONS})]
+    if lacked:
+        yield MISSING_FEATURE.found(
+            f"The server of the database {patient.using!r} lacks {', '.join(lacked)}, or lets this role not use it.",
+            "create extension plpgsql;" if "the language plpgsql" in lacked else "",
+            lacked=lacked,
+        )
+
+
+def transactions(patient: Subject) -> Iterator[Finding]:
+    try:
+        with transaction.atomic(using=patient.using):
+            patient.value("select 1")
+    except Error as error:
+        if "statement pooling" not in str(error):
+            raise
+        connections[patient.using].close()
+        reason = str(error).strip().partition("\n")[0]
+        yield STATEMENT_POOLER.found(
+            f"A pooler in statement mode is in front of the database {patient.using!r}: {reason}"
+        )
+
+
+def writable(patient: Subject) -> Iterator[Finding]:
+    [(is_standby, is_read_only, source, database, user)] = patient.rows(WRITABLE)
+    if is_standby:
+        yield READ_ONLY.found(
+            f"The server of the database {patient.using!r} is a standby: it only follows another one.",
+            "select sender_host, sender_port from pg_stat_wal_receiver;",
+            standby=True,
+        )
+    elif is_read_only:
+        settings = {"database": f"alter database {named(database)}", "user": f"alter role {named(user)}"}
+        yield READ_ONLY.found(
+            f"default_transaction_read_only is on for the user {user} in the database {patient.using!r}.",
+            f"{settings.get(source, 'alter system')} reset default_transaction_read_only;",
+            standby=False,
+            source=source,
+        )
+
+
+def rights(patient: Subject) -> Iterator[Finding]:
+    user = patient.value("select current_user::text")
+    lacked: dict[str, list[str]] = {}
+    for what, right in patient.rows(LACKED):
+        lacked.setdefault(what, []).append(right)
+    for what, those in lacked.items():
+        yield LIMITED_RIGHTS.found(
+            f"The user {user} cannot {what}: it lacks {', '.join(those)}.",
+            f"grant {ROLES[what]} to {named(user)};",
+            user=user,
+            what=what,
+            lacked=those,
+        )
+
+
+def hidden(patient: Subject) -> Iterator[Finding]:
+    """Finds a queue in a schema that this role may not use, for which it looks as if there were none."""
+    for schema, user in patient.rows(HIDDEN):
+        yield LIMITED_RIGHTS.found(
+            f"The tables of the queue are in the schema {schema}, which the user {user} may not use.",
+            f"grant usage on schema {named(schema)} to {named(user)};",
+            severity=Severity.ERROR,
+            user=user,
+            schema=schema,
+        )
