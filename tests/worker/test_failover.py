@@ -1,4 +1,4 @@
-"""A standby takes over that has not received the latest transactions, and gives their ids again."""
+"""A standby takes over: one that has all transactions, and one that lacks the latest and gives their ids again."""
 
 from __future__ import annotations
 
@@ -55,6 +55,40 @@ def enqueue(admin: psycopg.Connection[Any], word: str) -> int:
         [json.dumps({"args": [word], "kwargs": {}})],
     ).fetchone() or [0]
     return int(message_id)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_jobs_go_on_after_a_promotion_and_none_that_both_servers_had_is_lost(
+    server: Server, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Each commit waits for the standby.  The worker has both addresses, and takes the one that can be written to."""
+    diary = Diary(tmp_path)
+    standby = server.standby()
+    worker = QWorker(("--threads", "2", "--lock-seconds", "2"), environment=environment, output=tmp_path / "worker")
+    try:
+        worker.says("started worker=")
+        words = [f"held {number}" for number in range(2)] + [f"waits {number}" for number in range(20)]
+        with server.connect() as admin:
+            ids = [enqueue(admin, word) for word in words]
+            wait_until(lambda: {"held 0", "held 1"} <= set(diary.words()), "the slots are full")
+        server.fail_over(standby)
+        worker.says("the connection leads to another server, or the server was restarted")
+        for word in words:
+            for attempt in range(1, 4):
+                diary.allow(f"{word}-{attempt}")
+        with server.when_there() as admin:
+            ids.append(enqueue(admin, "after it"))
+            diary.allow("after it-1")
+            wait_until(lambda: admin.execute("select from pgqueue_message").fetchone() is None, "all have ended", 120)
+            history = admin.execute(
+                "select message_id, status from pgqueue_attempt where final order by message_id"
+            ).fetchall()
+        assert history == [(message_id, "succeeded") for message_id in sorted(ids)]
+        assert set(diary.words()) == {*words, "after it"}
+        assert worker.stop() == 0
+    finally:
+        worker.kill()
 
 
 @pytest.mark.slow

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from django.db import connection
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
 
+from django_pgqueue.backend import Call, enqueue_many
+from django_pgqueue.models import Message
 from example_project.embedded_postgres.account import Account
 from example_project.embedded_postgres.postmaster import free_port
-from tests.support.site.tasks import hold, nothing, write_row
+from tests.support.site.jobs import add_group
+from tests.support.site.tasks import chain, hold, nothing, succeed_at, write, write_row, write_row_on
 from tests.support.waiting import wait_until
-from tests.support.watching import ended, started
+from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,3 +136,51 @@ def test_a_row_that_somebody_has_locked_holds_up_no_job_behind_a_pooler(
         assert ended(nothing.enqueue()).attempts == 1
     assert ended(locked).return_value == {"attempt": 1}
     assert worker.stop() == 0
+
+
+@pytest.fixture
+def web(pooler: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Django's own connection goes through PgBouncer, as that of a web process."""
+    parts = urllib.parse.urlsplit(pooler)
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "HOST", parts.hostname)
+    monkeypatch.setitem(connection.settings_dict, "PORT", parts.port)
+    monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+    yield
+    connection.close()
+    monkeypatch.undo()
+
+
+@pytest.mark.timeout(180)
+def test_web_and_workers_share_two_sessions_of_a_pooler(
+    start: Start, diary: Diary, session: Session, pooler: str, web: None
+) -> None:
+    """More slots than sessions; each transaction gets another session."""
+    assert str(connection.settings_dict["PORT"]) in pooler
+    with transaction.atomic():
+        write.enqueue("rolled back")
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        results = [write.enqueue(f"word {number}") for number in range(10)]
+    enqueue_many(write, [Call(args=[f"one of many {number}"]) for number in range(20)])
+    unique = [write.using(unique_key="once").enqueue("once") for _ in range(3)]
+    assert len({result.id for result in unique}) == 1
+    last = write.using(after=results).enqueue("after all of them")
+    variables = {"options": {"LISTEN": False}, "DATABASE_URL": pooler}
+    workers = [start("--processes", "2", "--threads", "3", **variables) for _ in range(2)]
+    jobs = [succeed_at.enqueue(2), add_group.enqueue("a group"), write_row.enqueue("row"), write_row_on.enqueue("row")]
+    chain.enqueue(5)
+    for result in [*results, unique[0], last, *jobs]:
+        assert ended(result).status == "SUCCESSFUL", result.errors
+    assert statuses(jobs[0]) == ["retried", "succeeded"]
+    assert Group.objects.filter(name="a group").count() == 1
+    wait_until(lambda: not Message.objects.exists(), "each link has enqueued the next")
+    assert diary.words().count("link") == 6
+    words = [word for word in diary.words() if word != "link"]
+    expected = [f"word {number}" for number in range(10)] + [f"one of many {number}" for number in range(20)]
+    assert sorted(words) == sorted([*expected, "once", "after all of them"])
+    assert {words.index(f"word {number}") < words.index("after all of them") for number in range(10)} == {True}
+    assert session.value("select count(*) from worker_row") == 2
+    for worker in workers:
+        assert worker.stop() == 0
+    assert "crashed" not in "".join(worker.output for worker in workers)
