@@ -12,15 +12,22 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
 from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.models import Message
 from example_project.embedded_postgres.account import Account
 from example_project.embedded_postgres.postmaster import free_port
-from tests.support.site.jobs import add_group
-from tests.support.site.tasks import chain, hold, nothing, succeed_at, write, write_row, write_row_on
+from tests.support.site.tasks import (
+    chain,
+    hold,
+    nothing,
+    succeed_at,
+    write,
+    write_row,
+    write_row_and_enqueue,
+    write_row_on,
+)
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
 
@@ -168,19 +175,23 @@ def test_web_and_workers_share_two_sessions_of_a_pooler(
     last = write.using(after=results).enqueue("after all of them")
     variables = {"options": {"LISTEN": False}, "DATABASE_URL": pooler}
     workers = [start("--processes", "2", "--threads", "3", **variables) for _ in range(2)]
-    jobs = [succeed_at.enqueue(2), add_group.enqueue("a group"), write_row.enqueue("row"), write_row_on.enqueue("row")]
+    jobs = [
+        succeed_at.enqueue(2),
+        write_row_and_enqueue.enqueue("from within"),
+        write_row.enqueue("row"),
+        write_row_on.enqueue("row"),
+    ]
     chain.enqueue(5)
     for result in [*results, unique[0], last, *jobs]:
         assert ended(result).status == "SUCCESSFUL", result.errors
     assert statuses(jobs[0]) == ["retried", "succeeded"]
-    assert Group.objects.filter(name="a group").count() == 1
     wait_until(lambda: not Message.objects.exists(), "each link has enqueued the next")
     assert diary.words().count("link") == 6
     words = [word for word in diary.words() if word != "link"]
     expected = [f"word {number}" for number in range(10)] + [f"one of many {number}" for number in range(20)]
-    assert sorted(words) == sorted([*expected, "once", "after all of them"])
+    assert sorted(words) == sorted([*expected, "once", "from within", "after all of them"])
     assert {words.index(f"word {number}") < words.index("after all of them") for number in range(10)} == {True}
-    assert session.value("select count(*) from worker_row") == 2
+    assert session.value("select count(*) from worker_row") == 3
     for worker in workers:
         assert worker.stop() == 0
     assert "crashed" not in "".join(worker.output for worker in workers)

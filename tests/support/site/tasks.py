@@ -49,6 +49,13 @@ def write_row(word: str) -> None:
         cursor.execute("insert into worker_row (word) values (%s)", [word])
 
 
+@task(atomic=True)
+def write_row_and_enqueue(word: str) -> None:
+    """In one transaction: the row, the message and the end of this one."""
+    write_row.func(word)
+    write.enqueue(word)
+
+
 @task(takes_context=True)
 def hold(context: TaskContext[Any, Any], word: str) -> dict[str, Any]:
     """Runs until the test allows the end of this attempt."""
