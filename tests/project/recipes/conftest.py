@@ -1,0 +1,48 @@
+"""A project in a folder of its own that has a recipe in it, word for word, and workers of it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import django
+import pytest
+
+from tests.support.fixtures.workers import diary, environment, rows, session, start
+from tests.support.pages import FOLDER, ROOT, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["diary", "environment", "rows", "session", "start"]
+
+RECIPES = FOLDER / "operate" / "recipes.md"
+
+
+def recipe(first_line: str, words: str) -> str:
+    """The block of the page that begins with this line and has these words in it."""
+    [text] = [
+        block.text for block in blocks(RECIPES) if block.text.startswith(f"# {first_line}\n") and words in block.text
+    ]
+    return text if django.VERSION >= (6, 0) else text.replace("from django.tasks.", "from django_tasks.")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Writes modules, and returns the variables for a process that finds them.  ``settings`` follows the tests' own."""
+
+    def make(settings: str = "", **modules: str) -> dict[str, str]:
+        folder = tmp_path / "project"
+        folder.mkdir()
+        (folder / "recipe_settings.py").write_text(f"from tests.support.site.settings import *\n\n{settings}")
+        for name, text in modules.items():
+            (folder / f"{name}.py").write_text(text)
+        imported = " ".join(["tests.project.recipes.failing", *(name for name in modules if name != "urls")])
+        return {
+            "DJANGO_SETTINGS_MODULE": "recipe_settings",
+            "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+            "PGQUEUE_TEST_IMPORTS": imported,
+        }
+
+    return make
