@@ -74,11 +74,19 @@ def compose() -> Any:
     return yaml.safe_load(text_of("compose.yaml"))["services"]["worker"]
 
 
+def command_of(name: str) -> list[str]:
+    """The worker's command line in a file that has one on a line."""
+    [line] = [line for line in text_of(name).splitlines() if " qworker " in line]
+    return shlex.split(line.removeprefix("worker: ").removesuffix(" &"))
+
+
 WORKERS: dict[str, Callable[[], tuple[list[str], Any]]] = {
     "systemd": lambda: (shlex.split(unit()["Service"]["ExecStart"]), unit()["Service"]["TimeoutStopSec"]),
     "docker": lambda: (instruction("CMD"), compose()["stop_grace_period"]),
     "kubernetes": lambda: (container()["args"], pod()["terminationGracePeriodSeconds"]),
+    "one container": lambda: (command_of("entrypoint.sh"), compose()["stop_grace_period"]),
 }
+HEROKU_SECONDS = 30
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -92,6 +100,11 @@ def test_a_worker_is_waited_for_longer_than_it_takes(kind: str) -> None:
     given = options(words).grace_seconds
     assert given == Options().grace_seconds
     assert float(str(patience).removesuffix("s")) >= given + KILL_SECONDS + 5
+
+
+def test_the_procfile_waits_no_longer_than_heroku() -> None:
+    assert options(command_of("Procfile")).grace_seconds + KILL_SECONDS + 5 <= HEROKU_SECONDS
+    assert re.findall(r"^(\w+): ", text_of("Procfile"), re.MULTILINE) == ["release", "web", "worker"]
 
 
 @pytest.mark.parametrize("kind", ["docker", "kubernetes"])

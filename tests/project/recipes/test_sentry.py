@@ -101,7 +101,7 @@ def test_a_job_that_could_not_be_run_is_an_event_too(
     start: Start, project: Callable[..., dict[str, str]], sentry: Sentry, session: Session
 ) -> None:
     variables = project(recipe("settings.py", "sentry_sdk.init"), shop_sentry=recipe("shop/sentry.py", "name_the_job"))
-    session.rows("select pgqueue_message_create('no call of a task', p_task => 'tests.project.recipes.failing.fail')")
+    session.rows("select pgqueue_message_create('[]', p_task => 'tests.project.recipes.failing.fail')")
     worker = start("--threads", "1", SENTRY_DSN=sentry.dsn, **variables)
     worker.says("failed id=")
     assert worker.stop() == 0
