@@ -67,16 +67,8 @@ def test_the_admin_pages_and_a_worker_go_on_with_the_toolbar(
     worker = start(**variables)
     assert ended(write_row.enqueue("row")).status == "SUCCESSFUL"
     waiting = nothing.using(run_after=timezone.now() + dt.timedelta(days=1)).enqueue()
-    paths = [
-        f"/admin/django_pgqueue/{path}"
-        for path in (
-            "message/",
-            f"message/{waiting.id}/change/",
-            "attempt/",
-            "worker/",
-        )
-    ]
-    paths.append("/admin/django_pgqueue/overview/")
+    pages = ["overview/", "message/", f"message/{waiting.id}/change/", "attempt/", "worker/"]
+    paths = [f"/admin/django_pgqueue/{page}" for page in pages]
     looked = subprocess.run(
         [sys.executable, "-c", LOOK, *paths],
         cwd=ROOT, env={**os.environ, **environment, **variables},
