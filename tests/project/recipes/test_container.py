@@ -19,7 +19,7 @@ from tests.support.pages import ROOT
 from tests.support.processes import group
 from tests.support.site.tasks import hold
 from tests.support.waiting import wait_until
-from tests.support.watching import ended, started
+from tests.support.watching import at_rest, ended, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,6 +105,7 @@ def test_a_stopped_container_ends_its_jobs_and_then_itself(
     process.send_signal(signal.SIGTERM)
     wait_until(lambda: not answers(port), "the website has ended")
     process.send_signal(signal.SIGTERM)  # impatient: the worker does not hear of it
+    at_rest(process.pid)
     assert process.poll() is None, "the job still runs"
     diary.allow("held-1")
     assert process.wait(60) == 0
