@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import urllib.parse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -173,7 +173,7 @@ def test_web_and_workers_share_two_sessions_of_a_pooler(
     unique = [write.using(unique_key="once").enqueue("once") for _ in range(3)]
     assert len({result.id for result in unique}) == 1
     last = write.using(after=results).enqueue("after all of them")
-    variables = {"options": {"LISTEN": False}, "DATABASE_URL": pooler}
+    variables: dict[str, Any] = {"options": {"LISTEN": False}, "DATABASE_URL": pooler}
     workers = [start("--processes", "2", "--threads", "3", **variables) for _ in range(2)]
     jobs = [
         succeed_at.enqueue(2),
@@ -182,7 +182,8 @@ def test_web_and_workers_share_two_sessions_of_a_pooler(
         write_row_on.enqueue("row"),
     ]
     chain.enqueue(5)
-    for result in [*results, unique[0], last, *jobs]:
+    everything: list[AnyTaskResult] = [*results, unique[0], last, *jobs]
+    for result in everything:
         assert ended(result).status == "SUCCESSFUL", result.errors
     assert statuses(jobs[0]) == ["retried", "succeeded"]
     wait_until(lambda: not Message.objects.exists(), "each link has enqueued the next")

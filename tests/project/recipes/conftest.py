@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import django
 import pytest
@@ -29,10 +29,10 @@ def recipe(first_line: str, words: str) -> str:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Callable[..., dict[str, str]]:
+def project(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Writes modules, and returns the variables for a process that finds them.  ``settings`` follows the tests' own."""
 
-    def make(settings: str = "", **modules: str) -> dict[str, str]:
+    def make(settings: str = "", **modules: str) -> dict[str, Any]:
         folder = tmp_path / "project"
         folder.mkdir()
         (folder / "recipe_settings.py").write_text(f"from tests.support.site.settings import *\n\n{settings}")

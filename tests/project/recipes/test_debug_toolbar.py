@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.utils import timezone
@@ -61,7 +61,7 @@ for path in sys.argv[1:]:
 
 @pytest.mark.slow
 def test_the_admin_pages_and_a_worker_go_on_with_the_toolbar(
-    start: Start, project: Callable[..., dict[str, str]], environment: dict[str, str]
+    start: Start, project: Callable[..., dict[str, Any]], environment: dict[str, str]
 ) -> None:
     variables = project(ADMIN + recipe("settings.py", "debug_toolbar"), urls=URLS)
     worker = start(**variables)

@@ -75,7 +75,7 @@ def sentry() -> Iterator[Sentry]:
 
 @pytest.mark.slow
 def test_a_job_that_failed_is_one_event_with_the_name_of_the_job(
-    start: Start, project: Callable[..., dict[str, str]], sentry: Sentry
+    start: Start, project: Callable[..., dict[str, Any]], sentry: Sentry
 ) -> None:
     variables = project(recipe("settings.py", "sentry_sdk.init"), shop_sentry=recipe("shop/sentry.py", "name_the_job"))
     worker = start("--threads", "1", SENTRY_DSN=sentry.dsn, **variables)
@@ -98,7 +98,7 @@ def test_a_job_that_failed_is_one_event_with_the_name_of_the_job(
 
 @pytest.mark.slow
 def test_a_job_that_could_not_be_run_is_an_event_too(
-    start: Start, project: Callable[..., dict[str, str]], sentry: Sentry, session: Session
+    start: Start, project: Callable[..., dict[str, Any]], sentry: Sentry, session: Session
 ) -> None:
     variables = project(recipe("settings.py", "sentry_sdk.init"), shop_sentry=recipe("shop/sentry.py", "name_the_job"))
     session.rows("select pgqueue_message_create('[]', p_task => 'tests.project.recipes.failing.fail')")

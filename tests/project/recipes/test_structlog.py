@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.project.recipes.failing import say, say_on
 
 
 @pytest.mark.slow
-def test_lines_of_threads_and_coroutines_have_their_job(start: Start, project: Callable[..., dict[str, str]]) -> None:
+def test_lines_of_threads_and_coroutines_have_their_job(start: Start, project: Callable[..., dict[str, Any]]) -> None:
     variables = project(recipe("settings.py", "structlog.configure"), shop_logs=recipe("shop/logs.py", "bind_the_job"))
     worker = start("--threads", "2", **variables)
     results = {
