@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connection
 
 from django_pgqueue.admin.parts.paginator import CappedPaginator
-from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, sql
+from tests.support.fixtures.admin import sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,24 +19,6 @@ DAYS = 4
 
 # A list looks for as many ids as it counts, and each may be in a page of its own.
 AT_MOST = 1.1 * CappedPaginator.CAP
-
-# What an index leads to.
-SERVED = [
-    MESSAGES,
-    f"{MESSAGES}?o=1",
-    f"{MESSAGES}?p=200",
-    f"{MESSAGES}?status=scheduled&queue=mail",
-    f"{MESSAGES}?status=ready&queue=mail",
-    f"{MESSAGES}?status=running",
-    f"{MESSAGES}?status=expired",
-    f"{MESSAGES}?queue=rare",
-    f"{MESSAGES}?q=77",
-    ATTEMPTS,
-    f"{ATTEMPTS}?o=1",
-    f"{ATTEMPTS}?p=200",
-    f"{ATTEMPTS}?message_id=77",
-    f"{ATTEMPTS}?q=77",
-]
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import doctest
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -179,10 +178,6 @@ def test_it_needs_both_permissions_a_post_and_a_token(
     assert root.client.put(AGAIN).status_code == 405
     assert root.client.get(AGAIN, data).status_code in {200, 302}
     assert not Message.objects.exists()
-
-
-def test_what_the_docstrings_show_is_so() -> None:
-    assert doctest.testmod(reenqueue_page).failed == 0
 
 
 def test_a_permission_that_was_taken_away_stops_the_job(history: list[int]) -> None:

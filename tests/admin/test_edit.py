@@ -92,7 +92,7 @@ def test_what_a_worker_took_meanwhile_is_not_changed(root: Visitor) -> None:
     assert not LogEntry.objects.exists()
 
 
-def test_a_message_that_is_held_is_neither_moved_nor_prioritised(root: Visitor) -> None:
+def test_a_message_that_is_held_is_neither_moved_nor_prioritised(db: None) -> None:
     pk = send()
     claim()
     assert not functions.message_prioritise(connection, pk, 9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import doctest
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -148,7 +147,3 @@ def test_who_may_not_see_the_history_does_not_see_its_errors(visitor: Callable[.
     assert root.client.post(ERRORS).status_code == 405
     assert Client().get(ERRORS).status_code == 302
     assert ERRORS in [link.attributes.get("href") for link in root.open(ATTEMPTS).root.all("a")]
-
-
-def test_what_the_docstrings_show_is_so() -> None:
-    assert doctest.testmod(errors).failed == 0

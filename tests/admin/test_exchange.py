@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     LogIn = Callable[..., Visitor]
 
 EXCHANGES, BINDINGS = "/admin/django_pgqueue/exchange/", "/admin/django_pgqueue/binding/"
-AUDIT = subscribers.audit.module_path
 ORDERS = f"{EXCHANGES}orders/change/"
 GIVEN = {
     "exchange": "orders",
@@ -228,16 +227,11 @@ class TestBindings:
         DECLARED.bindings.clear()
         assert root.client.post(change_page("#", "delete"), {"post": "yes"}).status_code == 302
 
-    def test_each_permission_is_for_one_thing(self, visitor: LogIn, orders: To) -> None:
+    def test_an_exchange_is_deleted_by_who_may_delete_its_bindings(self, visitor: LogIn, orders: To) -> None:
         orders.bind("order.#", queue="books")
-        clerk = visitor("view_binding", "view_exchange")
-        assert clerk.client.get(change_page()).status_code == 200
-        for url in (f"{BINDINGS}add/", change_page(), change_page(page="delete"), f"{EXCHANGES}add/",
-                    f"{EXCHANGES}orders/delete/", ORDERS):  # fmt: skip
-            assert clerk.client.post(url, GIVEN | {"post": "yes"}).status_code == 403, url
-        assert visitor("delete_exchange").client.get(f"{EXCHANGES}orders/delete/").status_code == 403
-        assert visitor("delete_exchange", "delete_binding").client.get(f"{EXCHANGES}orders/delete/").status_code == 200
-        assert Binding.objects.count() == 1
+        url = f"{EXCHANGES}orders/delete/"
+        assert visitor("delete_exchange").client.get(url).status_code == 403
+        assert visitor("delete_exchange", "delete_binding").client.get(url).status_code == 200
 
     def test_nothing_is_deleted_in_bulk(self, root: Visitor, orders: To) -> None:
         orders.bind("order.#", queue="books")

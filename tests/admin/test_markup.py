@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import doctest
 from typing import TYPE_CHECKING
 
 import pytest
 from django.conf import settings
 from django.contrib.staticfiles import finders
-from django.core import checks
 from django.test import modify_settings, override_settings
 
-from django_pgqueue.admin.parts import display
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, TASK, WORKERS, claim, fail, retry, send, sign_in
 
 if TYPE_CHECKING:
@@ -93,12 +90,3 @@ def test_large_numbers_may_be_grouped(root: Visitor) -> None:
         assert page.count.endswith("1 message")
         question = root.act(MESSAGES, "cancel", [pk])
         assert root.confirm(question).said == ["1 message cancelled."]
-
-
-@pytest.mark.django_db
-def test_the_checks_have_nothing_to_say() -> None:
-    assert checks.run_checks() == []
-
-
-def test_what_the_docstrings_show_is_so() -> None:
-    assert doctest.testmod(display).failed == 0

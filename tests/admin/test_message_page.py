@@ -3,19 +3,17 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-import pytest
 from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.admin.parts.expressions import PRETTY_LENGTH
-from django_pgqueue.models import Attempt
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, retry, send, sign_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.testing import Clock
-    from tests.support.admin_page import Element, Page, Visitor
+    from tests.support.admin_page import Element, Visitor
 
 
 def fields(root: Visitor, pk: int) -> dict[str, Element]:
@@ -73,14 +71,8 @@ def test_one_that_is_left_to_a_later_version_says_so(root: Visitor, clock: Clock
     )
 
 
-def test_json_is_set_in_lines(root: Visitor, db: None) -> None:
-    content = fields(root, send('{"args": [1]}'))["content"].one("pre")
-    assert content.raw_text == '{\n    "args": [\n        1\n    ]\n}'
-
-
-def test_what_is_empty_in_json_stands_in_one_line(root: Visitor, db: None) -> None:
-    pk = send('{"args": [], "kwargs": {"not \\n": "[\\n]"}}')
-    content = root.open(f"{MESSAGES}{pk}/change/").root.one("pre")
+def test_json_is_set_in_lines_and_what_is_empty_in_it_stands_in_one(root: Visitor, db: None) -> None:
+    content = fields(root, send('{"args": [], "kwargs": {"not \\n": "[\\n]"}}'))["content"].one("pre")
     assert content.raw_text == '{\n    "args": [],\n    "kwargs": {\n        "not \\n": "[\\n]"\n    }\n}'
 
 
@@ -123,15 +115,6 @@ def test_of_very_many_attempts_the_last_are_shown(root: Visitor, clock: Clock) -
     assert len(root.open(all_of_them, p=2).rows) == 2
 
 
-def test_a_queue_that_nobody_works_on_is_told_with_what_to_do(root: Visitor, clock: Clock) -> None:
-    sign_in(queues=["mail"])
-    [reason, _] = root.open(f"{MESSAGES}{send(queue='slow')}/change/").reasons
-    assert "“slow”" in reason
-    assert "manage.py qworker --queues slow" in reason
-    [place] = root.open(f"{MESSAGES}{send(queue='mail')}/change/").reasons
-    assert place.startswith("It is ready: ")
-
-
 def test_a_very_large_content_is_cut_off_and_says_so(root: Visitor, db: None) -> None:
     pk = send('{"text": "' + "x" * 3_000_000 + '"}')
     page = root.open(f"{MESSAGES}{pk}/change/")
@@ -160,15 +143,3 @@ def test_who_may_not_see_the_history_is_not_led_there(visitor: Callable[..., Vis
     complete(claim()[0])
     gone = clerk.client.get(f"{MESSAGES}{pk}/change/")
     assert gone.url == "/admin/"  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("path", ["nonsense", "0", "9" * 30, "-1", "1'", "_00"])
-def test_what_is_no_id_is_answered_kindly(root: Visitor, db: None, path: str) -> None:
-    assert isinstance(root.open(f"{MESSAGES}{path}/change/").said[0], str)
-
-
-def test_times_may_be_outside_of_the_calendar(root: Visitor, db: None) -> None:
-    for ms in (2**63 - 1, -(2**63)):
-        page: Page = root.open(f"{MESSAGES}{send(dequeue_at=ms)}/change/")
-        assert page.form["dequeue_at"] == str(ms)
-    assert Attempt.objects.count() == 0

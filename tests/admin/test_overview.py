@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import doctest
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,9 +12,8 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import control, functions
-from django_pgqueue.admin.dashboards import sparkline
 from django_pgqueue.models import QueueState
-from django_pgqueue.monitoring.overview import counts, formatting as words, limits, long_transactions, throughput
+from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
 from tests.support.address import conninfo
 from tests.support.admin_page import Page
@@ -406,8 +404,3 @@ def test_the_overview_is_one_of_the_pages_of_the_admin(visitor: Callable[..., Vi
     assert OVERVIEW in visitor("view_overview").client.get("/admin/").content.decode()
     assert OVERVIEW not in visitor("view_message").client.get("/admin/").content.decode()
     assert MESSAGES
-
-
-def test_what_the_docstrings_show_is_so() -> None:
-    for module in (counts, sparkline, words):
-        assert doctest.testmod(module).failed == 0

@@ -366,13 +366,6 @@ def test_a_queue_has_a_page_and_is_not_edited(root: Visitor, noon: Clock) -> Non
     assert root.client.post(f"{QUEUES}a_2Fb/change/", {"name": "x"}).status_code == 403
 
 
-def test_who_may_only_look_pauses_nothing(visitor: Callable[..., Visitor], noon: Clock) -> None:
-    control.pause("mail")
-    looker = visitor("view_queuestate")
-    assert looker.open(QUEUES).actions == []
-    assert looker.client.post(f"{QUEUES}add/", {"name": "x"}).status_code == 403
-
-
 def test_the_page_of_a_message_says_that_its_queue_is_paused(root: Visitor, noon: Clock) -> None:
     pk = send(queue="mail")
     assert "paused" not in root.open(f"{MESSAGES}{pk}/change/").fields["waits because"].text

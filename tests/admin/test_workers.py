@@ -52,14 +52,6 @@ def test_a_sleeper_whose_time_ran_out_is_awake_or_dead(root: Visitor, clock: Clo
     assert root.open(WORKERS).column("state") == ["awake"]
 
 
-def test_a_worker_has_a_page_and_can_not_be_edited(root: Visitor, clock: Clock) -> None:
-    sign_in("web1/1")
-    [row] = root.open(WORKERS).cells
-    url = row["id"].one("a").attributes["href"]
-    assert root.open(url).fields["queues"].text == "all"
-    assert root.client.post(url, {"slots": 99}).status_code == 403
-
-
 def test_what_a_worker_cannot_do_is_on_its_page_and_in_the_list(root: Visitor, clock: Clock) -> None:
     sign_in("web1")
     sql("update pgqueue_worker set problem = %s", f"schedules: <b>no rights</b> {'x' * 200} the end")

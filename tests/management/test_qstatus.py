@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import doctest
 import io
 import json
 import re
@@ -18,7 +17,6 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_pgqueue import control, functions, testing
-from django_pgqueue.management.terminal import text
 from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
 from tests.support.address import conninfo
@@ -291,7 +289,3 @@ def test_a_pipe_gets_a_look_each_interval_until_nobody_reads(environment: dict[s
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(30) == 0
-
-
-def test_what_the_docstrings_show_is_so() -> None:
-    assert doctest.testmod(text).failed == 0
