@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.http import HttpResponse
 from django.test import Client, override_settings
 from pytest_django.live_server_helper import LiveServer
 from selenium.webdriver.common.keys import Keys
 
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue import control
+from django_pgqueue.models import Attempt, Message, Schedule
+from django_pgqueue.routing import Exchange
+from django_pgqueue.worker.upkeep.scheduler import Scheduler
+from tests.admin.test_channel import CHANNELS
+from tests.admin.test_exchange import BINDINGS, ORDERS
+from tests.admin.test_schedule import QUEUES, REMIND, SCHEDULES, by_hand, url as url_of
 from tests.support.fixtures import browser
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, fail, retry, send, sign_in, sql
+from tests.support.site import subscribers
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -122,13 +131,31 @@ def worked_for_hours() -> None:
     """)
 
 
+@pytest.fixture
+def settled_by_people(queue: None) -> None:
+    """Schedules, exchanges and channels, some of them in a bad way."""
+    by_hand("remind Ada", cron="0 9 * * mon", timezone="America/New_York")
+    Scheduler("default").look_if_due(connection)
+    now = dt.datetime.now(dt.UTC)
+    by_hand("resting", cron=None, interval_ms=7_200_000, paused_at=now - dt.timedelta(hours=3))
+    by_hand("gone", cron="0 0 1 * *", next_at=now, declared=True)
+    by_hand("wrong", cron="whenever", next_at=now)
+    control.pause("mail", by="Ada")
+    exchange = Exchange("orders")
+    exchange.declare()
+    exchange.bind("order.#", task=subscribers.audit)
+    exchange.bind(r"^order\.(created|paid)$", queue="books", regex=True)
+    control.set_channel("payment-api", max_concurrency=5, release_interval=3600)
+    send(channel="payment-api")
+
+
 def looked_at(page: browser.Page, name: str) -> None:
     page.save(f"admin-{name}", WIDE)
     page.save(f"admin-{name}-dark", WIDE, dark=True)
     page.save(f"admin-{name}-narrow", NARROW)
 
 
-@pytest.mark.usefixtures("queue")
+@pytest.mark.usefixtures("settled_by_people")
 def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: browser.Page) -> None:
     courier = Message.objects.get(task="shop.tasks.book_courier").pk
     slow = Message.objects.get(queue="slow").pk
@@ -143,6 +170,14 @@ def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: bro
         ("again", f"{ATTEMPTS}again/?status__exact=failed", "1 ended message of this list"),
         ("attempt", f"{ATTEMPTS}{failed}/change/", "The voucher TEA-2019 has expired"),
         ("worker-list", WORKERS, "all but slow"),
+        ("schedule-list", SCHEDULES, "no longer in the code"),
+        ("schedule", url_of("remind Ada"), "Positional arguments"),
+        ("schedule-add", f"{SCHEDULES}add/", "Dotted path of a task"),
+        ("queue-list", QUEUES, "Ada"),
+        ("channel-list", CHANNELS, "payment-api"),
+        ("channel", f"{CHANNELS}payment-api/change/", "Max concurrency"),
+        ("exchange", f"{ORDERS}?routing_key=order.created", "books"),
+        ("binding-list", BINDINGS, "(regular expression)"),
     ]:
         page.open(url)
         page.shows(text)
@@ -197,20 +232,19 @@ def rows(page: browser.Page) -> int:
     return int(page.driver.execute_script("return document.querySelectorAll('#result_list tbody tr').length"))
 
 
-@pytest.mark.usefixtures("queue")
-def test_messages_are_selected_and_cancelled(page: browser.Page) -> None:
-    page.open(MESSAGES)
-    page.find("#action-toggle").click()
-    selected = rows(page)
-    page.driver.execute_script("document.querySelector('select[name=action]').value = 'cancel'")
-    page.driver.execute_script("window.isOld = true")
-    page.find(".actions button[type=submit]").click()
-    page.shows(f"Cancel {selected} messages?")
-    looked_at(page, "cancel")
-    page.press("Cancel them")
-    page.shows(f"{selected - 1} messages cancelled.", "1 message asked to stop.")
-    looked_at(page, "cancelled")
-    assert [message.queue for message in Message.objects.all()] == ["mail"]
+def test_a_schedule_is_made_in_the_browser_and_a_mistake_is_told(page: browser.Page) -> None:
+    page.open(f"{SCHEDULES}add/")
+    for name, text in {"name": "weekly", "task": REMIND, "cron": "whenever"}.items():
+        page.find(f"[name={name}]").send_keys(text)
+    page.press("Save")
+    page.shows("send cannot be called with args=[]", "is not a cron expression")
+    looked_at(page, "schedule-mistake")
+    for name, text in {"args": '["Ada"]', "cron": "0 9 * * mon"}.items():
+        page.find(f"[name={name}]").clear()
+        page.find(f"[name={name}]").send_keys(text)
+    page.press("Save")
+    page.shows("weekly", "At 09:00 on Monday")
+    assert Schedule.objects.get(name="weekly").content == {"args": ["Ada"], "kwargs": {}}
 
 
 @pytest.mark.usefixtures("queue")
