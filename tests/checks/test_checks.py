@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.checks.registry import registry
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection
@@ -168,13 +167,6 @@ class TestManagePy:
         ):
             call_command("check")
 
-    def test_it_is_registered_once(self) -> None:
-        assert [check for check in registry.get_checks() if check == check_backends] == [check_backends]
-
-    def test_makemigrations_finds_nothing_to_do(self, capsys: pytest.CaptureFixture[str]) -> None:
-        call_command("makemigrations", "django_pgqueue", check=True, dry_run=True)
-        assert "No changes detected" in capsys.readouterr().out
-
 
 def check_of_a_project(tmp_path: Path, *, apps: list[str], engine: str) -> str:
     """What ``manage.py check`` prints in a project that has tasks, and a database that nobody can reach."""
@@ -212,11 +204,6 @@ def test_a_database_that_is_not_postgresql_is_an_error(tmp_path: Path) -> None:
     assert "point DATABASE in OPTIONS at a PostgreSQL database" in said
 
 
-def test_checks_do_not_connect(tmp_path: Path) -> None:
-    said = check_of_a_project(tmp_path, apps=["django_pgqueue"], engine="postgresql")
-    assert "System check identified no issues" in said
-
-
 def test_an_app_that_was_forgotten_is_an_error(tmp_path: Path) -> None:
     said = check_of_a_project(tmp_path, apps=[], engine="postgresql")
     assert "(pgqueue.E006) TASKS['default'] is a PgQueueBackend, but 'django_pgqueue' is not in INSTALLED_APPS." in said
@@ -236,7 +223,7 @@ def test_an_admin_without_its_range_filters_says_what_to_install(tmp_path: Path)
     assert "pip install django-admin-rangefilter" in said
 
 
-def test_without_an_admin_nobody_needs_range_filters(tmp_path: Path) -> None:
+def test_checks_do_not_connect_and_without_an_admin_nobody_needs_range_filters(tmp_path: Path) -> None:
     without(tmp_path, "rangefilter")
     said = check_of_a_project(tmp_path, apps=["django_pgqueue"], engine="postgresql")
     assert "System check identified no issues" in said

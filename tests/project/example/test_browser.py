@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from example_project.shop.models import Order
-from tests.support.fixtures.browser import Page, chromium, fill_in_an_order, page, place_an_order, shop, worker
+from tests.support.fixtures.browser import Page, chromium, page, place_an_order, shop, worker
 
 __all__ = ["chromium", "page", "shop", "worker"]
 
@@ -69,41 +68,3 @@ def test_the_admin_shows_the_job_as_scheduled_and_then_in_the_history(
     shop.open(reverse("admin:django_pgqueue_attempt_changelist"))
     shop.shows("send_receipt")
     shop.save("admin-attempts", 1600)
-
-
-def test_a_changed_mind_leaves_nothing(shop: Page) -> None:
-    before = Order.objects.count()
-    fill_in_an_order(shop)
-    shop.press("Place it, then roll back")
-    shop.shows("You changed your mind", "does not exist", "does not exist")
-    shop.save("changed-mind")
-    assert Order.objects.count() == before
-
-
-def test_the_warehouse_picks_the_next_slip(shop: Page) -> None:
-    shop.open(reverse("shop:warehouse"))
-    shop.save("warehouse")
-    oldest = Order.objects.last()
-    assert oldest
-    shop.press("Pick it and pack it")
-    shop.shows(f"Order {oldest.pk} is packed", "Parcels", f"Order {oldest.pk}")
-    shop.press("Pick it and put it back for 30 seconds")
-    shop.shows("comes back in 30 seconds")
-    shop.press("Pick it and report it damaged")
-    shop.shows("has failed")
-    shop.save("warehouse-picked")
-
-
-def test_a_mistake_in_the_form_is_told_beside_its_field(shop: Page) -> None:
-    shop.find("#id_email").clear()
-    shop.find("#id_email").send_keys("nobody")
-    shop.press("Place the order")
-    shop.shows("Enter a valid email address.")
-    shop.save("mistake")
-    shop.complaints()  # the browser calls the answer 422 an error; it is what we wanted
-
-
-def test_the_page_shows_its_code(shop: Page) -> None:
-    shop.find("summary").click()
-    shop.shows("def place_order", "with transaction.atomic():", "send_receipt.enqueue(order.pk)")
-    shop.save("code")

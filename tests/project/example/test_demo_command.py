@@ -65,16 +65,7 @@ def test_one_command_starts_the_shop_and_ctrl_c_ends_it(home: Home) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the worker's process through /proc")
-def test_a_dead_worker_ends_the_demo_with_its_exit_code(home: Home) -> None:
-    with Demo(home) as demo:
-        demo.hears(BANNER_END)
-        os.kill(home.pid_of("qworker"), signal.SIGKILL)
-        assert demo.ends() == 128 + signal.SIGKILL, demo.said
-        assert "The worker ended with exit code 137, so everything stops." in demo.said
-    wait_until(lambda: not home.leftovers(), "no process is left")
-
-
-def test_two_demos_at_once_share_the_orders_and_not_the_port(home: Home) -> None:
+def test_two_demos_share_the_orders_and_not_the_port_and_each_ends_with_its_own_worker(home: Home) -> None:
     with Demo(home) as one, Demo(home) as other:
         urls = {one.hears(BANNER_URL), other.hears(BANNER_URL)}
         assert len(urls) == 2
@@ -83,6 +74,9 @@ def test_two_demos_at_once_share_the_orders_and_not_the_port(home: Home) -> None
         one.process.terminate()
         assert one.ends() == 0
         assert "Earl Grey" in Visitor(other.hears(BANNER_URL)).get("/")
+        os.kill(home.pid_of("qworker"), signal.SIGKILL)
+        assert other.ends() == 128 + signal.SIGKILL, other.said
+        assert "The worker ended with exit code 137, so everything stops." in other.said
     wait_until(lambda: not home.leftovers(), "no process is left")
 
 

@@ -121,16 +121,19 @@ def test_a_rollback_further_out_takes_the_order_and_its_jobs_along(tea: Product)
 
 
 @pytest.mark.parametrize(
-    ("quantity", "complaint"),
+    ("data", "complaint"),
     [
-        ("0", "Your basket is empty"),
-        ("", "Your basket is empty"),
-        ("-1", "greater than or equal to 0"),
-        ("x", "whole number"),
+        ({"quantity": "0"}, "Your basket is empty"),
+        ({"quantity": ""}, "Your basket is empty"),
+        ({"quantity": "-1"}, "greater than or equal to 0"),
+        ({"quantity": "x"}, "whole number"),
+        ({"email": "nobody"}, "Enter a valid email address."),
     ],
 )
-def test_an_order_that_can_not_be_is_refused(client: Client, tea: Product, quantity: str, complaint: str) -> None:
-    response = client.post(reverse("shop:home"), form_data(tea, quantity))
+def test_an_order_that_can_not_be_is_refused(
+    client: Client, tea: Product, data: dict[str, str], complaint: str
+) -> None:
+    response = client.post(reverse("shop:home"), form_data(tea, **data))
     assert response.status_code == 422
     assert complaint in response.content.decode()
     assert waiting() == []
