@@ -27,7 +27,3 @@ def test_minutes_without_a_measurement_are_left_out() -> None:
     assert speed.minutes(0.0, 190.0) == [2.0, 5.0]
     assert speed.minutes(300.0, 400.0) == []
     assert speed.between(10.0, 20.0) == [1.0]
-
-
-def test_the_loop_is_long_enough_for_the_clock() -> None:
-    assert measured() > 5 * time.get_clock_info("thread_time").resolution

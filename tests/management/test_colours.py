@@ -73,13 +73,12 @@ def test_who_gets_colours(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}], ids=["colours", "no colours"])
-def test_on_a_real_terminal(environment: dict[str, str], variables: dict[str, str]) -> None:
+def test_on_a_real_terminal(environment: dict[str, str]) -> None:
     slow.whoami.enqueue()
     slow.time_out_by_itself.enqueue()
     environment.pop("NO_COLOR", None)
-    said = on_a_terminal(environment | {"TERM": "xterm", **variables})
-    assert bool(ESCAPE.search(said)) is not bool(variables)
+    said = on_a_terminal(environment | {"TERM": "xterm"})
+    assert ESCAPE.search(said)
     plain = ESCAPE.sub("", said)
     assert re.search(r"INFO    succeeded id=\d+ task=tests.support.site.slow.whoami attempt=1 ms=", plain)
     assert re.search(r"ERROR   failed id=\d+ task=tests.support.site.slow.time_out_by_itself attempt=1 ms=", plain)

@@ -99,17 +99,6 @@ def test_of_several_reasons_the_one_that_somebody_has_to_remove_is_told() -> Non
         assert explained("--queues", "mail")[-1].endswith("This worker does not serve its queue.")
 
 
-def test_a_quarantined_job_says_so() -> None:
-    alone = note.enqueue().id
-    [held] = functions.message_dequeue(connection, worker="dead", tasks=True)
-    functions.worker_died(connection, "dead", ids=[held.id], attempts=[held.attempt], running=[True])
-    [[shown, *_, why]] = rows(explained()[-1:])
-    assert shown == alone
-    assert why == (
-        "It is quarantined: its worker died while it ran. A worker takes it alone, so that it can harm no other job."
-    )
-
-
 def test_a_parked_job_says_so() -> None:
     with clock(NOON):
         parked = note.enqueue().id
@@ -171,10 +160,6 @@ def test_as_many_are_shown_as_were_asked_for() -> None:
     assert [line.split()[0] for line in lines[8:]] == ids[3:6]
     assert [line.split()[-3:] for line in lines[8:]] == [["messages", "come", "first."]] * 3
     assert len(explained()) == 2 + 20 + 3 + 20
-
-
-def test_nothing_is_nothing() -> None:
-    assert explained() == ["Nothing is ready (all queues)."]
 
 
 def test_explain_is_another_word_for_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,12 +69,6 @@ def url(test_database: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Spark has to say of itself, all of it."""
-    return tmp_path_factory.mktemp("spark") / "log.txt"
-
-
-@pytest.fixture(scope="session")
 def spark(url: str) -> Iterator[SparkSession]:
     """Two tasks at a time, each of which may be tried three times."""
     from django_pgqueue.spark import session as sessions_of_spark

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow as pa
@@ -131,9 +129,3 @@ def test_a_message_may_be_what_it_may_be_in_python(column: str, fit: Any, unfit:
     at_once, one_by_one, _ = both([{"content": "1", column: fit}])
     assert at_once == one_by_one
     assert both([{"content": "1", column: unfit}]) == (None, "", True)
-
-
-def test_executors_need_no_django() -> None:
-    modules = "django_pgqueue.spark.columns, django_pgqueue.spark.rows, django_pgqueue.values.limits"
-    program = f"import sys; sys.modules['django'] = None; import {modules}"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -170,10 +170,8 @@ def plan(frame: DataFrame) -> str:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"tabel": "attempts"}, "Unknown option 'tabel'. Did you mean table?"),
         ({"url": "postgresql://me:hunter2@db/shop"}, "Option url has a password"),
         ({"url": "postgresql://me@127.0.0.1:1/shop"}, "PostgreSQL cannot be reached: connection failed"),
-        ({"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, options: dict[str, str], said: str) -> None:

@@ -43,10 +43,6 @@ def flat(found: Iterable[list[int]]) -> list[int]:
     return sorted(itertools.chain.from_iterable(found))
 
 
-def all_ids(session: Session) -> list[int]:
-    return session.column("select id from pgqueue_attempt order by 1")
-
-
 @pytest.mark.parametrize("wanted", [1, 2, 3, 8])
 def test_slices_of_days_are_the_whole_history_and_about_even(history: Session, wanted: int) -> None:
     parts = slices.of_days(history.connection, at_most=8, exactly=wanted)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 FOLDER = "STORM_FOLDER"
 TRAPS = "STORM_TRAPS"
 """Another folder of traps, for a worker that steps into none."""
-STAGES = ("claimed", "in the handler", "written", "completed", "recorded")
 
 
 def path_of(stage: str) -> str:
