@@ -112,43 +112,6 @@ def test_any_number_can_stand_in_a_row(root: Visitor, number: int) -> None:
     assert root.open(f"{MESSAGES}{2**63 - 1}/change/").fields["status"].text == "scheduled"
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "queue=%00",
-        "task=%00",
-        "worker=%00",
-        "worker__icontains=%25",
-        "id=9999999999999999999999",
-        "dequeue_at__gte=99999999999999999999999999",
-        "dequeue_at__gte=soon",
-        "dequeue_at__range=1",
-        "created_at__gte=soon",
-        "priority=1.5",
-        "no_such_field=1",
-        "queue__no_such_lookup=1",
-        "unlock_at__isnull=maybe",
-        "status=ready&status=running",
-        "status=",
-        "p=0",
-        "p=-1",
-        "p=x",
-        "p=99999999999999999999",
-        "all=",
-        "o=99.-99.x",
-        "_facets=True",
-        "_popup=1",
-        "e=1",
-        "dequeue_at__range__gte_0=%00",
-        "dequeue_at__range__gte_0=0001-01-01&dequeue_at__range__lte_0=0001-01-01",
-    ],
-)
-def test_any_query_is_answered(root: Visitor, query: str) -> None:
-    message()
-    for url in (MESSAGES, ATTEMPTS):
-        assert root.open(f"{url}?{query}").response.status_code == 200
-
-
 NAMED = {
     "queuestate": "insert into pgqueue_queue (name, paused_at) values (%s, now())",
     "schedule": "insert into pgqueue_schedule (name, next_at, task, cron, content) "
@@ -190,6 +153,10 @@ def test_a_key_that_no_row_has_is_not_found(root: Visitor, page: str, key: str) 
 @pytest.mark.parametrize(
     "query",
     [
+        "worker=%00", "worker__icontains=%25", "dequeue_at__gte=soon", "dequeue_at__range=1", "created_at__gte=soon",
+        "dequeue_at__gte=99999999999999999999999999", "priority=1.5", "no_such_field=1", "queue__no_such_lookup=1",
+        "unlock_at__isnull=maybe", "status=ready&status=running", "status=", "p=0", "p=-1", "p=x", "all=",
+        "o=99.-99.x", "_facets=True", "_popup=1", "e=1", "dequeue_at__range__gte_0=%00",
         "channel__range", "channel__range=1", "priority__range", "priority__range=1,2", f"paused_at__year={2**63 - 1}",
         f"message_id={2**63}", f"id={2**63}", f"pk={'9' * 400}", f"message_id={2**63 - 1}", "id=%00", "pk=%FF%FE",
         f"q={2**63}", f"q={'9' * 19}", "q=%00", "q=%FF%FE", "queue=%FF%FE", "channel=%00", "task=%ED%A0%80",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-import threading
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core import mail
 from django.core.management import call_command
-from django.db import connection, transaction
 from django.urls import reverse
 
 from django_pgqueue import testing
@@ -56,22 +54,6 @@ def form_data(tea: Product, quantity: object = 2, **more: str) -> dict[str, str]
     return {"customer": "Ada", "email": "ada@example.com", f"quantity_{tea.pk}": str(quantity), **more}
 
 
-def seen_by_others(query: Callable[[], Any]) -> Any:
-    """What another connection sees."""
-    answers: list[Any] = []
-
-    def ask() -> None:
-        try:
-            answers.append(query())
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    return answers[0]
-
-
 def waiting() -> list[tuple[str, str | None]]:
     return list(Message.objects.order_by("id").values_list("queue", "task"))
 
@@ -88,14 +70,6 @@ def test_an_order_its_jobs_and_its_slip_commit_together(client: Client, tea: Pro
     assert Message.objects.get(task=SEND_RECEIPT).content["args"] == [order.pk]
 
 
-def test_nobody_sees_the_order_or_its_jobs_before_the_commit(tea: Product) -> None:
-    with transaction.atomic():
-        place_order("Ada", "ada@example.com", {tea: 1})
-        assert len(waiting()) == 2
-        assert seen_by_others(lambda: (waiting(), Order.objects.count())) == ([], 0)
-    assert seen_by_others(lambda: (len(waiting()), Order.objects.count())) == (2, 1)
-
-
 def test_a_changed_mind_leaves_neither_order_nor_job(client: Client, tea: Product) -> None:
     response = client.post(reverse("shop:home"), form_data(tea, change_mind=""), follow=True)
     assert not Order.objects.exists()
@@ -110,14 +84,6 @@ def test_the_page_about_the_changed_mind_claims_only_what_it_finds(client: Clien
     assert job
     page = client.get(reverse("shop:changed_mind", args=[order.pk, job.result_id])).content.decode()
     assert "does not exist" not in page
-
-
-def test_a_rollback_further_out_takes_the_order_and_its_jobs_along(tea: Product) -> None:
-    with transaction.atomic():
-        place_order("Ada", "ada@example.com", {tea: 1})
-        transaction.set_rollback(True)
-    assert waiting() == []
-    assert not Order.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -339,14 +305,6 @@ def test_two_of_one_screen_share_what_it_shows(order: Order) -> None:
     assert Message.objects.filter(queue="screen-kitchen").count() == 6
 
 
-def test_what_is_not_committed_is_not_announced(client: Client, order: Order) -> None:
-    call_command("qbind", verbosity=0)
-    with transaction.atomic():
-        assert len(announce("parcel.packed", order.pk)) == 3
-        transaction.set_rollback(True)
-    assert not Message.objects.filter(queue__startswith="screen").exists()
-
-
 def test_a_slip_that_was_put_back_is_picked_again(
     clock: testing.Clock, pick: Callable[[str], str], order: Order
 ) -> None:
@@ -370,11 +328,6 @@ def test_a_slip_that_names_no_order_fails_alone(client: Client, pick: Callable[[
     assert client.get(reverse("shop:warehouse")).status_code == 200
     assert "names an order" in pick("pack")
     assert slip_attempts() == ["failed"]
-
-
-def test_a_worker_leaves_the_slips_alone(order: Order) -> None:
-    testing.drain()
-    assert Message.objects.filter(queue="warehouse", attempt=0).exists()
 
 
 # The rest
