@@ -12,7 +12,6 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client, override_settings
 from pytest_django.live_server_helper import LiveServer
-from selenium.webdriver.common.keys import Keys
 
 from django_pgqueue import control
 from django_pgqueue.models import Attempt, Message, Schedule
@@ -293,13 +292,3 @@ def quick(page: browser.Page) -> None:
 def asked(page: browser.Page) -> int:
     script = "return performance.getEntriesByType('resource').filter(e => e.name.endsWith('/live/')).length"
     return int(page.driver.execute_script(script))
-
-
-@pytest.mark.usefixtures("queue")
-def test_a_queue_is_paused_from_the_overview_with_the_keyboard(page: browser.Page) -> None:
-    page.open(OVERVIEW)
-    button = page.find("tbody tr:first-child button")
-    page.driver.execute_script("window.isOld = true; arguments[0].focus()", button)
-    button.send_keys(Keys.ENTER)
-    wait_until(lambda: not page.driver.execute_script("return window.isOld"), "the page after it")
-    page.shows("Paused: default.", "paused")

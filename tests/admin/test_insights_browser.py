@@ -1,4 +1,4 @@
-"""Insights in Chromium: light, dark and narrow, and the range of hours."""
+"""Insights in Chromium: light, dark and narrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from django_pgqueue.models import ReportError, ReportQueue
 from tests.admin import test_browser as admin
 from tests.admin.test_insights import INSIGHTS, NOON, hour
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.fixtures import browser
@@ -63,18 +62,11 @@ def report(transactional_db: None) -> None:
 
 
 @pytest.mark.usefixtures("report")
-def test_insights_look_decent_and_a_range_of_hours_is_chosen(page: browser.Page) -> None:
+def test_insights_look_decent_and_fit_a_narrow_screen(page: browser.Page) -> None:
     page.open(INSIGHTS)
     page.shows("started too late", "Throughput", "shop.couriers.LineIsBusy")
     admin.looked_at(page, "insights")
     assert width(page) <= admin.NARROW
-    for name, value in (("gte_0", "2026-03-02"), ("lte_0", "2026-03-02")):
-        page.driver.execute_script(f"document.querySelector('[name=hour__range__{name}]').value = '{value}'")
-    page.driver.execute_script("window.isOld = true")
-    page.find("[data-filter-title='hour'] input[type=submit]").click()
-    wait_until(lambda: not page.driver.execute_script("return window.isOld"), "the chosen day")
-    first = page.driver.execute_script("return document.querySelector('.pgqueue-chart title').textContent")
-    assert first.startswith("Mar 2 00:00")
 
 
 def width(page: browser.Page) -> int:

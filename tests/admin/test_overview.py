@@ -17,7 +17,7 @@ from django_pgqueue.monitoring.overview import counts, limits, long_transactions
 from django_pgqueue.worker.upkeep import bloat
 from tests.support.address import conninfo
 from tests.support.admin_page import Page
-from tests.support.fixtures.admin import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
+from tests.support.fixtures.admin import claim, complete, fail, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -398,9 +398,3 @@ def test_the_pictures_have_words(root: Visitor) -> None:
         assert picture.attributes["role"] == "img"
         assert picture.one("desc").text
     assert len(page.root.all("svg", class_="pgqueue-spark")) == 2
-
-
-def test_the_overview_is_one_of_the_pages_of_the_admin(visitor: Callable[..., Visitor]) -> None:
-    assert OVERVIEW in visitor("view_overview").client.get("/admin/").content.decode()
-    assert OVERVIEW not in visitor("view_message").client.get("/admin/").content.decode()
-    assert MESSAGES

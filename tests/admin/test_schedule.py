@@ -364,11 +364,3 @@ def test_a_queue_has_a_page_and_is_not_edited(root: Visitor, noon: Clock) -> Non
     shown = {label: value.text for label, value in root.open(f"{QUEUES}a_2Fb/change/").fields.items()}
     assert shown == {"name": "a/b", "state": "paused", "paused at": "2026-01-09 12:00:00", "paused by": "Ada"}
     assert root.client.post(f"{QUEUES}a_2Fb/change/", {"name": "x"}).status_code == 403
-
-
-def test_the_page_of_a_message_says_that_its_queue_is_paused(root: Visitor, noon: Clock) -> None:
-    pk = send(queue="mail")
-    assert "paused" not in root.open(f"{MESSAGES}{pk}/change/").fields["waits because"].text
-    control.pause("mail", by="Ada")
-    reasons = root.open(f"{MESSAGES}{pk}/change/").reasons
-    assert reasons[0] == "Queue mail is paused since 2026-01-09 12:00:00 by Ada."

@@ -25,10 +25,6 @@ def test_options_travel_to_executors() -> None:
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301
 
 
-def test_there_are_never_more_partitions_than_connections() -> None:
-    assert Options.of({"numPartitions": "20", "maxConnections": "3"}).partitions_at_most == 3
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -202,7 +202,6 @@ def test_a_row_that_can_not_become_a_message_fails_the_run_and_nothing_is_enqueu
         ("task string, priority string", {}, "Column priority is string: cast it to bigint."),
         ("task string, dequeue_at timestamp_ntz", {}, "Column dequeue_at is timestamp_ntz: it has no time zone."),
         ("task string", {"tasks": None}, "Name the allowed tasks, because executors cannot read the project"),
-        ("task string", {"run": "x"}, "Unknown option 'run'. Did you mean runId?"),
         ("task string", {"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
     ],
 )

@@ -36,7 +36,7 @@ sys.stdin.read()
 class User:
     """A process that uses a server."""
 
-    def __init__(self, command: list[str], env: Mapping[str, str], account: int | None) -> None:
+    def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
             command,
             env=env,
@@ -45,7 +45,6 @@ class User:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            user=account,
         )
         self.gone = False
 
@@ -84,7 +83,7 @@ class Host:
         """A new process that calls start(profile, **options), with the code below `root`."""
         command = [sys.executable, "-c", PROGRAM, str(root), profile, json.dumps(options)]
         variables = {**os.environ, "PGQUEUE_POSTGRES_HOME": str(self.home), **(env or {})}
-        user = User(command, {key: value for key, value in variables.items() if value}, None)
+        user = User(command, {key: value for key, value in variables.items() if value})
         self.users.append(user)
         return user
 
