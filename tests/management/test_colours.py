@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-import pty
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_pgqueue.management.terminal.colours import OUTCOMES, Coloured, formatter
-from tests.support.processes import ROOT
 from tests.support.site import slow
+from tests.support.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,27 +73,9 @@ def test_on_a_real_terminal(environment: dict[str, str]) -> None:
     slow.whoami.enqueue()
     slow.time_out_by_itself.enqueue()
     environment.pop("NO_COLOR", None)
-    said = on_a_terminal(environment | {"TERM": "xterm"})
-    assert ESCAPE.search(said)
-    plain = ESCAPE.sub("", said)
+    window = Window("qworker", "--burst", environment=environment | {"TERM": "xterm"})
+    assert window.ends() == 0, window.seen
+    assert ESCAPE.search(window.seen)
+    plain = ESCAPE.sub("", window.seen)
     assert re.search(r"INFO    succeeded id=\d+ task=tests.support.site.slow.whoami attempt=1 ms=", plain)
     assert re.search(r"ERROR   failed id=\d+ task=tests.support.site.slow.time_out_by_itself attempt=1 ms=", plain)
-
-
-def on_a_terminal(environment: dict[str, str]) -> str:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "django", "qworker", "--burst"], cwd=ROOT, env=environment,
-        stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    os.close(theirs)
-    said = b""
-    try:
-        while part := os.read(ours, 4096):
-            said += part
-    except OSError:  # Linux's way to say that the other end is closed
-        pass
-    finally:
-        os.close(ours)
-    assert process.wait() == 0, said.decode()
-    return said.decode()
