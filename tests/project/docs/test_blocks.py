@@ -46,16 +46,14 @@ def test_every_block_is_run_or_says_why_not(page: Path) -> None:
 COMMITS = {"guide/testing"}
 
 
-@pages([page for page in pages_with("python") if name_of(page) not in COMMITS])
-@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=pytest.mark.django_db(transaction=name_of(page) in COMMITS))
+        for page in pages_with("python")
+    ],
+)
 def test_the_python_of_a_page_runs(page: Path, project: Project) -> None:
-    for block in blocks(page, "python"):
-        project.run(block)
-
-
-@pages([page for page in pages_with("python") if name_of(page) in COMMITS])
-@pytest.mark.django_db(transaction=True)
-def test_the_python_of_a_page_that_commits_runs(page: Path, project: Project) -> None:
     for block in blocks(page, "python"):
         project.run(block)
 
