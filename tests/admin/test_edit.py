@@ -56,9 +56,7 @@ def test_saving_what_is_there_changes_nothing(root: Visitor, clock: Clock) -> No
 
 def test_a_new_time_ends_the_wait_for_other_jobs_and_a_new_priority_does_not(root: Visitor) -> None:
     other = send(queue="other")
-    pk = functions.enqueue(
-        connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((other,)))
-    ).id
+    pk = send(after=functions.After((other,)))
     save(root, pk, priority=5)
     assert Message.objects.get(pk=pk).after_ids == [other]
     save(root, pk, dequeue_at="2000-01-01 00:00:00")

@@ -10,6 +10,8 @@ from django.contrib.admin.utils import quote
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, sql
 
 if TYPE_CHECKING:
+    from pytest_django.fixtures import DjangoAssertNumQueries
+
     from tests.support.admin_page import Visitor
 
 EVIL = "<script>alert(1)</script>"
@@ -138,6 +140,16 @@ def test_any_name_leads_to_its_page(root: Visitor, model: str, name: str) -> Non
     assert root.open(f"{page}history/").response.status_code == 200
     back = root.open(f"{page}history/").root.all("a", href=link)
     assert back, "its history leads back to it"
+
+
+@pytest.mark.parametrize("model", NAMED)
+def test_a_list_is_a_few_queries_however_many_rows_there_are(
+    root: Visitor, django_assert_max_num_queries: DjangoAssertNumQueries, model: str
+) -> None:
+    for number in range(50):
+        sql(NAMED[model], f"name {number}")
+    with django_assert_max_num_queries(12):
+        assert len(root.open(f"/admin/django_pgqueue/{model}/").rows) == 50
 
 
 @pytest.mark.parametrize("key", ["_0A", "_00", "%00", "%FF", "%ED%A0%80", "9" * 400, "-1", "_5B_5D", "x" * 3_000])

@@ -66,9 +66,7 @@ def test_it_counts_what_waits_runs_and_has_failed(root: Visitor, clock: Clock) -
         fail(claim()[0])
     send()
     retry(claim()[0], delay_ms=HOUR_MS)
-    functions.enqueue(
-        connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((send(queue="other"),)))
-    )
+    send(after=functions.After((send(queue="other"),)))
     send(priority=3)
     claim()
     send(task=None, priority=-100)

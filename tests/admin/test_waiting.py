@@ -66,9 +66,7 @@ def test_it_is_quarantined(root: Visitor, clock: Clock) -> None:
 
 def test_it_waits_for_other_jobs(root: Visitor) -> None:
     first, second = send(queue="a"), send(queue="b")
-    pk = functions.enqueue(
-        connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((first, second)))
-    ).id
+    pk = send(after=functions.After((first, second)))
     assert why(root, pk) == [f"It waits for 2 jobs, of which {first}, {second} have not ended yet."]
     complete(claim("a")[0])
     assert why(root, pk) == [f"It waits for 2 jobs, of which {second} has not ended yet."]
@@ -192,9 +190,7 @@ class TestRelated:
 
     def test_a_batch_names_its_jobs_and_each_job_the_others(self, root: Visitor) -> None:
         jobs = [send(queue=f"q{number}") for number in range(3)]
-        callback = functions.enqueue(
-            connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After(tuple(jobs)))
-        ).id
+        callback = send(after=functions.After(tuple(jobs)))
         complete(claim("q0")[0])
         fail(claim("q1")[0])
         assert self.related(root, callback) == [
@@ -207,9 +203,7 @@ class TestRelated:
 
     def test_who_may_not_see_the_history_does_not_learn_how_others_ended(self, visitor: Callable[..., Visitor]) -> None:
         job = send(queue="q0")
-        callback = functions.enqueue(
-            connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((job,)))
-        ).id
+        callback = send(after=functions.After((job,)))
         fail(claim("q0")[0])
         assert self.related(visitor("view_message"), callback) == [f"waits for {job} (ended)"]
 
@@ -232,8 +226,6 @@ class TestRelated:
 
     def test_a_large_batch_is_not_all_named(self, root: Visitor) -> None:
         jobs = [send() for _ in range(25)]
-        callback = functions.enqueue(
-            connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After(tuple(jobs)))
-        ).id
+        callback = send(after=functions.After(tuple(jobs)))
         [line] = self.related(root, callback)
         assert line.endswith(" and 5 more")

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 from tests.support.fixtures.admin import WORKERS, sign_in, sql
 
 if TYPE_CHECKING:
-    from pytest_django.fixtures import DjangoAssertNumQueries
-
     from django_pgqueue.testing import Clock
     from tests.support.admin_page import Visitor
 
@@ -75,12 +73,3 @@ def test_workers_written_by_hand_break_nothing(root: Visitor, clock: Clock) -> N
     page = root.open(WORKERS)
     assert page.column("hostname") == ["<script>", "-"]
     assert page.column("queues") == ["None, but None", "none"]
-
-
-def test_the_number_of_queries_does_not_depend_on_the_workers(
-    root: Visitor, clock: Clock, django_assert_max_num_queries: DjangoAssertNumQueries
-) -> None:
-    for number in range(30):
-        sign_in(f"worker-{number}")
-    with django_assert_max_num_queries(10):
-        assert len(root.open(WORKERS).rows) == 30

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 
 from django_pgqueue import control, functions, testing
 from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
@@ -71,7 +70,7 @@ def busy(clock: Clock) -> None:
     fail(claim()[0])
     put_back = send()
     retry(claim()[0], delay_ms=HOUR_MS)
-    functions.enqueue(connection, functions.NewMessage(content="{}", task="shop.t", after=functions.After((put_back,))))
+    send(after=functions.After((put_back,)))
     send(priority=3)
     claim()
     send()
