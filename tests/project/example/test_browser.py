@@ -1,4 +1,4 @@
-"""What a person sees: the shop and the admin in Chromium, with a worker that runs beside them."""
+"""What a person sees: the shop in Chromium, with a worker that runs beside it."""
 
 from __future__ import annotations
 
@@ -38,33 +38,3 @@ def test_an_order_is_placed_and_its_receipt_arrives(shop: Page, worker: None) ->
     shop.open(reverse("shop:orders"))
     shop.shows("Recent orders", f"Order {order.pk}", "sent")
     shop.save("orders")
-
-
-def test_the_admin_shows_the_job_as_scheduled_and_then_in_the_history(
-    shop: Page, worker: None, django_user_model: type
-) -> None:
-    django_user_model.objects.create_superuser("admin", password="secret")  # type: ignore[attr-defined]
-    place_an_order(shop)
-    shop.press("Remind me in one minute")
-    reminder = shop.job_becomes("Send reminder", "scheduled")[4]
-    receipt = shop.job_becomes("Send receipt", "done")[4]
-
-    shop.open(f"{reverse('admin:django_pgqueue_message_changelist')}?q={reminder}")
-    shop.find("#id_username").send_keys("admin")
-    shop.find("#id_password").send_keys("secret")
-    shop.press("Log in")
-    shop.shows(reminder, "send_reminder")
-    assert shop.status_in_admin() == "scheduled"
-    shop.save("admin-scheduled", 1600)
-
-    shop.open(f"{reverse('admin:django_pgqueue_attempt_changelist')}?q={receipt}")
-    shop.shows("send_receipt")
-    assert shop.status_in_admin() == "succeeded"
-    shop.save("admin-history", 1600)
-
-    shop.open(reverse("admin:django_pgqueue_message_changelist"))
-    shop.shows("send_reminder")
-    shop.save("admin-messages", 1600)
-    shop.open(reverse("admin:django_pgqueue_attempt_changelist"))
-    shop.shows("send_receipt")
-    shop.save("admin-attempts", 1600)
