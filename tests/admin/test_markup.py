@@ -39,8 +39,12 @@ def pages(root: Visitor) -> list[Page]:
     ]
 
 
-def test_no_page_has_a_script_a_style_or_a_handler_inside(pages: list[Page]) -> None:
+def test_a_page_has_no_script_style_or_handler_inside_and_its_files_come_from_the_site(pages: list[Page]) -> None:
+    assert finders.find("pgqueue/admin.css")
     for page in pages:
+        for element in page.root.all("link"):
+            assert element.attributes["href"].startswith("/static/")
+        assert page.root.all("link", href="/static/pgqueue/admin.css")
         for element in page.root.all():
             handlers = {name for name in element.attributes if name.startswith("on") or name == "style"}
             assert not handlers, element.attributes
@@ -50,27 +54,15 @@ def test_no_page_has_a_script_a_style_or_a_handler_inside(pages: list[Page]) -> 
                 assert any(source.startswith(own) for own in DJANGOS_SCRIPTS), source
 
 
-def test_every_file_comes_from_the_site_itself(pages: list[Page]) -> None:
+def test_every_field_has_a_name_for_those_who_do_not_see_and_ids_are_used_once(pages: list[Page]) -> None:
     for page in pages:
-        for element in page.root.all("link"):
-            assert element.attributes["href"].startswith("/static/")
-        assert page.root.all("link", href="/static/pgqueue/admin.css")
-    assert finders.find("pgqueue/admin.css")
-
-
-def test_every_field_has_a_name_for_those_who_do_not_see(pages: list[Page]) -> None:
-    for page in pages:
+        ids = [element.attributes["id"] for element in page.root.all() if "id" in element.attributes]
+        assert len(ids) == len(set(ids)), sorted(ids)
         labels = {label.attributes.get("for") for label in page.root.all("label")}
         wrapped = [field for label in page.root.all("label") for field in label.all()]
         for field in [*page.root.all("input"), *page.root.all("select")]:
             named = field in wrapped or field.attributes.get("id") in labels or "aria-label" in field.attributes
             assert named or field.attributes.get("type") in {"hidden", "submit"}, field.attributes
-
-
-def test_ids_are_used_once(pages: list[Page]) -> None:
-    for page in pages:
-        ids = [element.attributes["id"] for element in page.root.all() if "id" in element.attributes]
-        assert len(ids) == len(set(ids)), sorted(ids)
 
 
 @pytest.mark.django_db

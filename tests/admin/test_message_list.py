@@ -75,10 +75,11 @@ def test_a_row_tells_all_that_matters(root: Visitor, clock: Clock) -> None:
     }
 
 
-def test_a_raw_message_is_called_one(root: Visitor, db: None) -> None:
-    send(task=None, max_attempts=None)
+def test_a_raw_message_is_called_one_and_misses_no_worker(root: Visitor, db: None) -> None:
+    """Its consumers do not sign in."""
+    send(task=None, max_attempts=None, queue="mail")
     [row] = root.open(MESSAGES).rows
-    assert (row["task"], row["attempt"]) == ("raw message", "0")
+    assert (row["task"], row["attempt"], row["queue"]) == ("raw message", "0", "mail")
 
 
 def test_the_newest_come_first_and_ids_can_be_sorted_the_other_way(root: Visitor, db: None) -> None:
@@ -159,10 +160,6 @@ class TestQueues:
         sign_in()
         clock.advance(MINUTE)
         assert root.open(MESSAGES).column("queue") == ["mail no worker"]
-
-    def test_consumers_of_raw_messages_do_not_sign_in_so_nobody_is_missed(self, root: Visitor) -> None:
-        send(task=None, queue="mail")
-        assert root.open(MESSAGES).column("queue") == ["mail"]
 
 
 class TestTasksAndChannels:

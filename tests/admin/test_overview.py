@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -367,12 +367,9 @@ class TestPause:
         entries = LogEntry.objects.order_by("pk").values_list("object_id", "change_message")
         assert list(entries) == [("mail", "Paused."), ("mail", "Resumed.")]
 
-    @pytest.mark.parametrize(
-        ("data", "status"),
-        [({"queue": "mail", "action": "explode"}, 302), ({"queue": "", "action": "pause"}, 302), ({}, 302)],
-    )
-    def test_nonsense_does_nothing(self, root: Visitor, data: dict[str, Any], status: int) -> None:
-        assert root.client.post(f"{OVERVIEW}act/", data).status_code == status
+    def test_nonsense_does_nothing(self, root: Visitor) -> None:
+        for data in ({"queue": "mail", "action": "explode"}, {"queue": "", "action": "pause"}, {}):
+            assert root.client.post(f"{OVERVIEW}act/", data).status_code == 302
         assert not QueueState.objects.exists()
 
     def test_it_needs_the_permission_a_post_and_a_token(self, root: Visitor, visitor: Callable[..., Visitor]) -> None:
