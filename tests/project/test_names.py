@@ -33,15 +33,12 @@ FOLDERS = (".ci", ".github", "django_pgqueue", "docs", "example_project", "sql",
 pytestmark = pytest.mark.once
 
 
-def test_the_label_of_the_app_is_the_name_of_the_package() -> None:
+def test_the_label_of_the_app_and_of_its_migrations_is_the_name_of_the_package() -> None:
     config = apps.get_app_config("django_pgqueue")
     assert (config.label, APP_LABEL, config.name) == ("django_pgqueue", "django_pgqueue", "django_pgqueue")
     assert not apps.is_installed("pgqueue")
-
-
-def test_migrations_are_recorded_under_the_label() -> None:
-    ours = {key for key in MigrationLoader(None).disk_migrations if "pgqueue" in key[0]}
-    assert {label for label, _ in ours} == {"django_pgqueue"}
+    migrations = MigrationLoader(None).disk_migrations
+    assert {label for label, _ in migrations if "pgqueue" in label} == {"django_pgqueue"}
 
 
 def test_permissions_and_admin_urls_have_the_label(db: None) -> None:

@@ -81,17 +81,13 @@ def test_the_ends_of_the_calendar_are_read(spark: SparkSession, queue: Session) 
     assert tuple(row) == (9999, 1, None)
 
 
-def test_several_tasks_read_each_row_once(spark: SparkSession, queue: Session) -> None:
+def test_several_tasks_read_each_row_once_and_are_no_more_than_connections(spark: SparkSession, queue: Session) -> None:
     ids = finish(queue, 500)
     several = read(spark, numPartitions=5)
     assert numbers(several) == ids
     assert several.selectExpr("spark_partition_id()").distinct().count() == 5
-
-
-def test_no_more_tasks_than_connections(spark: SparkSession, queue: Session) -> None:
-    finish(queue, 500)
-    several = read(spark, numPartitions=50, maxConnections=2)
-    assert several.selectExpr("spark_partition_id()").distinct().count() == 2
+    bounded = read(spark, numPartitions=50, maxConnections=2)
+    assert bounded.selectExpr("spark_partition_id()").distinct().count() == 2
 
 
 def test_a_read_is_one_moment_whenever_its_tasks_run(queue: Session, connect: Connect, here: None) -> None:
