@@ -44,6 +44,7 @@ from django_pgqueue.monitoring.doctor import (
 )
 from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.worker.upkeep import bloat
+from example_project.embedded_postgres.postmaster import free_port
 from tests.support.address import conninfo
 from tests.support.fixtures.admin import claim, complete, fail, send, sign_in, sql
 from tests.support.pooler import Pooler
@@ -692,24 +693,18 @@ def test_missing_trigger(find: Find, db: None) -> None:
 # The server
 
 
-def is_off(name: str, expected: str = "off") -> None:
-    if sql(f"show {name}") != [(expected,)]:
-        pytest.skip(f"the server has {name} on, and it cannot be switched off for a test")
-
-
-def test_fsync_off(find: Find, db: None) -> None:
-    is_off("fsync")
-    assert only(find("fsync-off", server.settings)).severity is Severity.ERROR
-
-
-def test_full_page_writes_off(find: Find, db: None) -> None:
-    is_off("full_page_writes")
-    assert only(find("full-page-writes-off", server.settings)).severity is Severity.ERROR
-
-
-def test_autovacuum_off(find: Find, db: None) -> None:
-    is_off("autovacuum")
-    assert "alter system set autovacuum = on;" in only(find("autovacuum-off", server.settings)).command
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        ("fsync-off", "fsync"),
+        ("full-page-writes-off", "full_page_writes"),
+        ("autovacuum-off", "autovacuum"),
+    ],
+)
+def test_settings_of_the_server(find: Find, db: None, kind: str, setting: str) -> None:
+    if sql(f"show {setting}") != [("off",)]:
+        pytest.skip(f"the server has {setting} on, and it cannot be switched off for a test")
+    assert f"alter system set {setting} = on;" in only(find(kind, server.settings)).command
 
 
 def test_autovacuum_that_is_off_for_a_table(find: Find, db: None) -> None:
@@ -1036,13 +1031,6 @@ def test_a_schema_that_the_role_may_not_use_is_not_mistaken_for_a_missing_queue(
     assert "missing-table" not in names
     assert names["limited-rights"].severity is Severity.ERROR
     assert names["limited-rights"].command == 'grant usage on schema "public" to "pgqueue_test_guest";'
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def connects(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
