@@ -41,8 +41,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))  # the first one waits for Spark
-            if item.get_closest_marker("slow") and "PGQUEUE_SPARK_SHORT" in os.environ:
-                item.add_marker(pytest.mark.skip(reason="the other Python of this run does it"))
             # PySpark leaves sockets to the garbage collector, and calls what Python is about to take away.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))

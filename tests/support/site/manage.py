@@ -12,10 +12,10 @@ from django.core.management import execute_from_command_line
 PR_SET_PDEATHSIG = 1
 
 
-def stop_with_parent() -> None:
+def stop_with_parent(by: signal.Signals = signal.SIGTERM) -> None:
     """Linux tells this process to stop when the one that started it ends."""
     if prctl := getattr(ctypes.CDLL(None), "prctl", None):
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        prctl(PR_SET_PDEATHSIG, by)
 
 
 if __name__ == "__main__":
