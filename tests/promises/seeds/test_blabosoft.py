@@ -78,8 +78,9 @@ def test_many_actors_pop_everything_once(queue: Face, connect: Connect) -> None:
             ids.append(message.id)
         return ids
 
-    ids = [item for each in concurrently([lambda a=a: pop_all(a) for a in actors]) for item in each]  # type: ignore[misc]
-    assert sorted(ids) == items
+    popped_by = concurrently([lambda a=a: pop_all(a) for a in actors])  # type: ignore[misc]
+    assert sorted(item for each in popped_by for item in each) == items
+    assert all(each == sorted(each) for each in popped_by), "each of them in order"
 
 
 def test_an_actor_skips_what_another_is_just_popping_instead_of_waiting(queue: Face, connect: Connect) -> None:

@@ -1,4 +1,8 @@
-"""LonnyMQ's first article, "Building LonnyMQ": the queue as SQL functions; FIFO, scheduling, five tries at priority."""
+"""LonnyMQ's first article, "Building LonnyMQ": the queue as SQL functions.
+
+FIFO and scheduling: ``test_lonnymq_fifo_scheduling.py``.  The five tries at priority, and the cases in which their
+indexes scan: ``test_lonnymq_prioritisation.py``.  The clock that runs double: ``tests/sql/clock``.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,13 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from django_pgqueue.queue import Queue
-from tests.promises.seeds.faces import SqlQueue
 from tests.promises.seeds.test_lonnymq_fifo_scheduling import received
-from tests.support.cost import Cost, cost
-from tests.support.sessions import NOON, concurrently, eventually
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from tests.promises.seeds.conftest import Clock, Face
-    from tests.support.fixtures.sessions import Connect
+    from tests.promises.seeds.faces import SqlQueue
 
-READY_INDEX = "pgqueue_message_ready_ix"
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -66,42 +67,6 @@ def test_a_client_needs_no_transactions_and_one_statement_for_each_action(anothe
     assert session.one("select pgqueue_message_complete(%s, %s, %s)", [held.id, held.attempt, held.worker]) is True
 
 
-# A simple FIFO queue
-
-
-def test_first_in_first_out(queue: Face) -> None:
-    for n in range(20):
-        queue.send(n)
-    assert received(queue, 21) == [*range(20), None]
-
-
-def test_consumers_at_once_do_not_get_the_same_and_do_not_wait(queue: Face, connect: Connect) -> None:
-    queue.send_many(list(range(200)))
-    consumers = [SqlQueue(connect(), "mail") for _ in range(4)]
-
-    def consume(consumer: SqlQueue) -> list[object]:
-        contents = []
-        while (message := consumer.receive()) is not None:
-            contents.append(message.content)
-        return contents
-
-    got = concurrently([lambda c=c: consume(c) for c in consumers])  # type: ignore[misc]
-    assert sorted(content for contents in got for content in contents) == list(range(200))  # type: ignore[type-var]
-    assert all(contents == sorted(contents) for contents in got), "each of them in order"  # type: ignore[type-var]
-
-
-def test_order_is_that_of_ids_and_no_clock_that_goes_on_within_a_transaction_has_a_say(connect: Connect) -> None:
-    producer = connect(autocommit=False)
-    began = producer.one("select pgqueue_to_epoch(now())")
-    ids = [producer.create("first")]
-    eventually(lambda: producer.one("select pgqueue_to_epoch(clock_timestamp())") > began + 2)
-    ids.append(producer.create("second"))
-    producer.commit()
-    messages = producer.messages()
-    assert [message.id for message in messages] == ids
-    assert {message.dequeue_at for message in messages} == {began}
-
-
 # Scheduling
 
 
@@ -121,60 +86,6 @@ def test_a_time_is_kept_as_a_bigint_of_milliseconds(another: SqlQueue, run_after
     assert [another.session.message(message_id).dequeue_at for message_id in (by_python, by_sql)] == [dequeue_at] * 2
 
 
-def test_the_clock_does_not_run_double_within_a_minute(another: SqlQueue) -> None:
-    """The article adds extract(millisecond), which contains the seconds, to the seconds."""
-    seconds = another.session.column("""
-        select pgqueue_to_epoch(timestamptz '2023-11-14 22:13:00+00' + n * interval '1 second') / 1000 - 1699999980
-        from generate_series(0, 120) as n
-    """)
-    assert seconds == list(range(121))
-
-
-def test_what_is_scheduled_is_not_dequeued_before_and_is_afterwards(queue: Face, clock: Clock) -> None:
-    clock(NOON)
-    queue.send("in a second", dequeue_at=NOON + 1000)
-    queue.send("now")
-    assert received(queue, 2) == ["now", None]
-    clock(NOON + 1000)
-    assert received(queue, 1) == ["in a second"]
-
-
-# Prioritisation, and the case in which each of the article's indexes scans
-
-
-def test_a_backlog_is_worked_off_by_priority(queue: Face) -> None:
-    for content, priority in (("low", -1), ("normal", 0), ("high", 1)):
-        queue.send(content, priority=priority)
-    assert received(queue, 3) == ["high", "normal", "low"]
-
-
-def _backlog(another: SqlQueue, dequeue_at: str, priority: str) -> Cost:
-    """What it costs to dequeue one message out of 30 000, and one more that is ready at the lowest priority."""
-    queue = f"{priority} {dequeue_at}"
-    another.session.rows("vacuum pgqueue_message")  # other tests have left dead rows
-    another.session.rows(f"""
-        insert into pgqueue_message (dequeue_at, content, queue, priority, in_line)
-        select {dequeue_at}, '{{}}', '{queue}', {priority}, {dequeue_at} < 9e18 from generate_series(1, 30000) as n
-    """)
-    another.session.create("the one", queue=queue, priority=-100, dequeue_at=0)
-    return cost(another.session, f"select * from pgqueue_message_dequeue(array['{queue}'])")
-
-
-def test_separate_indexes_would_scan_many_urgent_messages_of_the_future(another: SqlQueue) -> None:
-    each = _backlog(another, dequeue_at="9e18::bigint + n", priority="100")
-    assert (each.rows, each.entries[READY_INDEX] <= 10) == (1, True)
-
-
-def test_time_before_priority_would_scan_a_backlog_of_ready_messages(another: SqlQueue) -> None:
-    each = _backlog(another, dequeue_at="n", priority="n % 100")
-    assert (each.rows, each.entries[READY_INDEX] <= 10) == (1, True)
-
-
-def test_priority_before_time_reads_one_entry_for_each_priority_and_those_are_bounded(another: SqlQueue) -> None:
-    each = _backlog(another, dequeue_at="9e18::bigint + n", priority="100 - n % 200")
-    assert (each.rows, each.entries[READY_INDEX] <= 420) == (1, True)
-
-
 def test_no_background_process_has_to_mark_what_is_ready(queue: Face, another: SqlQueue, clock: Clock) -> None:
     clock(NOON)
     queue.send("later", dequeue_at=NOON + 1)
@@ -182,12 +93,3 @@ def test_no_background_process_has_to_mark_what_is_ready(queue: Face, another: S
     clock(NOON + 1)
     assert another.session.messages() == before, "nothing has touched it"
     assert received(queue, 1) == ["later"]
-
-
-def test_priority_without_a_priority_by_historical_and_negative_times(queue: Face, clock: Clock) -> None:
-    clock(NOON)
-    queue.send("base priority")
-    queue.send("high", dequeue_at=1_000_000)
-    queue.send("higher", dequeue_at=-1)
-    queue.send("base priority, in the future", dequeue_at=NOON + 1)
-    assert received(queue, 4) == ["higher", "high", "base priority", None]

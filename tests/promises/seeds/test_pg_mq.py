@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_pgqueue.queue import Queue
 from tests.promises.seeds.faces import SqlQueue
-from tests.support.sessions import NOON, Listener, concurrently, eventually
+from tests.support.sessions import NOON, Listener, eventually
 
 if TYPE_CHECKING:
     from tests.promises.seeds.conftest import Clock, Face
@@ -74,12 +73,6 @@ class Consumer:
         )
 
 
-def test_a_message_is_pushed_to_a_consumer_that_waits(queue: Face, connect: Connect) -> None:
-    consumer = Consumer(connect, "consumer_1").wait()
-    queue.send({"hello": "world"})
-    assert consumer.pushed() == {"hello": "world"}
-
-
 def test_the_notification_names_the_queue_and_the_content_is_fetched_so_it_may_be_of_any_size(
     queue: Face, connect: Connect
 ) -> None:
@@ -97,14 +90,6 @@ def test_an_ack_gives_the_next_message_until_there_is_none(queue: Face, connect:
     assert consumer.pushed() == 1
     assert [consumer.ack(), consumer.ack(), consumer.ack()] == [2, 3, None]
     assert consumer.session.messages() == []
-
-
-def test_after_the_last_ack_the_consumer_is_pushed_to_again(queue: Face, connect: Connect) -> None:
-    consumer = Consumer(connect, "consumer_1").wait()
-    for n in range(3):
-        queue.send(n)
-        assert consumer.pushed() == n
-        assert consumer.ack() is None
 
 
 def test_what_was_published_while_nobody_listened_is_delivered_later(queue: Face, connect: Connect) -> None:
@@ -174,46 +159,6 @@ def test_two_producers_at_once_neither_deadlock_nor_wait_nor_deliver_twice(conne
                 delivered.append(consumer.holds.content)
                 consumer.ack()
     assert sorted(delivered) == ["of the first", "of the second"]
-
-
-def test_many_producers_and_consumers_at_once_deliver_everything_once(connect: Connect) -> None:
-    producers = [SqlQueue(connect(), "mail") for _ in range(4)]
-    consumers = [Consumer(connect, f"consumer_{n}").wait() for n in range(3)]
-    delivered: list[Any] = []
-
-    def produce(number: int) -> int:
-        for n in range(50):
-            producers[number].send([number, n])
-        return 50
-
-    def consume(consumer: Consumer) -> int:
-        while len(delivered) < 200:
-            consumer.notified()
-            while consumer.holds is not None:
-                delivered.append(consumer.holds.content)
-                consumer.ack()
-        return 0
-
-    concurrently([*[partial(produce, n) for n in range(4)], *[partial(consume, each) for each in consumers]])
-
-    assert sorted(delivered) == [[number, n] for number in range(4) for n in range(50)]
-
-
-def test_a_consumer_that_disappears_loses_its_message_to_another(
-    queue: Face, another: SqlQueue, clock: Clock, connect: Connect
-) -> None:
-    clock(NOON)
-    consumer = Consumer(connect, "consumer_1")
-    consumer.session.set_clock(NOON)
-    consumer.wait()
-    queue.send("important")
-    assert consumer.pushed() == "important"
-    consumer.session.connection.close()
-
-    clock(NOON + MINUTE)
-    message = another.receive()
-    assert message is not None
-    assert (message.content, message.attempt) == ("important", 2)
 
 
 def test_a_delayed_message_comes_without_any_input_from_outside(queue: Face, another: SqlQueue, clock: Clock) -> None:

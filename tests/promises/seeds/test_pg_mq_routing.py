@@ -1,19 +1,17 @@
 """pg_mq's own words (its README and its procedures), each as something that a reader can tick off here.
 
-``tests/promises/seeds/test_pg_mq.py`` does the same for the article about it.
+Its exchanges, queues and patterns: ``tests/sql/exchange`` and ``tests/routing``.  Acknowledgements, and how many
+messages a channel holds: ``tests/queue/test_listener.py``.  The article about it: ``test_pg_mq.py``.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import transaction
 
-from django_pgqueue.exceptions import AttemptLost, InvalidPattern, UnknownExchange
-from django_pgqueue.models import Attempt, Message, Worker
+from django_pgqueue.models import Message, Worker
 from django_pgqueue.queue import Queue
 from django_pgqueue.routing import Exchange, publish
 from tests.support.waiting import wait_until
@@ -36,9 +34,9 @@ def exchange() -> Exchange:
 
 @pytest.fixture
 def channels() -> Iterator[Any]:
-    """``CALL mq.open_channel(queue_name => …, maximum_messages => …)``; each is closed at the end."""
+    """``CALL mq.open_channel(queue_name => …, maximum_messages => 1)``; each is closed at the end."""
     with ExitStack() as opened:
-        yield lambda queue, maximum_messages=1: opened.enter_context(Queue(queue).listen(slots=maximum_messages))
+        yield lambda queue: opened.enter_context(Queue(queue).listen(slots=1))
 
 
 def contents(listener: Listener, number: int) -> list[Any]:
@@ -58,41 +56,6 @@ class TestExchanges:
         other.bind("^.*$", queue="others", regex=True)
         assert [each.queue for each in publish("My Exchange", "My Key", {})] == ["mine"]
 
-    def test_publishing_to_an_exchange_that_is_not_there_is_told(self) -> None:
-        """There it is a warning, and the message is gone."""
-        with pytest.raises(UnknownExchange):
-            publish("My Exchange", "My Key", {})
-
-    def test_delete_exchange_takes_its_bindings_along(self, exchange: Exchange) -> None:
-        """There it fails while a queue refers to it."""
-        exchange.bind("#", queue="q")
-        assert exchange.delete()
-        assert not exchange.delete()
-
-
-class TestQueues:
-    def test_declare_queues_that_select_messages_based_on_routing_patterns(self, exchange: Exchange) -> None:
-        exchange.bind("^My Key$", queue="My Queue", regex=True)
-        assert len(publish("My Exchange", "My Key", {"hello": "world"})) == 1
-        assert publish("My Exchange", "My Key, and more", {}) == []
-
-    def test_a_pattern_may_match_anywhere_as_the_operator_does(self, exchange: Exchange) -> None:
-        exchange.bind("Key", queue="My Queue", regex=True)
-        assert len(publish("My Exchange", "My Key, and more", {})) == 1
-
-    def test_a_pattern_that_is_none_is_told_when_the_queue_is_made(self, exchange: Exchange) -> None:
-        """There the next publish fails, and with it every publish to the exchange."""
-        with pytest.raises(InvalidPattern, match=r"\(My Key"):
-            exchange.bind("(My Key", queue="My Queue", regex=True)
-
-    def test_delete_queue_stops_what_comes(self, exchange: Exchange) -> None:
-        exchange.bind("#", queue="My Queue")
-        publish("My Exchange", "My Key", 1)
-        exchange.unbind("#", queue="My Queue")
-        assert publish("My Exchange", "My Key", 2) == []
-        # There the messages go with the queue; here they stay until somebody takes or cancels them.
-        assert [message.content for message in Queue("My Queue").receive_many(9)] == [1]
-
 
 class TestPublish:
     def test_messages_have_a_routing_key_a_body_and_headers(self, exchange: Exchange, channels: Any) -> None:
@@ -103,13 +66,6 @@ class TestPublish:
         message = next(channel)
         assert message.content == {"hello": "world"}
         assert message.headers == {"foo": "bar", "exchange": "My Exchange", "routing_key": "My Key"}
-
-    def test_it_is_part_of_the_transaction(self, exchange: Exchange) -> None:
-        exchange.bind("#", queue="My Queue")
-        with transaction.atomic():
-            publish("My Exchange", "My Key", {})
-            transaction.set_rollback(True)
-        assert Queue("My Queue").receive() is None
 
 
 class TestWorkQueue:
@@ -125,12 +81,6 @@ class TestWorkQueue:
         assert (first.content, second.content) == (1, 2)
         assert Message.objects.count() == 2
 
-    def test_a_sole_consumer_receives_all(self, exchange: Exchange, channels: Any) -> None:
-        exchange.bind("#", queue="My Queue")
-        for n in range(5):
-            publish("My Exchange", "k", n)
-        assert contents(channels("My Queue"), 5) == [0, 1, 2, 3, 4]
-
 
 class TestPublishSubscribe:
     def test_a_queue_for_each_consumer_gives_everything_to_each(self, exchange: Exchange, channels: Any) -> None:
@@ -142,68 +92,7 @@ class TestPublishSubscribe:
         assert [contents(each, 3) for each in listening] == [[0, 1, 2]] * 3
 
 
-class TestRateLimiting:
-    def test_consumers_define_how_many_messages_they_handle_simultaneously(
-        self, exchange: Exchange, channels: Any
-    ) -> None:
-        exchange.bind("#", queue="My Queue")
-        for n in range(5):
-            publish("My Exchange", "k", n)
-        channel = channels("My Queue", maximum_messages=3)
-        held = [next(channel) for _ in range(3)]
-        assert Message.objects.exclude(worker=None).count() == 3
-        held[1].ack()
-        assert next(channel).content == 3
-        assert Message.objects.exclude(worker=None).count() == 3
-
-
-class TestAcknowledge:
-    def test_an_acknowledged_message_is_removed(self, exchange: Exchange, channels: Any) -> None:
-        """And it stands in the history, which is not there."""
-        exchange.bind("#", queue="My Queue")
-        publish("My Exchange", "k", 1)
-        next(channels("My Queue")).ack()
-        assert not Message.objects.exists()
-        assert Attempt.objects.get().status == "succeeded"
-
-    def test_a_negative_acknowledgement_puts_it_back(self, exchange: Exchange, channels: Any) -> None:
-        exchange.bind("#", queue="My Queue")
-        publish("My Exchange", "k", 1)
-        channel = channels("My Queue")
-        next(channel).nack()
-        assert next(channel).attempt == 2
-
-    def test_retry_after_comes_without_a_sweep(self, exchange: Exchange, channels: Any) -> None:
-        """There nothing flows without outside input: ``CALL mq.sweep_waiting_message(…)`` by cron."""
-        exchange.bind("#", queue="My Queue")
-        publish("My Exchange", "k", 1)
-        channel = channels("My Queue")
-        first = next(channel)
-        first.nack(0.3)
-        again = next(channel)
-        assert again.id == first.id
-        assert again.received.locked_at - first.received.locked_at >= dt.timedelta(seconds=0.3)
-
-    def test_a_delivery_that_is_over_can_not_be_acknowledged(self, exchange: Exchange, channels: Any) -> None:
-        exchange.bind("#", queue="My Queue")
-        publish("My Exchange", "k", 1)
-        channel = channels("My Queue")
-        message = next(channel)
-        message.nack(3600)
-        with pytest.raises(AttemptLost):
-            message.ack()
-        assert Message.objects.count() == 1
-
-
 class TestChannels:
-    def test_close_channel_puts_its_messages_back(self, exchange: Exchange, channels: Any) -> None:
-        exchange.bind("#", queue="My Queue")
-        publish("My Exchange", "k", 1)
-        channel = channels("My Queue")
-        next(channel)
-        channel.close()
-        assert next(channels("My Queue")).attempt == 1
-
     def test_a_channel_on_a_queue_that_is_bound_later_waits(self, exchange: Exchange, channels: Any) -> None:
         """There it is a warning, and no channel: a consumer that starts too early never hears anything."""
         channel = channels("My Queue")

@@ -171,13 +171,15 @@ def test_a_lost_attempt_gives_its_place_back(session: Session) -> None:
     assert channel(session).running == 1
 
 
-def test_release_and_cancel_give_their_places_back(session: Session) -> None:
-    set_channel(session, max_concurrency=2)
-    session.create_batch(4, channel="acme")
-    first, second = session.dequeue(10)
+def test_release_cancel_and_defer_give_their_places_back(session: Session) -> None:
+    session.set_clock(NOON)
+    set_channel(session, max_concurrency=3)
+    session.create_batch(5, channel="acme")
+    first, second, third = session.dequeue(10)
     session.call("pgqueue_message_release", **tokens([first]))
     session.call("pgqueue_message_cancel", **token(second))
-    assert contents(session.dequeue(10)) == [0, 2]
+    session.call("pgqueue_message_defer", **token(third), dequeue_at=NOON + 500)
+    assert contents(session.dequeue(10)) == [0, 3, 4]
 
 
 def test_the_end_of_the_line_is_behind_those_who_came_meanwhile(session: Session) -> None:
