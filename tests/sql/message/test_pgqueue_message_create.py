@@ -101,36 +101,3 @@ def test_what_is_not_committed_is_seen_by_nobody_else(connect: Connect) -> None:
     assert consumer.dequeue() == []
     producer.commit()
     assert [message.id for message in consumer.dequeue()] == [message_id]
-
-
-def test_what_was_rolled_back_never_was(connect: Connect) -> None:
-    producer, consumer = connect(autocommit=False), connect()
-    producer.create({"order": 1})
-    producer.rollback()
-    kept = producer.create({"order": 2})
-    producer.commit()
-
-    assert [(message.id, message.content) for message in consumer.dequeue(10)] == [(kept, {"order": 2})]
-    assert consumer.messages()[0].id == kept
-
-
-def test_a_savepoint_takes_its_messages_back_alone(connect: Connect) -> None:
-    producer, consumer = connect(autocommit=False), connect()
-    before = producer.create("before")
-    producer.rows("savepoint inner_work")
-    producer.create("inside")
-    producer.rows("rollback to inner_work")
-    after = producer.create("after")
-    producer.commit()
-
-    assert [message.id for message in consumer.dequeue(10)] == [before, after]
-
-
-def test_producers_do_not_wait_for_each_other(connect: Connect) -> None:
-    slow, fast = connect(autocommit=False), connect()
-    slow.create("slow", queue="mail", channel="tenant")
-    fast.rows("set lock_timeout = '100ms'")
-
-    fast.create("fast", queue="mail", channel="tenant")
-
-    assert [message.content for message in fast.dequeue(10)] == ["fast"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tests.sql.worker.test_pgqueue_worker_seen import see
 from tests.support.sessions import NOON, Listener
 
 if TYPE_CHECKING:
@@ -86,22 +87,15 @@ def test_what_no_message_has_is_named(session: Session) -> None:
 
 
 def test_one_sleeper_is_woken_for_each_queue_that_got_something_to_do(connect: Connect) -> None:
-    producer, sleeper = connect(), connect()
+    producer, listener = (
+        connect(),
+        Listener(connect(), *[f"pgqueue_{queue}-worker" for queue in ("mail", "maps", "later")]),
+    )
     for queue in ("mail", "maps", "later"):
-        producer.call(
-            "pgqueue_worker_seen",
-            id=f"{queue}-worker",
-            queues=[queue],
-            exclude_queues=[],
-            hostname="host",
-            pid=1,
-            slots=1,
-            asleep_ms=60_000,
-        )
-    listener = Listener(sleeper, "pgqueue_mail-worker", "pgqueue_maps-worker", "pgqueue_later-worker")
+        see(producer, f"{queue}-worker", queues=[queue], asleep_ms=60_000)
 
     messages = [{"content": n, "queue": queue} for n in range(10) for queue in ("mail", "maps")]
     messages += [{"content": 0, "queue": "later", "dequeue_at": 2**62}]
     producer.ids("pgqueue_message_create_many", messages=messages)
 
-    assert sorted(listener.heard(producer)) == [("pgqueue_mail-worker", "mail"), ("pgqueue_maps-worker", "maps")]
+    assert sorted(listener.heard(producer)) == [("pgqueue_w-mail", "mail"), ("pgqueue_w-maps", "maps")]

@@ -48,18 +48,6 @@ def test_keys_do_not_get_into_each_others_way(session: Session) -> None:
     assert [create(session, key=key)[1] for key in ("a", "b", "A", "a ", "")] == [True] * 5
 
 
-def test_the_key_is_held_until_the_message_leaves_the_queue(session: Session) -> None:
-    first, _ = create(session)
-    held = session.take()
-    assert create(session) == (first, False), "while it runs"
-    session.value("pgqueue_message_defer", **token(held), error={"message": "once more"})
-    assert create(session) == (first, False), "while it waits for its retry"
-    session.value("pgqueue_message_complete", **token(session.take()))
-    second, created = create(session)
-    assert created
-    assert second > first
-
-
 def test_until_started_it_is_held_until_the_first_attempt_begins(session: Session) -> None:
     first, _ = create(session, until_started=True)
     assert create(session, until_started=True) == (first, False)
@@ -67,12 +55,6 @@ def test_until_started_it_is_held_until_the_first_attempt_begins(session: Sessio
     second, created = create(session, until_started=True)
     assert created
     assert create(session, until_started=True) == (second, False)
-
-
-def test_the_key_stands_in_the_history(session: Session) -> None:
-    create(session)
-    session.value("pgqueue_message_complete", **token(session.take()))
-    assert session.history()[0].unique_key == "invoice 7"
 
 
 @pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
@@ -149,23 +131,6 @@ def test_of_many_at_once_one_creates_it_and_all_are_told_the_same(connect: Conne
     assert len(sessions[0].messages()) == 1
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_it_waits_for_a_transaction_that_is_about_to_take_the_key(connect: Connect, commits: bool) -> None:
-    first, second, witness = connect(autocommit=False), connect(), connect()
-    first_id, _ = create(first)
-
-    def end_the_first() -> tuple[int, bool]:
-        eventually(lambda: witness.waits_for_a_lock(second))
-        first.commit() if commits else first.rollback()
-        return 0, False
-
-    [(message_id, created), _] = concurrently([lambda: create(second), end_the_first])
-
-    assert created is not commits
-    assert (message_id == first_id) is commits
-    assert [message.id for message in witness.messages()] == [message_id]
-
-
 def test_a_message_that_ends_meanwhile_makes_room_for_the_next(connect: Connect) -> None:
     worker, producer, witness = connect(autocommit=False), connect(), connect()
     create(producer)
@@ -180,14 +145,6 @@ def test_a_message_that_ends_meanwhile_makes_room_for_the_next(connect: Connect)
 
     assert created
     assert [message.id for message in witness.messages()] == [message_id]
-
-
-def test_a_rolled_back_transaction_leaves_the_key_free(connect: Connect) -> None:
-    producer = connect(autocommit=False)
-    create(producer)
-    producer.rollback()
-    assert create(producer)[1] is True
-    producer.commit()
 
 
 def test_a_conflict_does_not_break_the_transaction_of_the_caller(connect: Connect) -> None:

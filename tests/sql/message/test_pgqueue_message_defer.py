@@ -17,7 +17,8 @@ ERROR = {"class": "builtins.OSError", "message": "no network", "traceback": "Tra
 
 def test_a_deferred_message_waits_again_and_nobody_holds_it(session: Session) -> None:
     session.set_clock(NOON)
-    message_id = session.create({"n": 1})
+    said = {"queue": "mail", "priority": 9, "headers": {"trace": 1}}
+    message_id = session.create({"n": 1}, **said)
     held = session.take()
 
     assert session.value("pgqueue_message_defer", **token(held), dequeue_at=NOON + 5000) == "deferred"
@@ -26,6 +27,7 @@ def test_a_deferred_message_waits_again_and_nobody_holds_it(session: Session) ->
     assert (message.dequeue_at, message.attempt) == (NOON + 5000, 1)
     assert (message.unlock_at, message.locked_at, message.worker) == (None, None, None)
     assert message.content == {"n": 1}
+    assert {name: getattr(message, name) for name in said} == said
     assert session.dequeue() == []
     session.set_clock(NOON + 5000)
     assert session.take().attempt == 2
@@ -56,21 +58,13 @@ def test_state_is_kept_until_another_one_is_given(session: Session) -> None:
         assert session.message(message_id).state == kept
 
 
-def test_deferring_uses_up_no_attempts(session: Session) -> None:
-    session.create(max_attempts=2)
-    for _ in range(20):
-        assert session.value("pgqueue_message_defer", **token(session.take())) == "deferred"
-    assert session.value("pgqueue_message_defer", **token(session.take()), error=ERROR) == "retried"
-    assert session.value("pgqueue_message_defer", **token(session.take()), error=ERROR) == "failed"
-
-
 def test_deferring_between_errors_keeps_count_of_the_errors(session: Session) -> None:
     session.create(max_attempts=3)
     answers = [
         session.value("pgqueue_message_defer", **token(session.take()), error=error)
-        for error in (ERROR, None, ERROR, None, None, ERROR)
+        for error in (ERROR, None, ERROR, *[None] * 20, ERROR)
     ]
-    assert answers == ["retried", "deferred", "retried", "deferred", "deferred", "failed"]
+    assert answers == ["retried", "deferred", "retried", *["deferred"] * 20, "failed"]
 
 
 @pytest.mark.parametrize(("max_attempts", "answers"), [(1, ["failed"]), (3, ["retried", "retried", "failed"])])
@@ -117,11 +111,3 @@ def test_when_the_attempt_began_and_ended_may_be_said(session: Session) -> None:
     session.value("pgqueue_message_defer", **token(session.take()), started_at=began, finished_at=ended)
     [end] = session.history()
     assert (end.started_at, end.finished_at) == (began, ended)
-
-
-def test_priority_queue_channel_and_headers_stay_what_they_were(session: Session) -> None:
-    said = {"queue": "mail", "priority": 9, "channel": "tenant", "headers": {"trace": 1}}
-    message_id = session.create(**said)
-    session.value("pgqueue_message_defer", **token(session.take()), error=ERROR)
-    message = session.message(message_id)
-    assert {name: getattr(message, name) for name in said} == said

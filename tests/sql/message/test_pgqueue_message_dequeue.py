@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.support.sessions import NOON, token
+from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -35,52 +35,11 @@ def test_it_answers_the_row_as_it_is_now(session: Session) -> None:
     assert (held.content, held.headers, held.queue) == ({"n": 1}, {"trace": 1}, "mail")
 
 
-def test_a_lock_lasts_a_minute_unless_said_otherwise(session: Session) -> None:
-    session.set_clock(NOON)
-    session.create()
-    assert session.take().unlock_at == NOON + MINUTE
-
-
-def test_an_empty_queue_answers_nothing(session: Session) -> None:
-    assert session.dequeue() == []
-
-
-def test_what_is_held_is_not_taken_again(session: Session) -> None:
-    session.create()
-    assert len(session.dequeue(10)) == 1
-    assert session.dequeue(10) == []
-
-
 @pytest.mark.parametrize(("limit", "taken"), [(-1, 0), (0, 0), (None, 0), (1, 1), (3, 3), (5, 4)])
 def test_it_takes_as_many_as_there_are_up_to_the_limit(session: Session, limit: Any, taken: int) -> None:
     session.create_batch(4)
     assert contents(session.dequeue(limit)) == list(range(taken))
     assert len([message for message in session.messages() if message.worker]) == taken
-
-
-def test_each_dequeue_is_one_attempt(session: Session) -> None:
-    session.create()
-    for attempt in (1, 2, 3):
-        held = session.take()
-        assert held.attempt == attempt
-        session.value("pgqueue_message_defer", **token(held))
-
-
-def test_the_next_attempt_finds_what_the_last_one_left(session: Session) -> None:
-    session.create()
-    session.value("pgqueue_message_defer", **token(session.take()), state={"page": 2}, error={"message": "no network"})
-    held = session.take()
-    assert (held.state, held.last_error) == ({"page": 2}, "no network")
-
-
-def test_a_dequeue_that_is_rolled_back_has_not_happened(connect: Connect) -> None:
-    consumer = connect(autocommit=False)
-    message_id = consumer.create()
-    consumer.commit()
-    assert consumer.take().attempt == 1
-    consumer.rollback()
-    held = consumer.take()
-    assert (held.id, held.attempt) == (message_id, 1)
 
 
 def test_a_lock_without_an_end_is_refused(session: Session) -> None:
@@ -100,20 +59,7 @@ def test_a_message_is_ready_from_its_millisecond_on(session: Session) -> None:
     assert len(session.dequeue()) == 1
 
 
-def test_what_is_scheduled_does_not_hold_up_what_is_ready(session: Session) -> None:
-    session.set_clock(NOON)
-    session.create("scheduled", dequeue_at=NOON + 1)
-    session.create("ready")
-    assert contents(session.dequeue(10)) == ["ready"]
-
-
 # In which order
-
-
-def test_messages_of_one_transaction_come_first_in_first_out(session: Session) -> None:
-    for n in range(20):
-        session.create(n)
-    assert [session.take().content for _ in range(20)] == list(range(20))
 
 
 @pytest.mark.parametrize("limit", [1, 4, 30])
@@ -125,12 +71,6 @@ def test_batches_of_any_size_have_the_same_order(session: Session, limit: int) -
     assert [content for _ in range(30) for content in contents(session.dequeue(limit))] == expected
 
 
-def test_the_oldest_due_time_goes_first_and_not_the_oldest_id(session: Session) -> None:
-    session.create("due second", dequeue_at=NOON)
-    session.create("due first", dequeue_at=NOON - 1)
-    assert [session.take().content for _ in range(2)] == ["due first", "due second"]
-
-
 def test_historical_and_negative_times_go_ahead(session: Session) -> None:
     session.create("now")
     session.create("historical", dequeue_at=1)
@@ -138,13 +78,6 @@ def test_historical_and_negative_times_go_ahead(session: Session) -> None:
     session.create("negative", dequeue_at=-1)
     session.create("most negative", dequeue_at=-(2**63))
     assert [session.take().content for _ in range(5)] == ["most negative", "negative", "zero", "historical", "now"]
-
-
-def test_a_higher_priority_goes_first_whatever_the_times(session: Session) -> None:
-    session.create("low", priority=-100, dequeue_at=-(2**63))
-    session.create("normal", dequeue_at=0)
-    session.create("high", priority=100)
-    assert contents(session.dequeue(3)) == ["high", "normal", "low"]
 
 
 def test_urgent_but_later_waits_without_being_in_the_way_and_is_first_when_it_is_due(session: Session) -> None:
@@ -205,13 +138,6 @@ def test_what_one_queue_leaves_of_its_share_the_others_take(session: Session, li
     remaining = Counter(message.queue for message in session.messages() if message.worker is None)
     if limit >= 5:
         assert (remaining["one"], remaining["two"]) == (0, 0), "the flood took their place"
-
-
-def test_a_flood_does_not_starve_its_neighbour_of_single_dequeues(session: Session) -> None:
-    session.create_batch(400, queue="flood")
-    session.create("small", queue="neighbour")
-    taken = [session.take().queue for _ in range(200)]  # missed by chance once in 2 ** 200
-    assert "neighbour" in taken
 
 
 def test_priority_goes_before_even_shares(session: Session) -> None:
@@ -490,17 +416,6 @@ def test_what_was_taken_over_goes_first_because_it_kept_its_time(session: Sessio
     session.set_clock(NOON + MINUTE)
     session.create("new")
     assert contents(session.dequeue(2)) == ["old", "new"]
-
-
-def test_a_message_that_kills_its_consumers_is_not_taken_for_ever(session: Session) -> None:
-    session.create("poison", max_attempts=2)
-    session.create("healthy", priority=-1)
-    for attempt in range(3):
-        session.set_clock(NOON * 2 + attempt * MINUTE)
-        taken = session.take()
-        assert taken.content == ("poison" if attempt < 2 else "healthy")
-        session.set_clock(NOON * 2 + (attempt + 1) * MINUTE)
-    assert [(a.attempt, a.status, a.final) for a in session.history()][:2] == [(1, "lost", False), (2, "failed", True)]
 
 
 def test_more_locks_than_one_call_clears_are_cleared_by_the_next_ones(session: Session) -> None:

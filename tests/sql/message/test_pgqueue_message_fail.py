@@ -39,11 +39,3 @@ def test_when_the_attempt_began_and_ended_may_be_said(session: Session) -> None:
     session.value("pgqueue_message_fail", **token(session.take()), started_at=began, finished_at=ended)
     [end] = session.history()
     assert (end.started_at, end.finished_at) == (began, ended)
-
-
-def test_a_message_that_failed_can_be_brought_back(session: Session) -> None:
-    session.create({"n": 1}, queue="mail")
-    session.value("pgqueue_message_fail", **token(session.take()), error=ERROR)
-    session.ids("pgqueue_attempt_enqueue", attempt_ids=[session.history()[0].id])
-    held = session.take()
-    assert (held.content, held.queue, held.attempt) == ({"n": 1}, "mail", 1)

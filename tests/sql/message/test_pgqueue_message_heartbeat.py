@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
@@ -12,36 +14,16 @@ if TYPE_CHECKING:
 MINUTE = 60_000
 
 
-def test_a_lock_ends_from_now_on_and_not_from_its_old_end(session: Session) -> None:
+@pytest.mark.parametrize(("said", "lasts_ms"), [({"lock_ms": 7000}, 7000), ({"lock_ms": 1}, 1), ({}, MINUTE)])
+def test_a_lock_ends_from_now_on_and_not_from_its_old_end_and_nothing_else_changes(
+    session: Session, said: dict[str, int], lasts_ms: int
+) -> None:
     session.set_clock(NOON)
     message_id = session.create()
     held = session.take(lock_ms=10_000)
     session.set_clock(NOON + 4000)
-    assert session.value("pgqueue_message_heartbeat", **token(held), lock_ms=7000) is True
-    assert session.message(message_id).unlock_at == NOON + 11_000
-
-
-def test_a_lock_may_be_shortened_too(session: Session) -> None:
-    session.set_clock(NOON)
-    message_id = session.create()
-    session.value("pgqueue_message_heartbeat", **token(session.take()), lock_ms=1)
-    assert session.message(message_id).unlock_at == NOON + 1
-
-
-def test_a_minute_is_meant_when_nothing_is_said(session: Session) -> None:
-    session.set_clock(NOON)
-    message_id = session.create()
-    session.value("pgqueue_message_heartbeat", **token(session.take(lock_ms=1)))
-    assert session.message(message_id).unlock_at == NOON + MINUTE
-
-
-def test_nothing_else_of_the_message_changes(session: Session) -> None:
-    session.set_clock(NOON)
-    message_id = session.create()
-    held = session.take()
-    session.set_clock(NOON + 1)
-    session.value("pgqueue_message_heartbeat", **token(held))
-    assert session.message(message_id)._replace(unlock_at=None) == held._replace(unlock_at=None)
+    assert session.value("pgqueue_message_heartbeat", **token(held), **said) is True
+    assert session.message(message_id) == held._replace(unlock_at=NOON + 4000 + lasts_ms)
 
 
 def test_who_goes_on_beating_is_never_taken_over(session: Session) -> None:

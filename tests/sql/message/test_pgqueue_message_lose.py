@@ -116,16 +116,6 @@ def test_the_limit_of_a_raw_message_stays_its_max_attempts(session: Session) -> 
     assert session.message(message_id).lost == 1
 
 
-def test_a_message_that_somebody_wants_to_be_cancelled_is_cancelled(session: Session) -> None:
-    session.set_clock(NOON)
-    message_id = session.create(task="t")
-    held = session.take(tasks=True)
-    session.call("pgqueue_message_request_cancel", ids=[message_id])
-    session.set_clock(held.unlock_at)
-    session.call("pgqueue_message_expire")
-    assert [end.status for end in session.history(message_id)] == ["cancelled"]
-
-
 @pytest.mark.parametrize("error", [None, {"class": "E", "message": "no"}])
 def test_an_attempt_that_ends_in_order_frees_it(session: Session, error: Any) -> None:
     message_id = quarantined(session)
@@ -158,20 +148,6 @@ def test_a_message_that_is_enqueued_again_has_the_attempts_that_were_asked_for(s
     [again] = session.ids("pgqueue_attempt_enqueue", attempt_ids=[session.history(message_id)[-1].id])
     message = session.message(again)
     assert (message.max_attempts, message.lost, message.alone_at) == (3, 0, None)
-
-
-def test_of_a_raw_message_a_lost_attempt_counts_like_any_other(session: Session) -> None:
-    message_id = session.create(max_attempts=3)
-    for loss in (1, 2):
-        held = session.take(worker="gone")
-        session.set_clock(held.unlock_at)
-        session.call("pgqueue_message_expire")
-        message = session.message(message_id)
-        assert (message.lost, message.max_attempts, message.alone_at) == (loss, 3, None)
-    session.set_clock(session.take().unlock_at)
-    session.call("pgqueue_message_expire")
-    assert [end.status for end in session.history(message_id)] == ["lost", "lost", "failed"]
-    assert "(attempt 3 of 3)" in session.history(message_id)[-1].error_message
 
 
 def test_channels_count_right_whatever_is_lost(session: Session) -> None:

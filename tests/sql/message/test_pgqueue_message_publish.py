@@ -11,7 +11,7 @@ from tests.sql.routing import bind, publish
 from tests.sql.worker.test_pgqueue_worker_seen import see
 from tests.support.cost import cost
 from tests.support.databases import empty_database, install, session_in
-from tests.support.sessions import NOON, Listener, token
+from tests.support.sessions import NOON, Listener
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -29,13 +29,6 @@ def test_every_queue_whose_pattern_matches_gets_one_message(session: Session) ->
     assert [(m.id, m.queue, m.content) for m in session.messages()] == [
         (row.p_id, row.p_queue, {"order": 7}) for row in made
     ]
-
-
-def test_several_bindings_of_a_queue_give_it_one_message(session: Session) -> None:
-    for pattern in ("#", "order.*", "*.created"):
-        bind(session, pattern)
-    assert len(publish(session)) == 1
-    assert len(session.messages()) == 1
 
 
 def test_no_match_is_no_message_and_no_error(session: Session) -> None:
@@ -130,13 +123,6 @@ def test_one_sleeper_of_each_queue_is_woken_and_of_the_right_kind(connect: Conne
     assert {channel for channel, _ in heard} <= {"pgqueue_a", "pgqueue_b", "pgqueue_c", "pgqueue_e"}
     publish(session, dequeue_at=session.one("select pgqueue_now() + 60000"))
     assert listener.heard(session) == []
-
-
-def test_what_was_published_is_dequeued_and_completed_as_any_message(session: Session) -> None:
-    bind(session, "#")
-    publish(session, content={"order": 7})
-    held = session.take(queues=["mail"])
-    assert session.value("pgqueue_message_complete", **token(held)) is True
 
 
 PUBLISH = "select * from pgqueue_message_publish('orders', 'order.created', '1')"

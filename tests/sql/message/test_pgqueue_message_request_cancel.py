@@ -60,11 +60,7 @@ def test_what_is_lost_is_cancelled_instead_of_run_again(session: Session) -> Non
     assert [(end.status, end.final) for end in session.history()] == [("cancelled", True)]
 
 
-def test_what_is_done_all_the_same_has_succeeded(session: Session) -> None:
-    assert session.value("pgqueue_message_complete", **held_and_asked(session)) is True
-    assert [end.status for end in session.history()] == ["succeeded"]
-
-
-def test_what_fails_all_the_same_has_failed(session: Session) -> None:
-    assert session.value("pgqueue_message_fail", **held_and_asked(session)) is True
-    assert [end.status for end in session.history()] == ["failed"]
+@pytest.mark.parametrize(("end", "status"), [("complete", "succeeded"), ("fail", "failed")])
+def test_what_ends_all_the_same_has_ended_so(session: Session, end: str, status: str) -> None:
+    assert session.value(f"pgqueue_message_{end}", **held_and_asked(session)) is True
+    assert [ended.status for ended in session.history()] == [status]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tests.sql.worker.test_pgqueue_worker_seen import see
 from tests.support.cost import cost
 from tests.support.sessions import NOON, concurrently
 
@@ -33,10 +34,6 @@ def declare(session: Session, name: str = "report", *, args: Any = (), **paramet
         given.setdefault("interval_ms", HOUR)
     declared: bool = session.value("pgqueue_schedule_declare", name=name, **given)
     return declared
-
-
-def seen(session: Session, worker: str) -> None:
-    session.value("pgqueue_worker_seen", id=worker, queues=None, exclude_queues=[], hostname="h", pid=1, slots=1)
 
 
 def schedule(session: Session, name: str = "report") -> Any:
@@ -105,7 +102,7 @@ def test_what_is_due_by_the_old_rule_comes_first(session: Session) -> None:
 def test_a_living_worker_that_declares_what_is_there_keeps_it(session: Session) -> None:
     session.set_clock(NOON)
     for worker in ("old", "new"):
-        seen(session, worker)
+        see(session, worker)
     declare(session, worker="old", next_at=NOON + HOUR)
     before = schedule(session)
     for _ in range(2):
@@ -115,13 +112,13 @@ def test_a_living_worker_that_declares_what_is_there_keeps_it(session: Session) 
         assert schedule(session) == before
     session.value("pgqueue_worker_gone", id="old")
     assert declare(session, worker="new", task="shop.tasks.other") is True
-    seen(session, "old")
+    see(session, "old")
     assert declare(session, worker="old") is False
 
 
 def test_one_worker_with_other_code_has_changed_its_mind(session: Session) -> None:
     session.set_clock(NOON)
-    seen(session, "one")
+    see(session, "one")
     declare(session, worker="one", next_at=NOON + HOUR)
     assert declare(session, worker="one", task="shop.tasks.other") is True
     assert schedule(session).task == "shop.tasks.other"

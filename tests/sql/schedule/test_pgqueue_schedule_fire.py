@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import IsolationLevel, errors
 
+from tests.sql.worker.test_pgqueue_worker_seen import see
 from tests.support.cost import cost
 from tests.support.sessions import NOON, Listener, concurrently
 
@@ -265,18 +266,8 @@ def test_in_a_stricter_transaction_a_slot_used_meanwhile_is_a_clean_error(
 
 
 def test_a_slot_wakes_a_sleeper(connect: Connect) -> None:
-    producer, sleeper = connect(), connect()
-    producer.call(
-        "pgqueue_worker_seen",
-        id="w1",
-        queues=["mail"],
-        exclude_queues=[],
-        hostname="host",
-        pid=1,
-        slots=1,
-        asleep_ms=60_000,
-    )
-    listener = Listener(sleeper, "pgqueue_w1")
+    producer, listener = connect(), Listener(connect(), "pgqueue_w1")
+    see(producer, "w1", queues=["mail"], asleep_ms=60_000)
     make(producer, queue="mail")
     fire(producer, NOON)
     assert listener.heard(producer) == [("pgqueue_w1", "mail")]

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from tests.sql.worker.test_pgqueue_worker_seen import see
 from tests.support.sessions import Listener, concurrently, eventually
 
 if TYPE_CHECKING:
@@ -144,18 +145,8 @@ def test_a_second_waits_for_the_first_and_goes_on_when_that_rolls_back(connect: 
 
 
 def test_a_ready_row_wakes_a_sleeper_and_a_scheduled_one_does_not(connect: Connect) -> None:
-    session = connect()
-    session.value(
-        "pgqueue_worker_seen",
-        id="w1",
-        queues=["mail"],
-        exclude_queues=[],
-        hostname="h",
-        pid=1,
-        slots=1,
-        asleep_ms=60_000,
-    )
-    listener = Listener(connect(), "pgqueue_w1")
+    session, listener = connect(), Listener(connect(), "pgqueue_w1")
+    see(session, "w1", queues=["mail"], asleep_ms=60_000)
     enqueue(session, stage(session, queue="mail", dequeue_at=2**50), run="later")
     assert listener.heard(session) == []
     enqueue(session, stage(session, queue="mail"), run="now")
