@@ -210,27 +210,6 @@ def test_random_operations_leave_every_count_right(connect: Connect) -> None:
     assert session.call("pgqueue_channel_repair") == []
 
 
-def test_a_backlog_of_one_tenant_delays_the_message_of_another_by_less_than_a_second(connect: Connect) -> None:
-    session, consumer = connect(), connect()
-    session.rows("""
-        insert into pgqueue_message (dequeue_at, content, channel)
-        select pgqueue_now() - 1000, '"backlog"', 'acme' from generate_series(1, 100000)
-    """)
-    waiting: list[float] = []
-    enqueued = 0.0
-    for _ in range(40):
-        if not waiting and not enqueued:
-            session.create("drop", channel="zoo")
-            enqueued = time.monotonic()
-        batch = consumer.dequeue(100)
-        if any(message.content == "drop" for message in batch):
-            waiting.append(time.monotonic() - enqueued)
-        consumer.call("pgqueue_message_complete", **tokens(batch))
-    assert len(waiting) == 1
-    assert waiting[0] < 1
-    session.rows("truncate pgqueue_message")
-
-
 def test_the_interval_is_kept_by_many_consumers_together(connect: Connect) -> None:
     session = connect()
     set_channel(session, release_interval_ms=40)

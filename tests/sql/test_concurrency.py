@@ -199,16 +199,6 @@ def test_consumers_do_not_wait_for_each_other(connect: Connect) -> None:
     assert consumers[4].dequeue() == []
 
 
-def test_what_another_is_just_taking_is_skipped_and_not_waited_for(connect: Connect) -> None:
-    slow, quick = connect(autocommit=False), connect()
-    quick.create("urgent", priority=1)
-    quick.create("ordinary")
-    assert slow.take().content == "urgent"
-    assert [message.content for message in quick.dequeue(10)] == ["ordinary"]
-    slow.rollback()
-    assert [message.content for message in quick.dequeue(10)] == ["urgent"]
-
-
 def test_a_consumer_that_is_killed_in_its_transaction_gives_its_message_back_at_once(connect: Connect) -> None:
     doomed, other = connect(autocommit=False), connect()
     message_id = other.create()

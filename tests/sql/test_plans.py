@@ -147,13 +147,6 @@ BACKLOGS = {
         and_a_few="(1, 0, null)",
         calls={ONE: 15, HUNDRED: 115, NEXT: 10, "pgqueue_message_next_at(p_queues => '{default}')": 10},
     ),
-    "scheduled at two hundred priorities": Backlog(
-        dequeue_at=f"{AHEAD} + n",
-        priority="100 - n % 200",
-        in_line=False,
-        and_a_few="(1, -100, null)",
-        calls={ONE: 220, HUNDRED: 320, NEXT: 220, "pgqueue_message_next_at(p_queues => '{default}')": 220},
-    ),
     "scheduled in a thousand queues at all priorities": Backlog(
         dequeue_at=f"{AHEAD} + n",
         priority="100 - n / 1000 % 201",
@@ -202,16 +195,6 @@ BACKLOGS = {
             NEXT: 10,
             "pgqueue_message_settle()": 1,
             "pgqueue_message_cancel('{7,8,9}'::bigint[])": 1,
-        },
-    ),
-    "spread over three hundred queues": Backlog(
-        queue="'q' || n % 300",
-        calls={
-            ONE: 200,
-            HUNDRED: 500,
-            "pgqueue_message_dequeue(p_queues => '{q7,q8,q9}')": 15,
-            NEXT: 110,
-            "pgqueue_message_queues()": 310,
         },
     ),
 }
@@ -506,23 +489,6 @@ def test_what_is_held_is_not_in_the_way_of_what_waits(half_held: tuple[str, Sess
                 assert each.entries.get(LOCKED_INDEX, 0) == 0
                 assert each.buffers < 2000
             assert cost(session, "select pgqueue_message_expire()").buffers < 15
-
-
-def test_a_unique_message_is_found_by_its_key(half_held: tuple[str, Session, Session]) -> None:
-    """Among a hundred thousand keys, in pgqueue_message_unique_key_ix."""
-    database, session, early = half_held
-    session.rows("""
-        insert into pgqueue_message (dequeue_at, content, queue, unique_key)
-        select n, '{}', 'keyed', 'key ' || n from generate_series(1, 100000) as n
-    """)
-    with session_in(database) as fresh:
-        for each_session in (early, fresh):
-            for on_conflict in ("keep", "replace", "debounce"):
-                for key in ("key 77", "another"):
-                    call = f"pgqueue_message_create_unique('{key}', '1', p_on_conflict => '{on_conflict}')"
-                    each = cost(each_session, f"select * from {call}")
-                    assert each.read & {"pgqueue_message", READY_INDEX, LOCKED_INDEX} == set(), f"{call}: {each}"
-                    assert each.buffers < 60, f"{call}: {each}"
 
 
 def test_locks_that_ran_out_are_found_among_all_that_did_not(half_held: tuple[str, Session, Session]) -> None:

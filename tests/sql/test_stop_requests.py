@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.support.cost import cost
 from tests.support.sessions import tokens
 
 if TYPE_CHECKING:
@@ -23,24 +20,6 @@ def test_what_is_given_back_unstarted_is_cancelled(session: Session) -> None:
     [end] = session.history()
     assert (end.message_id, end.status, end.final, end.content) == (ids[1], "cancelled", True, 1)
     assert (end.attempt, end.worker, end.started_at) == (0, None, None), "it never ran"
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "pgqueue_message_request_cancel({held})",
-        "pgqueue_message_cancellations({held}, 'w1')",
-        "pgqueue_message_progress({one}, 1, 'w1', '{{}}')",
-    ],
-)
-def test_messages_are_found_by_their_ids(connect: Connect, call: str) -> None:
-    session = connect()
-    cost(session, f"select * from {call.format(held='array[1::bigint]', one=1)}")  # makes its plan for an empty table
-    session.create_batch(2000)
-    held = [message.id for message in session.dequeue(1000, worker="w1")][::100]
-    each = cost(session, f"select * from {call.format(held=f'array{held}', one=held[0])}")
-    assert each.read == {"pgqueue_message_pkey"}, each
-    assert each.entries["pgqueue_message_pkey"] <= 4 * len(held), each
 
 
 def test_asking_which_shall_stop_locks_nothing_and_waits_for_nobody(connect: Connect) -> None:

@@ -21,8 +21,6 @@ from tests.support.site.shelf import note, post
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from django.test import Client
-
     from tests.support.fixtures.workers import Start
 
 pytestmark = pytest.mark.django_db(databases=["default", "jobs"], transaction=True)
@@ -101,15 +99,6 @@ def test_what_the_router_says() -> None:
     assert Group.objects.db == "default"
     note.enqueue()
     assert Message.objects.get()._state.db == "jobs"
-
-
-def test_the_admin_shows_the_default_backend_s(admin_client: Client) -> None:
-    there = post.enqueue(7)
-    note.using(backend="here").enqueue()
-    page = admin_client.get("/admin/django_pgqueue/message/").content.decode()
-    assert f"/admin/django_pgqueue/message/{there.id}/" in page
-    assert "shelf.post" in page
-    assert "shelf.note" not in page
 
 
 def test_dry_run_looks_there() -> None:

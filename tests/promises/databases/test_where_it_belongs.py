@@ -99,10 +99,11 @@ def relabel(database: str, before: str, after: str) -> None:
         cursor.execute("update django_migrations set app = %s where app = %s", (after, before))
 
 
-def test_recorded_migrations_without_tables_are_an_error_that_says_what_happened(
+def test_recorded_migrations_without_tables_are_an_error_whose_next_step_makes_the_tables(
     empty: str, settings: Settings
 ) -> None:
     settings.TASKS = in_database(empty)
+    assert check_records(None) == check_records(["default"]) == []
     call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
     assert check_records([empty]) == []
     drop_tables(empty)
@@ -112,13 +113,6 @@ def test_recorded_migrations_without_tables_are_an_error_that_says_what_happened
     assert check_tables([empty]) == [], "its advice would be to migrate, which makes no tables"
     with pytest.raises(SystemCheckError, match="E011"):
         call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
-
-
-def test_the_next_step_of_that_error_makes_the_tables(empty: str, settings: Settings) -> None:
-    settings.TASKS = in_database(empty)
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
-    drop_tables(empty)
-    [found] = check_records([empty])
     commands = re.findall(r"manage\.py (migrate[^,.]*)", found.hint or "")
     for command in commands:
         call_command(*command.split(), verbosity=0)
@@ -157,11 +151,6 @@ def test_records_of_a_strangers_package_do_not_keep_migrate_from_making_the_tabl
     assert check_records([empty]) == check_tables([empty]) == []
     recorder.record_unapplied("pgqueue", "0001_initial")
     call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
-
-
-def test_records_are_read_only_where_the_database_may_be_asked(empty: str, settings: Settings) -> None:
-    settings.TASKS = in_database(empty)
-    assert check_records(None) == check_records(["default"]) == []
 
 
 def test_a_queue_where_no_migration_may_run_is_told(settings: Settings) -> None:

@@ -86,12 +86,6 @@ def test_nobody_without_the_right_to_change_the_history_keeps_partitions_from_be
         _run(guarded.conninfo, ROLES_FILE)  # for the new table
 
 
-def test_one_of_two_makes_partitions_and_the_other_passes(guarded: Guarded) -> None:
-    with guarded.session("consumer", autocommit=False) as first, guarded.session("consumer") as second:
-        first.call("pgqueue_attempt_maintain")
-        assert second.value("pgqueue_attempt_maintain") == 0
-
-
 def test_who_makes_a_channel_in_a_long_transaction_holds_up_no_claim(guarded: Guarded) -> None:
     with guarded.session("admin", autocommit=False) as admin, guarded.session("consumer") as consumer:
         admin.call("pgqueue_channel_set", name="acme", max_concurrency=3)

@@ -34,17 +34,6 @@ def test_no_session_moves_the_clock_of_a_queue_in_use(guarded: Guarded, who: str
         assert session.one("select pgqueue_now() - pgqueue_to_epoch(clock_timestamp()) between -60000 and 0")
 
 
-def test_a_message_has_the_time_of_the_database_whatever_its_producer_has_set(guarded: Guarded) -> None:
-    with guarded.session("producer") as session:
-        session.set_clock(300_000_000_000_000)
-        message_id = session.create(task="x.y", dequeue_at=0)
-    with guarded.session() as session:
-        assert session.one(
-            "select created_at > now() - interval '1 hour' from pgqueue_message where id = %s", [message_id]
-        )
-        session.rows("delete from pgqueue_message")
-
-
 @pytest.mark.parametrize("who", [*ROLES, "nobody"])
 def test_only_the_owner_makes_the_clock_movable(guarded: Guarded, who: str) -> None:
     with guarded.session(who) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -139,11 +128,6 @@ def test_a_lock_that_no_clock_reaches_is_refused(session: Session, lock_ms: int)
     held = session.take()
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"p_lock_ms is {lock_ms}"):
         session.value("pgqueue_message_heartbeat", id=message_id, attempt=1, worker=held.worker, lock_ms=lock_ms)
-
-
-def test_any_time_may_be_asked_for_to_run_at(session: Session) -> None:
-    for at in (-(2**63), -1, 0, 2**63 - 1):
-        assert session.message(session.create(dequeue_at=at)).dequeue_at == at
 
 
 def test_ends_that_never_were_stop_no_claim(session: Session) -> None:

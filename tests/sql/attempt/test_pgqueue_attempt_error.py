@@ -37,10 +37,6 @@ def test_every_text_is_a_reason_that_is_kept(session: Session, said: str, messag
         held = session.take()
         assert session.value(f"pgqueue_message_{end}", **token(held), error=said) == found
         assert session.history(held.id)[0].error_message == message
-
-
-@pytest.mark.parametrize(("said", "message"), SAID, ids=range(len(SAID)))
-def test_a_retry_shows_its_reason(session: Session, said: str, message: str) -> None:
     session.create()
     held = session.take()
     assert session.value("pgqueue_message_defer", **token(held), error=said) == "retried"

@@ -28,12 +28,6 @@ def test_a_lane_goes_by_priority_then_time_then_id(session: Session) -> None:
     assert contents(session.dequeue()) == ["later"]
 
 
-def test_urgent_but_later_does_not_hide_what_is_due(session: Session) -> None:
-    session.create("urgent", channel="acme", priority=100, dequeue_at=2**62)
-    session.create("now", channel="acme", priority=-100)
-    assert contents(session.dequeue(10)) == ["now"]
-
-
 def test_max_concurrency_holds_over_all_queues_and_kinds(session: Session) -> None:
     set_channel(session, max_concurrency=3)
     for queue in ("mail", "maps"):

@@ -10,16 +10,11 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_its_bindings_go_with_it_and_others_stay(session: Session) -> None:
+def test_its_bindings_go_with_it_and_others_stay_and_messages_too(session: Session) -> None:
     bind(session, "#")
     bind(session, "#", exchange="other")
+    publish(session)
     assert session.value("pgqueue_exchange_delete", name="orders") is True
     assert session.column("select exchange from pgqueue_binding") == ["other"]
     assert session.value("pgqueue_exchange_delete", name="orders") is False
-
-
-def test_messages_that_it_has_put_into_queues_stay(session: Session) -> None:
-    bind(session, "#")
-    publish(session)
-    session.value("pgqueue_exchange_delete", name="orders")
     assert session.take(queues=["mail"]).content == "tea"

@@ -11,21 +11,9 @@ from tests.sql.routing import bind, queues, route
 if TYPE_CHECKING:
     from tests.support.sessions import Session
 
+# More than three words, empty ones, parts of words, and characters that mean something elsewhere: the short ones are
+# all tried in test_topics_match_as_the_definition_of_amqp_says.
 MATCHES = {
-    "": ["", "#", "#.#"],
-    "order": ["order", "#", "*", "order.#", "#.order", "#.order.#", "#.*"],
-    "order.created": [
-        "order.created",
-        "order.*",
-        "*.created",
-        "*.*",
-        "order.#",
-        "#.created",
-        "*.#",
-        "#.*",
-        "order.*.#",
-    ],
-    "order.17.paid": ["order.*.paid", "order.#", "order.#.paid", "#.paid", "#.17.#", "*.*.*", "*.#.paid", "order.17.*"],
     "order..paid": ["order..paid", "order.*.paid", "order.#.paid"],
     "order.a.b.c.paid": ["order.#.paid", "#.b.#", "order.*.#.paid", "order.#.*.paid", "#.*.#.*.#.paid"],
     "a.b.a.b": ["a.b.a.b", "#.a.b", "a.#.a.*", "*.b.#.b", "#.a.#.a.#"],
@@ -37,20 +25,9 @@ MATCHES = {
     "two\nlines.x": ["#.x", "*.x", "two\nlines.*"],
 }
 DIFFERS = {
-    "": ["*", "order", "#.*", "*.#"],
-    "order": ["order.*", "*.order", "orders", "order.created", "*.*", "Order"],
-    "order.created": [
-        "order",
-        "*",
-        "order.*.created",
-        "created.#",
-        "#.order",
-        "order.#.*.*",
-        "rder.#",
-        "#.reated",
-        "order.c",
-    ],
-    "order.17.paid": ["order.*", "*.paid", "order.paid", "*.*", "order.*.*.paid", "*.paid.#"],
+    "order": ["orders", "Order"],
+    "order.created": ["order.#.*.*", "rder.#", "#.reated", "order.c"],
+    "order.17.paid": ["order.*.*.paid"],
     "order..paid": ["order.paid"],
     "orders.17.paid": ["order.#", "order.*.paid"],
     "order.17.unpaid": ["order.#.paid", "#.paid"],

@@ -39,11 +39,6 @@ def test_it_is_a_message_like_any_other_that_is_not_due(session: Session) -> Non
     assert message.created_at.timestamp() * 1000 == NOON
 
 
-def test_nobody_gets_it_before_it_is_settled(session: Session) -> None:
-    create_after(session, session.create("first"), priority=100)
-    assert [message.content for message in session.dequeue(10)] == ["first"]
-
-
 def test_it_wakes_nobody(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_a")
     first = producer.create(dequeue_at=2**62)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.sessions import NOON, token, tokens
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
     from tests.support.sessions import Session
@@ -36,14 +36,3 @@ def test_who_goes_on_beating_is_never_taken_over(session: Session) -> None:
         session.set_clock(NOON + beat * MINUTE)
         assert session.dequeue(worker="eager") == []
     assert session.value("pgqueue_message_complete", **token(held)) is True
-
-
-def test_the_answer_for_many_misses_exactly_those_that_were_lost(session: Session) -> None:
-    session.set_clock(NOON)
-    session.create_batch(4)
-    held = session.dequeue(3, worker="w1")
-    theirs = session.dequeue(1, worker="w2")
-    session.value("pgqueue_message_complete", **token(held[1]))
-    session.set_clock(NOON + 1000)
-    assert sorted(session.ids("pgqueue_message_heartbeat", **tokens([*held, *theirs]))) == [held[0].id, held[2].id]
-    assert [message.unlock_at for message in session.messages()] == [NOON + 61_000, NOON + 61_000, NOON + MINUTE]

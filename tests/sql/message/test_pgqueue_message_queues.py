@@ -8,10 +8,6 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_no_messages_no_queues(session: Session) -> None:
-    assert session.ids("pgqueue_message_queues") == []
-
-
 def test_each_queue_is_named_once_in_the_order_of_the_names(session: Session) -> None:
     for queue in ("maps", "mail", "é", "Mail", "zebra", "mail", "a b"):
         session.create_batch(3, queue=queue)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.sessions import NOON, token, tokens
+from tests.support.sessions import token, tokens
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -48,15 +48,6 @@ def test_state_and_the_last_error_stay(session: Session) -> None:
     before = session.message(message_id)
     session.ids("pgqueue_message_release", **tokens([session.take(worker="w1")]))
     assert session.message(message_id) == before
-
-
-def test_the_answer_misses_exactly_those_that_were_not_ours(session: Session) -> None:
-    session.set_clock(NOON)
-    session.create_batch(3)
-    ours, theirs = session.dequeue(1, worker="w1"), session.dequeue(1, worker="w2")
-    waiting = [message for message in session.messages() if message.worker is None]
-    assert session.ids("pgqueue_message_release", **tokens([*ours, *theirs, *waiting])) == [ours[0].id]
-    assert session.messages()[1:] == [*theirs, *waiting]
 
 
 def test_a_key_that_was_to_be_held_until_the_start_is_held_again(session: Session) -> None:

@@ -183,13 +183,6 @@ def test_what_somebody_else_holds_is_looked_at_a_little_later(connect: Connect) 
     assert session.take().id == waiting
 
 
-def test_who_is_rescheduled_waits_for_nobody_any_more(session: Session) -> None:
-    waiting = create_after(session, session.create("first"))
-    assert session.message(waiting).awaited_id is not None
-    session.ids("pgqueue_message_reschedule", ids=[waiting])
-    assert session.message(waiting).awaited_id is None
-
-
 def test_each_message_that_has_ended_gets_an_equal_share(session: Session) -> None:
     """Beside a thousand that wait for one, two that wait for another are no later than these."""
     session.set_clock(NOON)

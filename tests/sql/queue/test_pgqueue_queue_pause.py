@@ -20,13 +20,6 @@ def test_nothing_is_dequeued_from_it(session: Session, chosen: dict[str, Any]) -
     assert session.dequeue(10, **chosen) == []
 
 
-def test_other_queues_go_on(session: Session) -> None:
-    session.create("mail", queue="mail", priority=100)
-    session.create("maps", queue="maps")
-    session.call("pgqueue_queue_pause", queue="mail")
-    assert [message.content for message in session.dequeue(10)] == ["maps"]
-
-
 def test_floors_are_no_way_in(session: Session) -> None:
     session.create(queue="mail")
     session.create("maps", queue="maps")

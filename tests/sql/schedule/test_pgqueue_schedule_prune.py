@@ -31,12 +31,6 @@ def test_slots_of_deleted_schedules_go_and_those_of_living_ones_stay(session: Se
     assert session.value("pgqueue_schedule_prune") == 0
 
 
-def test_without_slots_there_is_nothing_to_do(session: Session) -> None:
-    assert session.value("pgqueue_schedule_prune") == 0
-    make(session)
-    assert session.value("pgqueue_schedule_prune") == 0
-
-
 def test_many_at_once_forget_each_slot_once_and_wait_for_nobody(connect: Connect) -> None:
     sessions = [connect() for _ in range(6)]
     sessions[0].rows("insert into pgqueue_schedule_slot (name, slot_at) select n % 7, n from generate_series(1, 700) n")

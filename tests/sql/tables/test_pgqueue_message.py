@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.support.sessions import NOON, token
+from tests.support.sessions import token
 
 if TYPE_CHECKING:
     from tests.support.sessions import Session
-
-MINUTE = 60_000
-STATUS = """
-    select case when unlock_at is null and dequeue_at > pgqueue_now() then 'scheduled'
-                when unlock_at is null then 'ready'
-                when unlock_at > pgqueue_now() then 'running'
-                else 'expired' end
-    from pgqueue_message
-"""
 
 
 def insert(session: Session, **columns: Any) -> int:
@@ -28,20 +19,6 @@ def insert(session: Session, **columns: Any) -> int:
     names, values = ", ".join(columns), ", ".join(f"%({name})s" for name in columns)
     message_id: int = session.one(f"insert into pgqueue_message ({names}) values ({values}) returning id", columns)
     return message_id
-
-
-def test_the_status_can_not_lie_because_it_is_computed(session: Session) -> None:
-    session.set_clock(NOON)
-    session.create(dequeue_at=NOON + 1)
-    assert session.one(STATUS) == "scheduled"
-    session.set_clock(NOON + 1)
-    assert session.one(STATUS) == "ready"
-    held = session.take()
-    assert session.one(STATUS) == "running"
-    session.set_clock(NOON + 1 + MINUTE)
-    assert session.one(STATUS) == "expired"
-    session.value("pgqueue_message_defer", **token(held), dequeue_at=NOON * 2)
-    assert session.one(STATUS) == "scheduled"
 
 
 @pytest.mark.parametrize(
@@ -76,12 +53,6 @@ def test_what_no_function_could_understand_is_refused(
 ) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match=constraint):
         insert(session, **columns)
-
-
-def test_two_messages_can_not_hold_one_key(session: Session) -> None:
-    insert(session, unique_key="invoice 7")
-    with pytest.raises(psycopg.errors.UniqueViolation, match="unique_key_ix"):
-        insert(session, unique_key="invoice 7")
 
 
 def test_rows_written_by_hand_are_worked_off_like_any_other(session: Session) -> None:

@@ -8,12 +8,6 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_a_queue_needs_no_row_to_be_served(session: Session) -> None:
-    session.create(queue="mail")
-    assert session.rows("select * from pgqueue_queue") == []
-    assert session.take().queue == "mail"
-
-
 def test_a_row_without_a_time_pauses_nothing(session: Session) -> None:
     session.rows("insert into pgqueue_queue (name) values ('mail')")
     session.create(queue="mail")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import psycopg
-import pytest
-
 from tests.sql.worker.test_pgqueue_worker_seen import see
 
 if TYPE_CHECKING:
@@ -18,12 +15,6 @@ def test_a_worker_that_excludes_nothing_says_so_with_an_empty_list(session: Sess
     session.rows("insert into pgqueue_worker (id, pid, slots, hostname) values ('a', 1, 1, 'host')")
     [row] = session.rows("select queues, exclude_queues, asleep_until from pgqueue_worker")
     assert tuple(row) == (None, [], None)
-
-
-def test_two_workers_have_two_names(session: Session) -> None:
-    see(session, "a")
-    with pytest.raises(psycopg.errors.UniqueViolation):
-        session.rows("insert into pgqueue_worker (id, pid, slots, hostname) values ('a', 1, 1, 'host')")
 
 
 def test_workers_that_say_that_they_are_alive_wait_for_nobody(connect: Connect) -> None:

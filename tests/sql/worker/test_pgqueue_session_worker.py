@@ -8,16 +8,6 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
 
 
-def test_a_session_keeps_its_name_over_its_transactions(connect: Connect) -> None:
-    session = connect()
-    assert session.one("select pgqueue_session_worker()") == session.one("select pgqueue_session_worker()")
-
-
-def test_no_two_sessions_have_the_same_name(connect: Connect) -> None:
-    names = {connect().one("select pgqueue_session_worker()") for _ in range(5)}
-    assert len(names) == 5
-
-
 def test_the_name_says_when_the_session_began_because_process_numbers_come_again(connect: Connect) -> None:
     session = connect()
     begun = session.one("select extract(epoch from backend_start) from pg_stat_activity where pid = pg_backend_pid()")
@@ -25,16 +15,10 @@ def test_the_name_says_when_the_session_began_because_process_numbers_come_again
     assert name == f"session-{int(begun * 1_000_000):x}-{session.pid}"
 
 
-def test_a_consumer_without_a_name_holds_and_ends_messages_under_it(connect: Connect) -> None:
-    session = connect()
-    session.create()
-    held = session.take()
-    assert held.worker == session.one("select pgqueue_session_worker()")
-    assert session.value("pgqueue_message_complete", id=held.id, attempt=held.attempt) is True
-
-
-def test_another_session_without_a_name_does_not_hold_it(connect: Connect) -> None:
+def test_a_consumer_without_a_name_holds_and_ends_messages_under_it_and_another_does_not(connect: Connect) -> None:
     session, other = connect(), connect()
     session.create()
     held = session.take()
     assert other.value("pgqueue_message_complete", id=held.id, attempt=held.attempt) is False
+    assert held.worker == session.one("select pgqueue_session_worker()")
+    assert session.value("pgqueue_message_complete", id=held.id, attempt=held.attempt) is True

@@ -87,13 +87,6 @@ def test_an_older_attempt_of_the_same_message_is_not_taken_for_the_one_it_holds(
     assert (message.attempt, message.lost, message.worker) == (1, 0, None)
 
 
-def test_what_others_hold_stays_theirs(session: Session) -> None:
-    session.create_batch(2, task="t")
-    dead, living = session.take(tasks=True, worker="dead"), session.take(tasks=True, worker="living")
-    died(session, running=[dead, living])
-    assert session.value("pgqueue_message_complete", **token(living)) is True
-
-
 def test_what_it_ended_before_it_died_stays_ended(session: Session) -> None:
     session.create(task="t")
     held = session.take(tasks=True, worker="dead")

@@ -33,19 +33,6 @@ def listener(connect: Connect) -> Listener:
     return Listener(connect(), "pgqueue_a", "pgqueue_b", "pgqueue_c")
 
 
-def test_a_sleeper_is_told_the_queue_that_has_something_to_do(producer: Session, listener: Listener) -> None:
-    see(producer, "a", asleep_ms=MINUTE)
-    producer.create(queue="mail")
-    assert listener.heard(producer) == [("pgqueue_a", "mail")]
-
-
-def test_only_one_of_many_sleepers_is_woken(producer: Session, listener: Listener) -> None:
-    for name in "abc":
-        see(producer, name, asleep_ms=MINUTE)
-    producer.create()
-    assert len(listener.heard(producer)) == 1
-
-
 def test_who_is_awake_is_not_notified(producer: Session, listener: Listener) -> None:
     see(producer, "a")
     producer.create()
@@ -102,23 +89,6 @@ def test_nobody_is_woken_for_what_is_scheduled(producer: Session, listener: List
     see(producer, "a", asleep_ms=MINUTE)
     producer.create(dequeue_at=producer.one("select pgqueue_now() + 60000"))
     assert listener.heard(producer) == []
-
-
-def test_the_notification_is_delivered_with_the_commit_and_not_before(connect: Connect, listener: Listener) -> None:
-    other, producer = connect(), connect(autocommit=False)
-    see(other, "a", asleep_ms=MINUTE)
-    producer.create()
-    assert listener.heard(other) == []
-    producer.commit()
-    assert listener.heard(other) == [("pgqueue_a", "default")]
-
-
-def test_what_is_rolled_back_wakes_nobody(connect: Connect, listener: Listener) -> None:
-    other, producer = connect(), connect(autocommit=False)
-    see(other, "a", asleep_ms=MINUTE)
-    producer.create()
-    producer.rollback()
-    assert listener.heard(other) == []
 
 
 def test_a_transaction_of_many_messages_notifies_once(connect: Connect, listener: Listener) -> None:
