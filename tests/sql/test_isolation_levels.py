@@ -71,14 +71,6 @@ def test_a_message_that_another_is_just_taking_is_skipped(strict: Session, conne
     assert strict.take().id == second
 
 
-def test_messages_of_later_commits_are_not_seen_and_not_lost(strict: Session, connect: Connect) -> None:
-    strict.rows("select count(*) from pgqueue_message")
-    message_id = connect().create()
-    assert strict.dequeue() == []
-    strict.commit()
-    assert strict.take().id == message_id
-
-
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name.lower())
 def test_consumers_that_try_again_after_errors_do_everything_once(connect: Connect, level: IsolationLevel) -> None:
     consumers = [_strict(connect, level) for _ in range(4)]

@@ -41,14 +41,6 @@ def test_migrations_make_nothing_where_no_queue_is(empty: str) -> None:
     call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
 
 
-def test_migrations_make_and_unmake_the_queue_where_it_is(empty: str, settings: Settings) -> None:
-    settings.TASKS = in_database(empty)
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
-    assert "pgqueue_message" in tables(empty)
-    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
-    assert tables(empty) == []
-
-
 def test_without_any_queue_the_router_has_no_opinion(empty: str, settings: Settings) -> None:
     settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}
     call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
@@ -120,6 +112,7 @@ def test_recorded_migrations_without_tables_are_an_error_whose_next_step_makes_t
     assert check_records([empty]) == check_tables([empty]) == []
     assert "pgqueue_message" in tables(empty)
     call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
+    assert tables(empty) == []
 
 
 def test_tables_that_are_recorded_under_the_former_label_are_an_error_with_its_remedy(
@@ -135,7 +128,6 @@ def test_tables_that_are_recorded_under_the_former_label_are_an_error_with_its_r
     with connections[empty].cursor() as cursor:
         cursor.execute(statement)
     assert check_records([empty]) == []
-    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
 
 
 def test_records_of_a_strangers_package_do_not_keep_migrate_from_making_the_tables(
@@ -149,8 +141,6 @@ def test_records_of_a_strangers_package_do_not_keep_migrate_from_making_the_tabl
     call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
     assert "pgqueue_message" in tables(empty)
     assert check_records([empty]) == check_tables([empty]) == []
-    recorder.record_unapplied("pgqueue", "0001_initial")
-    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
 
 
 def test_a_queue_where_no_migration_may_run_is_told(settings: Settings) -> None:

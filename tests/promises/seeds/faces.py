@@ -21,29 +21,23 @@ class SqlQueue:
         messages = [{"content": content, "queue": self.name} for content in contents]
         return self.session.ids("pgqueue_message_create_many", messages=messages)
 
-    def receive(self, *, lock_seconds: float = 60) -> SqlMessage | None:
-        return next(iter(self.receive_many(1, lock_seconds=lock_seconds)), None)
-
-    def receive_many(self, limit: int, *, lock_seconds: float = 60) -> list[SqlMessage]:
-        held = self.session.dequeue(limit, queues=[self.name], lock_ms=round(lock_seconds * 1000))
-        return [SqlMessage(self.session, row) for row in held]
+    def receive(self) -> SqlMessage | None:
+        held = self.session.dequeue(queues=[self.name])
+        return SqlMessage(self.session, held[0]) if held else None
 
 
 class SqlMessage:
     def __init__(self, session: Session, row: Any) -> None:
         self.session, self.row = session, row
-        self.id, self.content, self.attempt, self.state = row.id, row.content, row.attempt, row.state
+        self.id, self.content, self.attempt = row.id, row.content, row.attempt
 
-    def complete(self, result: Any = None) -> None:
-        self._ours(self.session.value("pgqueue_message_complete", **token(self.row), result=result))
+    def complete(self) -> None:
+        self._ours(self.session.value("pgqueue_message_complete", **token(self.row)))
 
-    def defer(self, seconds: float = 0, *, state: Any = None, error: str | None = None) -> None:
-        parameters = {"state": state, "error": None if error is None else {"message": error}}
+    def defer(self, seconds: float, *, error: str) -> None:
         dequeue_at = self.session.one("select pgqueue_now()") + round(seconds * 1000)
-        self._ours(
-            self.session.value("pgqueue_message_defer", **token(self.row), dequeue_at=dequeue_at, **parameters)
-            is not None
-        )
+        given = {**token(self.row), "dequeue_at": dequeue_at, "error": {"message": error}}
+        self._ours(self.session.value("pgqueue_message_defer", **given) is not None)
 
     def fail(self, error: str) -> None:
         self._ours(self.session.value("pgqueue_message_fail", **token(self.row), error={"message": error}))

@@ -10,14 +10,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from hypothesis import note, strategies as st
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from psycopg.types.json import Jsonb
 
 from tests.proofs.models.reference import (
     DEPENDENCY_FAILED,
-    LOST,
-    NEVER,
     Attempt,
     Channel,
     Message,
@@ -1045,6 +1043,3 @@ def _difference(what: str, found: Any, expected: Any) -> str:
     names = [name for name in type(found).__slots__ if getattr(found, name) != getattr(expected, name)]
     said = ", ".join(f"{name} is {getattr(found, name)!r} and not {getattr(expected, name)!r}" for name in names)
     return f"{what}: {said}\n{found}"
-
-
-__all__ = ["LOST", "NEVER", "Figures", "Machine", "note"]

@@ -1,4 +1,4 @@
-"""Every interleaving of the protocols, and the ways to get them wrong: see ``tests/models/protocols``.
+"""Every interleaving of the protocols, and the ways to get them wrong: see ``tests/proofs/models/protocols``.
 
     python3 tests tests/proofs/models/test_protocols.py -s
 

@@ -92,12 +92,3 @@ def test_what_the_queue_can_not_hold_is_refused_and_the_rest_stays(
     with pytest.raises(error):
         session.create(**parameters)
     assert [message.id for message in session.messages()] == [kept]
-
-
-def test_what_is_not_committed_is_seen_by_nobody_else(connect: Connect) -> None:
-    producer, consumer = connect(autocommit=False), connect()
-    message_id = producer.create()
-
-    assert consumer.dequeue() == []
-    producer.commit()
-    assert [message.id for message in consumer.dequeue()] == [message_id]

@@ -147,17 +147,6 @@ def test_a_message_that_ends_meanwhile_makes_room_for_the_next(connect: Connect)
     assert [message.id for message in witness.messages()] == [message_id]
 
 
-def test_a_conflict_does_not_break_the_transaction_of_the_caller(connect: Connect) -> None:
-    producer = connect(autocommit=False)
-    create(producer)
-    producer.commit()
-    producer.create("before")
-    create(producer)
-    producer.create("after")
-    producer.commit()
-    assert [message.content for message in producer.messages()] == ["tea", "before", "after"]
-
-
 def test_a_new_one_that_is_ready_wakes_a_sleeper_and_a_kept_one_does_not(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_a")
     see(producer, "a", asleep_ms=60_000, tasks=False)

@@ -54,16 +54,6 @@ def test_the_reason_names_the_worker_and_the_time(session: Session) -> None:
     assert session.message(message_id).last_error == end.error_message
 
 
-def test_locks_that_last_are_left_alone(session: Session) -> None:
-    session.set_clock(NOON)
-    session.create_batch(2)
-    session.take()
-    session.set_clock(NOON + MINUTE - 1)
-    before = session.messages()
-    assert session.value("pgqueue_message_expire") == 0
-    assert session.messages() == before
-
-
 @pytest.mark.parametrize(("max_attempts", "given_out"), [(1, 1), (2, 2), (7, 7)])
 def test_beyond_max_attempts_the_message_fails(session: Session, max_attempts: int, given_out: int) -> None:
     message_id = session.create({"n": 1}, max_attempts=max_attempts)

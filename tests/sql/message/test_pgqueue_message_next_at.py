@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_an_empty_queue_has_no_next_time(session: Session) -> None:
-    assert session.value("pgqueue_message_next_at") is None
-
-
 def test_it_is_the_earliest_time_whatever_the_priority(session: Session) -> None:
     session.create(priority=100, dequeue_at=NOON + 300)
     session.create(priority=0, dequeue_at=NOON + 200)

@@ -21,9 +21,3 @@ def test_it_says_what_a_dequeue_would_find(session: Session) -> None:
     assert waits(session), "asking takes nothing"
     take_alone(session)
     assert not waits(session)
-
-
-def test_messages_that_wait_in_order_are_none_of_its_business(session: Session) -> None:
-    session.create(task="t")
-    session.create()
-    assert not waits(session)
