@@ -48,11 +48,6 @@ def test_lanes_take_turns(session: Session, limit: int) -> None:
     assert max(taken.values()) - min(taken.values()) <= 12
 
 
-def test_a_lane_that_is_alone_has_the_whole_batch(session: Session) -> None:
-    session.create_batch(100, channel="acme")
-    assert len(session.dequeue(80)) == 80
-
-
 def test_messages_with_and_without_a_channel_share_the_batch(session: Session) -> None:
     session.create_batch(100)
     session.create_batch(100, channel="acme")

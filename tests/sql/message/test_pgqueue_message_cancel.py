@@ -24,10 +24,6 @@ def test_a_cancelled_message_leaves_the_queue_for_the_history(session: Session) 
     assert end.finished_at.timestamp() * 1000 == NOON
 
 
-def test_what_is_scheduled_can_be_cancelled(session: Session) -> None:
-    assert session.value("pgqueue_message_cancel", id=session.create(dequeue_at=2**62)) is True
-
-
 def test_what_waits_for_its_retry_can_be_cancelled(session: Session) -> None:
     message_id = session.create()
     session.value("pgqueue_message_defer", **token(session.take()), error={"message": "late"})

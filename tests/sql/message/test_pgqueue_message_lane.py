@@ -79,16 +79,6 @@ def test_a_heartbeat_progress_and_a_request_to_stop_are_nothing_to_note(session:
     assert arrivals(session) == []
 
 
-def test_what_is_rolled_back_was_never_noted(connect: Connect) -> None:
-    session, other = connect(autocommit=False), connect()
-    session.create(channel="acme")
-    session.rollback()
-    session.create(channel="acme")
-    session.commit()
-    assert len(other.dequeue(10)) == 1
-    assert channel(other).running == 1
-
-
 def test_an_end_that_a_full_channel_waits_for_wakes_a_sleeper(connect: Connect) -> None:
     session, sleeper = connect(), connect()
     set_channel(session, max_concurrency=1)

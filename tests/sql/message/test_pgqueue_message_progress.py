@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
 
-from tests.support.sessions import NOON, token, tokens
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
     from tests.support.sessions import Session
@@ -33,9 +33,3 @@ def test_the_next_attempt_begins_without_it(session: Session) -> None:
     session.value("pgqueue_message_progress", **token(again), progress=HALF)
     session.set_clock(NOON + 60_000)
     assert session.take().progress is None
-
-
-def test_given_back_unstarted_it_keeps_none(session: Session) -> None:
-    message_id = session.create()
-    session.ids("pgqueue_message_release", **tokens([session.take(worker="w1")]))
-    assert session.message(message_id).progress is None

@@ -31,12 +31,6 @@ def test_every_queue_whose_pattern_matches_gets_one_message(session: Session) ->
     ]
 
 
-def test_no_match_is_no_message_and_no_error(session: Session) -> None:
-    bind(session, "order.#")
-    assert publish(session, "invoice.paid") == []
-    assert session.messages() == []
-
-
 def test_the_headers_say_where_it_comes_from(session: Session) -> None:
     bind(session, "#")
     publish(session, headers={"trace": "4bf9", "exchange": "not this"})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.sessions import concurrently
+from tests.support.sessions import concurrently, eventually
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -45,8 +45,7 @@ def test_who_waits_gets_it_when_it_is_free(connect: Connect) -> None:
     one.call("pgqueue_advisory_lock", what="x")
 
     def leave() -> None:
-        while not one.waits_for_a_lock(other):
-            pass
+        eventually(lambda: one.waits_for_a_lock(other))
         one.rollback()
 
     got, _ = concurrently([lambda: other.value("pgqueue_advisory_lock", what="x", wait_ms=30_000), leave])

@@ -9,7 +9,6 @@ import pytest
 from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
-    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 
@@ -64,12 +63,3 @@ def test_who_paused_it_first_and_when_is_kept(session: Session) -> None:
 def test_who_does_not_say_is_the_user_of_the_database(session: Session) -> None:
     session.call("pgqueue_queue_pause", queue="mail")
     assert session.one("select paused_by = current_user from pgqueue_queue")
-
-
-def test_it_is_paused_from_the_commit_on(connect: Connect) -> None:
-    operator, consumer = connect(autocommit=False), connect()
-    consumer.create_batch(2, queue="mail")
-    operator.call("pgqueue_queue_pause", queue="mail")
-    assert len(consumer.dequeue()) == 1
-    operator.commit()
-    assert consumer.dequeue() == []

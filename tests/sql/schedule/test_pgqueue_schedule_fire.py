@@ -98,12 +98,6 @@ def test_a_slot_is_used_once_even_if_the_time_is_put_back(session: Session) -> N
     assert next_at(session) == NOON + HOUR
 
 
-def test_schedules_do_not_share_slots(session: Session) -> None:
-    make(session)
-    make(session, "other")
-    assert len(fire(session, NOON) + fire(session, NOON, name="other")) == 2
-
-
 def test_who_is_late_changes_nothing(session: Session) -> None:
     make(session, next_at=NOON + HOUR)
     assert fire(session, NOON) == []
