@@ -43,14 +43,18 @@ def test_install_makes_the_schema_of_the_migrations(empty: str, migrated: str) -
         assert {kind: len(found) > 1 for kind, found in by_psql.items()} == dict.fromkeys(by_psql, True)
 
 
-def test_the_queue_works_in_a_schema_of_its_own_beside_another_one(empty: str) -> None:
-    with session_in(empty) as session:
-        session.rows("create schema first_queue")
-        session.rows("create schema second_queue")
+@pytest.fixture
+def two_schemas(empty: str) -> str:
+    """A database with the queues first_queue and second_queue."""
     for name in ("first_queue", "second_queue"):
+        with session_in(empty) as session:
+            session.rows(f"create schema {name}")
         assert psql(empty, "-f", INSTALL, search_path=name).returncode == 0
+    return empty
 
-    with session_in(empty, search_path="first_queue") as session:
+
+def test_the_queue_works_in_a_schema_of_its_own_beside_another_one(two_schemas: str) -> None:
+    with session_in(two_schemas, search_path="first_queue") as session:
         assert described(session, "first_queue") == described(session, "second_queue")
         session.rows("select second_queue.pgqueue_message_create('\"of the second\"')")
         session.create("of the first")
@@ -152,12 +156,11 @@ def test_after_a_rename_the_functions_are_pinned_anew(empty: str) -> None:
         assert functions.strayed(session.connection) is None
 
 
-def test_queues_of_two_schemas_never_wait_for_each_other(empty: str) -> None:
-    for name in ("first_queue", "second_queue"):
-        with session_in(empty) as session:
-            session.rows(f"create schema {name}")
-        assert psql(empty, "-f", INSTALL, search_path=name).returncode == 0
-    with session_in(empty, search_path="first_queue") as first, session_in(empty, search_path="second_queue") as second:
+def test_queues_of_two_schemas_never_wait_for_each_other(two_schemas: str) -> None:
+    with (
+        session_in(two_schemas, search_path="first_queue") as first,
+        session_in(two_schemas, search_path="second_queue") as second,
+    ):
         first.connection.autocommit = False
         first.call("pgqueue_channel_set", name="acme", max_concurrency=1)
         first.call("pgqueue_message_lock_keys", task="a.b", alone=True)

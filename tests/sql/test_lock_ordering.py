@@ -59,20 +59,6 @@ def test_whoever_waits_for_a_row_holds_those_before_it_and_none_behind_it(
     assert sorted(answer) == ids
 
 
-@pytest.mark.parametrize("function", ["pgqueue_message_heartbeat", "pgqueue_message_reschedule"])
-def test_calls_in_opposite_orders_do_not_deadlock(connect: Connect, function: str) -> None:
-    sessions = [connect() for _ in range(4)]
-    ids = messages_for(sessions[0], function, 50)
-    orders = [ids, ids[::-1], ids[25:] + ids[:25], ids[::2] + ids[1::2]]
-
-    def call_often(session: Session, order: list[int]) -> int:
-        return sum(len(call(session, function, order)) for _ in range(40))
-
-    answered = concurrently([partial(call_often, *pair) for pair in zip(sessions, orders, strict=True)])
-
-    assert answered == [40 * 50] * 4
-
-
 def test_a_dequeue_waits_for_none_of_them(connect: Connect) -> None:
     ending, consumer = connect(autocommit=False), connect()
     ids = consumer.create_batch(10)

@@ -140,13 +140,6 @@ BACKLOGS = {
             "pgqueue_message_queues()": 5,
         },
     ),
-    "all of it scheduled at a higher priority": Backlog(
-        dequeue_at=f"{AHEAD} + n",
-        priority="50",
-        in_line=False,
-        and_a_few="(1, 0, null)",
-        calls={ONE: 15, HUNDRED: 115, NEXT: 10, "pgqueue_message_next_at(p_queues => '{default}')": 10},
-    ),
     "scheduled in a thousand queues at all priorities": Backlog(
         dequeue_at=f"{AHEAD} + n",
         priority="100 - n / 1000 % 201",
@@ -166,10 +159,6 @@ BACKLOGS = {
         queue="'q' || n % 1000",
         in_line=False,
         calls={ONE: 1_000, HUNDRED: 1_500, NEXT: 220},
-    ),
-    "ready at all 201 priorities": Backlog(
-        priority="100 - n % 201",
-        calls={ONE: 10, HUNDRED: 120, NEXT: 110, "pgqueue_message_next_at(p_queues => '{default}')": 420},
     ),
     "ready in a thousand queues at all priorities": Backlog(
         priority="100 - n / 1000 % 201",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -130,18 +129,6 @@ def test_one_works_and_the_others_pass(connect: Connect) -> None:
         waited.append(time.monotonic() - began)
     assert min(waited) < 0.2, "who asks for a lock that is taken waits for all of the lock_timeout"
     working.rollback()
-
-
-def test_many_at_once_make_each_partition_once(connect: Connect) -> None:
-    sessions = [connect() for _ in range(8)]
-    for session in sessions:
-        session.set_clock(NOON)
-    try:
-        made = concurrently([partial(session.value, "pgqueue_attempt_maintain") for session in sessions])
-        assert sum(made) == 8
-        assert partitions(sessions[0]) == named(*range(8))
-    finally:
-        drop_partitions(sessions[0])
 
 
 def test_behind_a_long_reader_it_gives_up_and_traffic_goes_on(connect: Connect) -> None:

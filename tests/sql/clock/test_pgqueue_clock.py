@@ -36,23 +36,7 @@ def test_an_empty_setting_lets_it_run_again(session: Session) -> None:
     assert session.one("select pgqueue_clock() >= now()")
 
 
-def test_a_local_setting_ends_with_the_transaction(session: Session) -> None:
-    session.rows("set local pgqueue.now = 5")
-    assert session.one("select pgqueue_to_epoch(pgqueue_clock())") == 5
-    session.rollback()
-    assert session.one("select pgqueue_clock() >= now()")
-
-
 def test_a_setting_that_is_no_number_is_an_error_and_not_another_time(session: Session) -> None:
     session.rows("set pgqueue.now = 'tomorrow'")
     with pytest.raises(psycopg.errors.InvalidTextRepresentation):
         session.rows("select pgqueue_clock()")
-
-
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
-def test_a_set_clock_is_right_on_the_day_when_clocks_are_changed(session: Session, zone: str) -> None:
-    session.rows("select set_config('timezone', %s, false)", [zone])
-    for hour in range(48):
-        epoch_ms = 1_711_843_200_000 + hour * 3_600_000  # from 2024-03-31 00:00 UTC on
-        session.set_clock(epoch_ms)
-        assert session.one("select pgqueue_to_epoch(pgqueue_clock())") == epoch_ms

@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_it_is_the_clock_of_the_database_unless_it_is_set(session: Session) -> None:
-    before = session.one("select pgqueue_to_epoch(clock_timestamp())")
-    now = session.one("select pgqueue_now()")
-    assert before <= now <= session.one("select pgqueue_to_epoch(clock_timestamp())")
-    assert session.one("select pgqueue_now(now()) = pgqueue_to_epoch(now())")
-
-
 @pytest.mark.parametrize("epoch_ms", [NOON, 0, -1, 2**62])
 def test_a_session_may_set_it_and_it_stands_still(session: Session, epoch_ms: int) -> None:
     session.set_clock(epoch_ms)

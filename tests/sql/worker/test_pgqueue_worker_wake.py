@@ -33,10 +33,31 @@ def listener(connect: Connect) -> Listener:
     return Listener(connect(), "pgqueue_a", "pgqueue_b", "pgqueue_c")
 
 
-def test_who_is_awake_is_not_notified(producer: Session, listener: Listener) -> None:
-    see(producer, "a")
-    producer.create()
-    assert listener.heard(producer) == []
+ASLEEP: dict[str, Any] = {"asleep_ms": MINUTE}
+NOBODY_WAKES: dict[str, dict[str, Any]] = {
+    "who is awake is not notified": {"a": {}},
+    "a sleeper of other queues": {"a": {**ASLEEP, "queues": ["maps"]}, "b": {**ASLEEP, "exclude_queues": ["mail"]}},
+    "somebody is awake and has room": {"a": {"has_room": True}, "b": ASLEEP},
+}
+B_WAKES: dict[str, dict[str, Any]] = {
+    "of all queues but one": {"b": {**ASLEEP, "exclude_queues": ["spam"]}},
+    "of this queue": {"b": {**ASLEEP, "queues": ["mail"]}},
+    "of this queue and others": {"b": {**ASLEEP, "queues": ["maps", "mail"]}},
+    "who is awake has no room": {"a": {"has_room": False}, "b": ASLEEP},
+    "who has room serves other queues": {"a": {"has_room": True, "queues": ["maps"]}, "b": ASLEEP},
+    "who has room excludes the queue": {"a": {"has_room": True, "exclude_queues": ["mail"]}, "b": ASLEEP},
+    "who has room runs tasks": {"a": {"has_room": True, "tasks": True}, "b": ASLEEP},
+}
+
+
+@pytest.mark.parametrize("case", [*NOBODY_WAKES, *B_WAKES])
+def test_a_sleeper_that_may_take_it_is_woken_if_nobody_who_is_awake_can(
+    producer: Session, listener: Listener, case: str
+) -> None:
+    for name, changes in {**NOBODY_WAKES, **B_WAKES}[case].items():
+        see(producer, name, **changes)
+    producer.create(queue="mail")
+    assert listener.heard(producer) == ([("pgqueue_b", "mail")] if case in B_WAKES else [])
 
 
 def test_who_died_asleep_is_passed_over_when_its_time_is_past(producer: Session, listener: Listener) -> None:
@@ -45,20 +66,6 @@ def test_who_died_asleep_is_passed_over_when_its_time_is_past(producer: Session,
     producer.set_clock(producer.one("select asleep_until from pgqueue_worker where id = 'a'"))
     producer.create()
     assert listener.heard(producer) == [("pgqueue_b", "default")]
-
-
-def test_workers_of_other_queues_are_left_asleep(producer: Session, listener: Listener) -> None:
-    see(producer, "a", queues=["maps"], asleep_ms=MINUTE)
-    see(producer, "b", exclude_queues=["mail"], asleep_ms=MINUTE)
-    producer.create(queue="mail")
-    assert listener.heard(producer) == []
-
-
-@pytest.mark.parametrize("queues", [None, ["mail"], ["maps", "mail"]])
-def test_workers_of_the_queue_are_woken(producer: Session, listener: Listener, queues: list[str] | None) -> None:
-    see(producer, "a", queues=queues, exclude_queues=["spam"], asleep_ms=MINUTE)
-    producer.create(queue="mail")
-    assert listener.heard(producer) == [("pgqueue_a", "mail")]
 
 
 @pytest.mark.parametrize(
@@ -127,38 +134,14 @@ def test_a_message_that_is_enqueued_again_wakes_a_sleeper(producer: Session, lis
     assert listener.heard(producer) == [("pgqueue_a", "default")]
 
 
-class TestWhereSomebodyIsAwake:
-    def test_and_has_room_nobody_is_woken(self, producer: Session, listener: Listener) -> None:
-        see(producer, "a", has_room=True)
-        see(producer, "b", asleep_ms=MINUTE)
-        producer.create()
-        assert listener.heard(producer) == []
-
-    @pytest.mark.parametrize(
-        "awake",
-        [
-            {"has_room": False},
-            {"has_room": True, "queues": ["maps"]},
-            {"has_room": True, "exclude_queues": ["mail"]},
-            {"has_room": True, "tasks": True},
-        ],
-    )
-    def test_but_not_for_this_a_sleeper_is_woken(
-        self, producer: Session, listener: Listener, awake: dict[str, Any]
-    ) -> None:
-        see(producer, "a", **awake)
-        see(producer, "b", asleep_ms=MINUTE)
-        producer.create(queue="mail")
-        assert listener.heard(producer) == [("pgqueue_b", "mail")]
-
-    def test_and_was_not_seen_for_long_he_may_be_dead_and_a_sleeper_is_woken(
-        self, producer: Session, listener: Listener
-    ) -> None:
-        see(producer, "a", has_room=True)
-        see(producer, "b", asleep_ms=MINUTE)
-        producer.rows("update pgqueue_worker set seen_at = seen_at - interval '3 s' where id = 'a'")
-        producer.create()
-        assert listener.heard(producer) == [("pgqueue_b", "default")]
+def test_who_has_room_and_was_not_seen_for_long_may_be_dead_and_a_sleeper_is_woken(
+    producer: Session, listener: Listener
+) -> None:
+    see(producer, "a", has_room=True)
+    see(producer, "b", asleep_ms=MINUTE)
+    producer.rows("update pgqueue_worker set seen_at = seen_at - interval '3 s' where id = 'a'")
+    producer.create()
+    assert listener.heard(producer) == [("pgqueue_b", "default")]
 
 
 def test_an_enqueue_raises_nothing_whatever_stands_among_the_workers(session: Session) -> None:
