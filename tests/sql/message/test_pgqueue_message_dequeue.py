@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tests.sql.lanes import contents
 from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 MINUTE = 60_000
-
-
-def contents(messages: list[Any]) -> list[Any]:
-    return [message.content for message in messages]
 
 
 # What a consumer holds
