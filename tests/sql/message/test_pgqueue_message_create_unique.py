@@ -29,21 +29,6 @@ def test_the_first_one_is_created_and_the_next_ones_are_told_of_it(session: Sess
     assert [message.content for message in session.messages()] == ["first"]
 
 
-def test_a_new_one_is_the_row_that_create_makes(session: Session) -> None:
-    said: dict[str, Any] = {
-        "queue": "mail",
-        "task": "shop.tasks.send",
-        "priority": 3,
-        "dequeue_at": 5,
-        "channel": "tenant",
-        "headers": {"trace": 1},
-        "max_attempts": 2,
-    }
-    unique, _ = create(session, **said)
-    plain = session.create(**said)
-    assert session.message(unique)._replace(id=0, unique_key=None) == session.message(plain)._replace(id=0)
-
-
 def test_keys_do_not_get_into_each_others_way(session: Session) -> None:
     assert [create(session, key=key)[1] for key in ("a", "b", "A", "a ", "")] == [True] * 5
 

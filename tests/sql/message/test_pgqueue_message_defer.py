@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,11 +102,3 @@ def test_an_error_may_say_less(session: Session, error: dict[str, str], shown: s
     session.value("pgqueue_message_defer", **token(session.take()), error={"message": "before"})
     session.value("pgqueue_message_defer", **token(session.take()), error=error)
     assert session.message(message_id).last_error == shown
-
-
-def test_when_the_attempt_began_and_ended_may_be_said(session: Session) -> None:
-    began, ended = dt.datetime(2024, 5, 1, tzinfo=dt.UTC), dt.datetime(2024, 5, 2, tzinfo=dt.UTC)
-    session.create()
-    session.value("pgqueue_message_defer", **token(session.take()), started_at=began, finished_at=ended)
-    [end] = session.history()
-    assert (end.started_at, end.finished_at) == (began, ended)

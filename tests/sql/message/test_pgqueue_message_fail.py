@@ -33,9 +33,9 @@ def test_it_may_fail_without_a_reason(session: Session) -> None:
     assert (end.status, end.error_class, end.error_message, end.traceback) == ("failed", None, None, None)
 
 
-def test_when_the_attempt_began_and_ended_may_be_said(session: Session) -> None:
+@pytest.mark.parametrize("end", ["fail", "defer"])
+def test_when_the_attempt_began_and_ended_may_be_said(session: Session, end: str) -> None:
     began, ended = dt.datetime(2024, 5, 1, tzinfo=dt.UTC), dt.datetime(2024, 5, 2, tzinfo=dt.UTC)
     session.create()
-    session.value("pgqueue_message_fail", **token(session.take()), started_at=began, finished_at=ended)
-    [end] = session.history()
-    assert (end.started_at, end.finished_at) == (began, ended)
+    session.value(f"pgqueue_message_{end}", **token(session.take()), started_at=began, finished_at=ended)
+    assert [(one.started_at, one.finished_at) for one in session.history()] == [(began, ended)]
