@@ -20,11 +20,6 @@ async def meaning_of_life_async() -> int:
     return 42
 
 
-@django_task(priority=2, queue_name="emails")
-def email_users(emails: list[str], subject: str, message: str) -> list[Any]:
-    return [emails, subject, message]
-
-
 @django_task(takes_context=True)
 def describe_yourself(context: Any, word: str) -> dict[str, Any]:
     result = context.task_result
@@ -46,16 +41,6 @@ def describe_yourself(context: Any, word: str) -> dict[str, Any]:
 @django_task(takes_context=True)
 def change_your_context(context: Any) -> None:
     context.task_result = None
-
-
-@django_task
-def double_dictionary(key: Any) -> Any:
-    return {key: key * 2}
-
-
-@django_task
-def give_back(value: Any = None, **more: Any) -> Any:
-    return value if not more else [value, more]
 
 
 @django_task

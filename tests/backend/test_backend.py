@@ -15,22 +15,15 @@ from zoneinfo import ZoneInfo
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Group
-from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
-from django.http import HttpRequest, JsonResponse
-from django.urls import path
 from django.utils import timezone
-from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from django_pgqueue import testing
-from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import (
     AnyTaskResult,
-    BaseTaskBackend,
     InvalidTask,
     TaskResult,
     TaskResultStatus,
-    task_backends,
     task_enqueued,
     task_finished,
     task_started,
@@ -45,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import psycopg
-    from django.test import AsyncClient, Client
     from pytest_django.fixtures import Settings
 
     from django_pgqueue.tasks import PgQueueTask
@@ -72,18 +64,6 @@ def in_ms(moment: dt.datetime) -> float:
 
 
 class TestBackend:
-    def test_it_is_found_as_django_documents(self) -> None:
-        assert type(task_backends["default"]) is PgQueueBackend
-        assert isinstance(task_backends["default"], BaseTaskBackend)
-        assert default_task_backend.alias == "default"
-        assert default_task_backend.options == {}
-
-    def test_it_supports_everything_that_a_backend_can(self) -> None:
-        assert default_task_backend.supports_defer is True
-        assert default_task_backend.supports_async_task is True
-        assert default_task_backend.supports_get_result is True
-        assert default_task_backend.supports_priority is True
-
     def test_its_options_are_kept_as_they_stand_in_the_settings(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_ATTEMPTS": 3}}}
         assert default_task_backend.options == {"MAX_ATTEMPTS": 3}
@@ -132,9 +112,6 @@ class TestEnqueue:
         with pytest.raises(ValueError, match="Task has not finished yet"):
             _ = result.return_value
 
-    def test_ids_are_never_given_twice(self) -> None:
-        assert len({tasks.do_nothing.enqueue().id for _ in range(20)}) == 20
-
     def test_coroutines_enqueue_at_the_same_time(self) -> None:
         async def several() -> list[AnyTaskResult]:
             return list(await asyncio.gather(*(tasks.echo.aenqueue(n) for n in range(10))))
@@ -149,9 +126,6 @@ class TestEnqueue:
         assert (row.task, row.queue, row.priority) == ("tests.support.tasks.fail_thrice", "mail", -7)
         assert row.content == {"args": [1], "kwargs": {"two": 3}}
         assert (row.max_attempts, row.attempt, row.worker, row.channel) == (3, 0, None, None)
-
-    def test_without_max_attempts_an_exception_is_the_end(self) -> None:
-        assert message(tasks.do_nothing.enqueue()).max_attempts is None
 
     def test_max_attempts_may_stand_in_the_options(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_ATTEMPTS": 9}}}
@@ -170,18 +144,6 @@ class TestEnqueue:
     def test_what_no_worker_could_find_is_refused(self, task: Any) -> None:
         with no_queries(), pytest.raises(InvalidTask, match="no worker can find"):
             task.enqueue()
-
-    def test_a_project_without_backends_says_so(self, settings: Settings) -> None:
-        settings.TASKS = {}
-        with pytest.raises(Exception, match="doesn't exist"):
-            tasks.do_nothing.enqueue()
-
-    def test_async_code_that_calls_enqueue_is_told_by_django(self) -> None:
-        async def wrong() -> None:
-            tasks.do_nothing.enqueue()
-
-        with pytest.raises(SynchronousOnlyOperation):
-            async_to_sync(wrong)()
 
     def test_a_caller_s_list_is_not_shared_with_the_result(self) -> None:
         basket = ["tea"]
@@ -220,53 +182,16 @@ class TestArguments:
         result = tasks.do_nothing.enqueue(value)
         assert tasks.do_nothing.get_result(result.id).args == [value]
 
-    JSON = st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | st.text(st.characters(exclude_characters="\x00", codec="utf-8")),
-        lambda inner: (
-            st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_characters="\x00", codec="utf-8")), inner)
-        ),
-        max_leaves=20,
-    )
-
-    @pytest.mark.slow
-    @given(args=st.lists(JSON), kwargs=st.dictionaries(st.text("abcé_", min_size=1), JSON))
-    @hypothesis_settings(
-        max_examples=60,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
-    def test_whatever_json_can_say_comes_back_equal(self, args: list[Any], kwargs: dict[str, Any]) -> None:
-        result = tasks.do_nothing.enqueue(*args, **kwargs)
-        reloaded = tasks.do_nothing.get_result(result.id)
-        assert (reloaded.args, reloaded.kwargs) == (args, kwargs)
-        assert reloaded == result
-
     @pytest.mark.parametrize(
         "value",
         [
-            object(),
-            dt.datetime(2030, 1, 1, tzinfo=dt.UTC),
-            {1, 2},
-            1j,
             Group(name="tea"),
-            timezone.now,
             float("nan"),
-            math.inf,
-            -math.inf,
             "a\x00b",
-            b"a\x00b",
             b"\xff",
             "\ud800",
             {1: "one"},
-            {None: 1},
-            {"a\x00": 1},
-            {"\udfff": 1},
             10**4400,
-            {10**4400: 1},
         ],
         ids=lambda value: type(value).__name__,
     )
@@ -290,12 +215,6 @@ class TestArguments:
         with pytest.raises(TypeError, match=r"\['args'\]\[1\]\['when'\].*Unsupported type: .*date.*primary key"):
             tasks.do_nothing.enqueue(1, {"when": dt.date(2030, 1, 1)})
 
-    def test_what_contains_itself_is_refused(self) -> None:
-        loop: list[Any] = []
-        loop.append(loop)
-        with no_queries(), pytest.raises(InvalidContent, match="contains itself"):
-            tasks.do_nothing.enqueue(loop)
-
     def test_an_object_that_can_not_be_shown_is_refused_all_the_same(self) -> None:
         class Shy:
             def __repr__(self) -> str:
@@ -311,15 +230,6 @@ class TestArguments:
         with no_queries(), pytest.raises(ContentTooLarge, match=r"101 bytes .* may have 100\b.*MAX_CONTENT_BYTES"):
             tasks.do_nothing.enqueue("x" * (room + 1))
         assert Message.objects.count() == 1
-
-    def test_ten_megabytes_are_refused_by_default_and_kept_when_allowed(self, settings: Settings) -> None:
-        page = "tea " * 2_621_440
-        with no_queries(), pytest.raises(ContentTooLarge, match="pass its key"):
-            tasks.do_nothing.enqueue(page)
-        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_CONTENT_BYTES": 20_000_000}}}
-        result = tasks.do_nothing.enqueue(page)
-        assert tasks.do_nothing.get_result(result.id) == result
-        assert [drained.status for drained in testing.drain()] == [TaskResultStatus.SUCCESSFUL]
 
 
 class TestRunAfter:
@@ -355,11 +265,6 @@ class TestRunAfter:
         result = tasks.do_nothing.using(run_after=at).enqueue()
         assert due_ms(result) == in_ms(at)
         assert tasks.do_nothing.get_result(result.id) == result
-
-    @pytest.mark.parametrize("fold", [0, 1])
-    def test_the_hour_that_comes_twice_is_the_one_that_was_meant(self, fold: int) -> None:
-        at = dt.datetime(2030, 10, 27, 2, 30, fold=fold, tzinfo=ZoneInfo("Europe/Berlin"))
-        assert due_ms(tasks.do_nothing.using(run_after=at).enqueue()) == in_ms(at.astimezone(dt.UTC))
 
     @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
     def test_without_use_tz_a_naive_time_is_in_the_project_s_time_zone(self, settings: Settings, zone: str) -> None:
@@ -415,10 +320,6 @@ class TestTransactions:
         """How many messages somebody else sees."""
         return lambda: stranger.execute("select count(*) from pgqueue_message").fetchone()[0]  # type: ignore[index]
 
-    def test_outside_of_a_transaction_it_is_committed_at_once(self, seen: Any) -> None:
-        tasks.do_nothing.enqueue()
-        assert seen() == 1
-
     def test_inside_of_one_it_is_committed_with_it(self, seen: Any) -> None:
         with transaction.atomic():
             tasks.do_nothing.enqueue()
@@ -430,30 +331,6 @@ class TestTransactions:
             result = tasks.do_nothing.enqueue()
             assert tasks.do_nothing.get_result(result.id) == result
             transaction.set_rollback(True)
-        assert seen() == 0
-
-    def test_a_savepoint_takes_back_what_was_enqueued_after_it(self, seen: Any) -> None:
-        with transaction.atomic():
-            tasks.echo.enqueue("kept")
-            with transaction.atomic():
-                tasks.echo.enqueue("taken back")
-                transaction.set_rollback(True)
-            tasks.echo.enqueue("kept too")
-        assert seen() == 2
-        assert [result.args for result in testing.drain()] == [["kept"], ["kept too"]]
-
-    @pytest.mark.django_db(transaction=True)
-    def test_the_messages_of_a_transaction_share_its_time_and_run_in_order(self) -> None:
-        with transaction.atomic():
-            results = [tasks.echo.enqueue(n) for n in range(5)]
-        assert len({result.enqueued_at for result in results}) == 1
-        assert [result.args for result in testing.drain()] == [[n] for n in range(5)]
-
-    def test_after_an_error_of_the_transaction_django_speaks(self, seen: Any) -> None:
-        with transaction.atomic():
-            transaction.set_rollback(True)
-            with pytest.raises(transaction.TransactionManagementError):
-                tasks.do_nothing.enqueue()
         assert seen() == 0
 
     def test_on_commit_works_as_it_is_documented_for_other_backends(self, seen: Any) -> None:
@@ -479,15 +356,6 @@ class TestSignals:
         yield heard
         for name, signal in signals.items():
             signal.disconnect(receivers[name])
-
-    def test_they_come_in_order_from_the_class_of_the_backend(self, heard: list[tuple[Any, ...]]) -> None:
-        result = tasks.do_nothing.enqueue()
-        testing.drain()
-        assert heard == [
-            ("enqueued", PgQueueBackend, result.id, TaskResultStatus.READY, None),
-            ("started", PgQueueBackend, result.id, TaskResultStatus.RUNNING, None),
-            ("finished", PgQueueBackend, result.id, TaskResultStatus.SUCCESSFUL, None),
-        ]
 
     def test_a_failure_is_told_while_it_is_handled(self, heard: list[tuple[Any, ...]]) -> None:
         tasks.fail.enqueue()
@@ -537,46 +405,3 @@ class TestSignals:
             "state=RUNNING",
             "state=SUCCESSFUL",
         ]
-
-
-def place_order(request: HttpRequest) -> JsonResponse:
-    with transaction.atomic():
-        group = Group.objects.create(name=request.GET["name"])
-        result = tasks.echo.enqueue(group.pk)
-        if "fail" in request.GET:
-            raise ZeroDivisionError
-    return JsonResponse({"id": result.id})
-
-
-async def place_order_async(request: HttpRequest) -> JsonResponse:
-    result = await tasks.echo.aenqueue(request.GET["name"])
-    again = await tasks.echo.aget_result(result.id)
-    await again.arefresh()
-    return JsonResponse({"id": result.id, "equal": again == result})
-
-
-urlpatterns = [path("order", place_order), path("order-async", place_order_async)]
-
-
-@pytest.mark.urls(__name__)
-class TestViews:
-    def test_a_view_enqueues_in_its_transaction(self, client: Client) -> None:
-        answer = client.get("/order", {"name": "tea"}).json()
-        assert tasks.echo.get_result(answer["id"]).args == [Group.objects.get(name="tea").pk]
-
-    def test_a_view_that_fails_has_enqueued_nothing(self, client: Client) -> None:
-        with pytest.raises(ZeroDivisionError):
-            client.get("/order", {"name": "tea", "fail": ""})
-        assert not Message.objects.exists()
-        assert not Group.objects.exists()
-
-    def test_an_async_view_enqueues_and_asks(self, async_client: AsyncClient) -> None:
-        answer = async_to_sync(async_client.get)("/order-async", {"name": "tea"}).json()
-        assert answer == {"id": answer["id"], "equal": True}
-        assert tasks.echo.get_result(answer["id"]).args == ["tea"]
-
-    def test_atomic_requests_roll_the_message_back(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-        with pytest.raises(ZeroDivisionError):
-            client.get("/order", {"name": "tea", "fail": ""})
-        assert not Message.objects.exists()

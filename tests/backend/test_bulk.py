@@ -26,9 +26,7 @@ from django_pgqueue.tasks import task
 from tests.support.fixtures.workers import rows
 from tests.support.processes import ROOT
 from tests.support.scheduled.tasks import send
-from tests.support.site.tasks import nothing, write
-from tests.support.waiting import wait_until
-from tests.support.watching import asleep
+from tests.support.site.tasks import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
 
     from pytest_django.fixtures import DjangoAssertNumQueries
 
-    from tests.support.diary import Diary
-    from tests.support.fixtures.workers import Start
 
 __all__ = ["rows"]  # a fixture that others need
 
@@ -172,13 +168,6 @@ def test_inside_of_a_transaction_an_error_takes_only_these_back(transactional_db
             enqueue_many(nothing, failing(bulk.MESSAGES_A_STATEMENT + 3))
         enqueue_many(send, ["after"])
     assert numbers() == ["before", "after"]
-
-
-def test_a_rolled_back_transaction_takes_all_of_them_back(transactional_db: None) -> None:
-    with transaction.atomic():
-        enqueue_many(nothing, range(10))
-        transaction.set_rollback(True)
-    assert not Message.objects.exists()
 
 
 # Size
@@ -316,14 +305,6 @@ def test_another_backend_is_named(settings: Any) -> None:
 # Workers
 
 
-def test_a_sleeping_worker_is_woken(start: Start, diary: Diary) -> None:
-    start("--threads", "2", options={})
-    wait_until(asleep, "the worker sleeps")
-    enqueue_many(write, (str(n) for n in range(50)))
-    wait_until(lambda: len(diary.words()) == 50, "all of them run")
-    assert sorted(diary.words(), key=int) == [str(n) for n in range(50)]
-
-
 # manage.py qenqueue
 
 
@@ -457,15 +438,6 @@ def test_standard_input(variables: dict[str, str]) -> None:
     )
     assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"enqueued 3 x {SEND}\n", b"")
     assert numbers() == ["ž0", "ž1", "ž2"]
-
-
-def test_a_wrong_line_ends_the_program_with_an_error(variables: dict[str, str]) -> None:
-    done = subprocess.run(
-        program("--from", "-"), input=b'["a"]\nno\n', env=variables, cwd=ROOT, capture_output=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr.decode().startswith("CommandError: Nothing was enqueued. line 2 is not JSON")
-    assert not Message.objects.exists()
 
 
 def test_a_terminal_shows_a_progress_bar(variables: dict[str, str], file: Path) -> None:

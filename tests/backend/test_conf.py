@@ -22,18 +22,9 @@ def test_keys_are_upper_case() -> None:
     assert Options.of({"LOCK_SECONDS": 5, "lock_seconds": 7}).lock_seconds == 5
 
 
-def test_without_options_there_are_defaults() -> None:
-    assert Options.of({}) == Options()
-
-
 def test_what_is_unknown_or_no_dictionary_is_ignored() -> None:
     assert Options.of({"UNKNOWN": 1, 5: 6, None: 0}) == Options()
     assert Options.of(None) == Options.of(["LISTEN"]) == Options()
-
-
-def test_options_can_not_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Options().database = "other"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("seconds", "ms"), [(1, 1000), (0.5, 500), (0.0015, 1), (60, 60_000)])

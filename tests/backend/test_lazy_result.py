@@ -58,15 +58,9 @@ def test_whoever_looks_at_one_has_all_of_them_looked_up_once(look: Callable[[Par
     assert look(shelf.parcel) == look(WHOLE)
     assert (shelf.parcel.contents, shelf.parcel.weight) == (("tea",), 0.5)
     assert shelf.looks == 1
-
-
-@pytest.mark.parametrize("look", LOOKS)
-def test_afterwards_it_is_like_any_other(look: Callable[[Parcel], Any]) -> None:
-    parcel = Shelf().parcel
-    look(parcel)
-    assert type(parcel) is Parcel
-    assert is_known(parcel)
-    assert parcel == WHOLE
+    assert type(shelf.parcel) is Parcel, "afterwards it is like any other"
+    assert is_known(shelf.parcel)
+    assert shelf.parcel == WHOLE
 
 
 def test_the_other_fields_are_known_already() -> None:
