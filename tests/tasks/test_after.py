@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection
 
-from django_pgqueue import control, functions
+from django_pgqueue import functions
 from django_pgqueue.compat import InvalidTask, TaskResultStatus
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.tasks import batch
@@ -126,26 +125,6 @@ def test_what_has_ended_already_is_not_waited_for() -> None:
     assert noted == ["first", "second"]
 
 
-def test_a_waiting_job_does_not_run_before_its_own_time() -> None:
-    with clock() as now:
-        first = note.enqueue("first")
-        note.using(after=[first], run_after=timedelta(hours=1)).enqueue("second")
-        drain()
-        assert noted == ["first"]
-        now.advance(timedelta(hours=1))
-        drain()
-
-    assert noted == ["first", "second"]
-
-
-def test_a_waiting_job_can_be_cancelled() -> None:
-    first = note.using(run_after=timedelta(hours=1)).enqueue("first")
-    second = note.using(after=[first]).enqueue("second")
-
-    assert control.cancel(second) == "cancelled"
-    assert Message.objects.get().pk == int(first.id)
-
-
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -179,40 +158,6 @@ def test_only_due_looks_are_taken_and_they_become_rarer() -> None:
 
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (2, 10)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_many_who_settle_at_once_release_each_message_once() -> None:
-    with transaction.atomic():
-        first = note.enqueue("first")
-        for number in range(50):
-            note.using(after=[first]).enqueue(number)
-    control.cancel(first)
-
-    def settle(_: int) -> int:
-        try:
-            return functions.message_settle(connections["default"])
-        finally:
-            connections["default"].close()
-
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(settle, range(8))) <= 50
-    functions.message_settle(connection)
-
-    assert Message.objects.filter(check_at=None).count() == 50
-    assert len(drain()) == 50
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_was_rolled_back_is_not_waited_for() -> None:
-    with transaction.atomic():
-        first = note.enqueue("never")
-        transaction.set_rollback(True)
-    note.using(after=[first]).enqueue("runs")
-
-    drain()
-
-    assert noted == ["runs"]
 
 
 @pytest.mark.django_db(transaction=True)

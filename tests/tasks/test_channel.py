@@ -7,7 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.compat import InvalidTask
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Start
 
 pytestmark = pytest.mark.django_db
@@ -174,11 +175,6 @@ class TestFull:
             of_api.using(unique_key="second").enqueue()
         assert of_api.using(unique_key="first").enqueue().id == str(Message.objects.latest("id").pk)
 
-    def test_there_is_room_again_when_one_runs(self) -> None:
-        of_api.enqueue()
-        assert len(drain(limit=1)) == 1
-        of_api.enqueue()
-
 
 @pytest.mark.django_db(transaction=True)
 def test_the_tables_of_a_test_are_emptied_with_the_others() -> None:
@@ -218,28 +214,15 @@ class TestWorkers:
         assert most_at_a_time([(begun, over) for begun, over, channel in spans if channel == "acme"]) == 2
         assert most_at_a_time([(begun, over) for begun, over, channel in spans if channel == "other"]) > 2
 
+    @pytest.mark.django_db(transaction=True)
     def test_a_place_that_is_free_is_used_at_once_also_by_a_worker_that_sleeps(
-        self, start: Start, diary: Diary
+        self, consume: Consume, diary: Diary
     ) -> None:
         set_channel("acme", max_concurrency=1)
-        start("--threads", "2")
-        held = hold.using(channel="acme").enqueue("first")
+        consume()
+        hold.using(channel="acme").enqueue("first")
         wait_until(lambda: diary.entries("first"), "the first one runs")
         write.using(channel="acme").enqueue("second")
         assert diary.entries("second") == []
         diary.allow("first-1")
         wait_until(lambda: diary.entries("second"), "the second one runs")
-        assert held.id
-
-    def test_a_worker_that_dies_gives_its_places_back(self, start: Start, diary: Diary) -> None:
-        set_channel("acme", max_concurrency=1)
-        worker = start("--lock-seconds", "2")
-        hold.using(channel="acme").enqueue("word")
-        wait_until(lambda: diary.entries("word"), "it runs")
-        worker.kill()
-        diary.allow("word-2")
-        start()
-        wait_until(lambda: not Message.objects.exists(), "it has run again")
-        with connection.cursor() as cursor:
-            cursor.execute("select pgqueue_lane_arm()")
-        wait_until(lambda: Channel.objects.get().running == 0, "its place is given back")

@@ -249,43 +249,9 @@ def test_a_lazy_object_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.find("their_lazy.site")
 
 
-def test_what_was_not_found_is_found_once_it_is_there(package: Path) -> None:
-    with pytest.raises(UnknownTask):
-        registry.find("their_app.later.post")
-    (package / "later.py").write_text(TASK)
-    import_module("their_app.later")
-    assert isinstance(registry.find("their_app.later.post"), PgQueueTask)
-
-
 def test_plain_functions_and_coroutine_functions_are_told_apart() -> None:
     assert registry.is_async("tests.support.tasks.do_nothing_async") is True
     assert registry.is_async("tests.support.tasks.do_nothing") is False
-
-
-def test_the_tasks_module_of_every_app_is_imported(package: Path) -> None:
-    (package / "tasks.py").write_text(TASK)
-    assert "their_app.tasks" not in sys.modules
-    registry.autodiscover()
-    assert "their_app.tasks" in sys.modules
-
-
-@pytest.mark.django_db
-class TestHostileMessages:
-    @pytest.mark.parametrize(
-        "path",
-        ["os.system", "antigravity.fly", "builtins.exec", "tests.support.tasks.plain_function", "", "; drop table x",
-         "tests.support.tasks.Trouble", "tests.support.tasks.at_once", "é🍵", "a" * 250 + ".b"],
-        ids=lambda path: ascii(path)[:30],
-    )  # fmt: skip
-    def test_they_fail_with_the_reason_and_run_nothing(self, path: str) -> None:
-        enqueue(connection, NewMessage(content='{"args": ["touch /tmp/owned"], "kwargs": {}}', task=path))
-        with pytest.raises(UnknownTask):
-            testing.drain()
-        attempt = Attempt.objects.get()
-        assert (attempt.status, attempt.final, attempt.attempt) == ("failed", True, 1)
-        assert attempt.error_class == "django_pgqueue.exceptions.UnknownTask"
-        assert attempt.error_message
-        assert "antigravity" not in sys.modules
 
 
 @pytest.mark.django_db

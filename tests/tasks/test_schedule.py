@@ -69,36 +69,21 @@ def test_an_interval_before_1970_is_no_special_case() -> None:
 # The days on which clocks change
 
 
-def test_clocks_forward_in_berlin() -> None:
-    """On 2026-03-29 there is no 02:30: the job runs when the clocks have been put forward, and once."""
-    rule = Rule(cron="30 2 * * *", timezone=BERLIN)
-    assert slots(rule, "2026-03-27 12:00") == [
-        "03-28 02:30+0100",
-        "03-29 03:00+0200",
-        "03-30 02:30+0200",
-        "03-31 02:30+0200",
-    ]
-
-
-def test_clocks_back_in_berlin() -> None:
-    """On 2026-10-25 there are two 02:30: the job runs at the first."""
-    rule = Rule(cron="30 2 * * *", timezone=BERLIN)
-    assert slots(rule, "2026-10-23 12:00") == [
-        "10-24 02:30+0200",
-        "10-25 02:30+0200",
-        "10-26 02:30+0100",
-        "10-27 02:30+0100",
-    ]
-
-
-def test_clocks_forward_in_new_york() -> None:
-    rule = Rule(cron="15 2 * * *", timezone=NEW_YORK)
-    assert slots(rule, "2026-03-07 12:00", 2) == ["03-08 03:00-0400", "03-09 02:15-0400"]
-
-
-def test_clocks_back_in_new_york() -> None:
-    rule = Rule(cron="15 1 * * *", timezone=NEW_YORK)
-    assert slots(rule, "2026-10-31 12:00", 3) == ["11-01 01:15-0400", "11-02 01:15-0500", "11-03 01:15-0500"]
+@pytest.mark.parametrize(
+    ("zone", "expression", "after", "expected"),
+    [
+        # There is no such time: the job runs when the clocks have been put forward, and once.
+        (BERLIN, "30 2 * * *", "2026-03-27 12:00", "03-28 02:30+0100, 03-29 03:00+0200, 03-30 02:30+0200"),
+        (NEW_YORK, "15 2 * * *", "2026-03-07 12:00", "03-08 03:00-0400, 03-09 02:15-0400, 03-10 02:15-0400"),
+        # There are two such times: the job runs at the first.
+        (BERLIN, "30 2 * * *", "2026-10-23 12:00", "10-24 02:30+0200, 10-25 02:30+0200, 10-26 02:30+0100"),
+        (NEW_YORK, "15 1 * * *", "2026-10-31 12:00", "11-01 01:15-0400, 11-02 01:15-0500, 11-03 01:15-0500"),
+    ],
+)
+def test_on_the_day_on_which_clocks_change_a_job_runs_once(
+    zone: str, expression: str, after: str, expected: str
+) -> None:
+    assert slots(Rule(cron=expression, timezone=zone), after, 3) == expected.split(", ")
 
 
 @pytest.mark.parametrize(

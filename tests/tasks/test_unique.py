@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import pickle
 import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import clock, drain
 from tests.support.fixtures.backend import no_queries
-from tests.support.fixtures.consumers import another_transaction
 from tests.support.sessions import concurrently
 from tests.support.site import jobs
 from tests.support.waiting import wait_until
@@ -117,14 +115,6 @@ class TestKey:
         assert second == first
         assert (second.args, second.task.priority) == ([1], 5)
 
-    def test_without_a_key_everything_is_new(self) -> None:
-        assert jobs.follow.enqueue().id != jobs.follow.enqueue().id
-
-    @pytest.mark.parametrize("key", ["k", True])
-    def test_it_survives_a_pickle(self, key: Any) -> None:
-        for once in (jobs.once, jobs.follow.using(unique_key=key, on_conflict="raise", unique_until="started")):
-            assert pickle.loads(pickle.dumps(once)) == once  # noqa: S301
-
 
 class TestOnConflict:
     def test_keep_leaves_the_one_that_waits(self) -> None:
@@ -173,42 +163,8 @@ class TestOnConflict:
         assert Group.objects.count() == 2
         assert Message.objects.count() == 2
 
-    @pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
-    def test_no_conflict_is_no_conflict(self, on_conflict: str) -> None:
-        result = jobs.once.using(on_conflict=on_conflict, run_after=dt.timedelta(hours=-1)).enqueue(1)
-        assert result.status == "READY"
-        assert [done.id for done in drain()] == [result.id]
-
-    def test_a_replaced_call_forgets_what_its_attempts_left(self) -> None:
-        result = jobs.look_again.enqueue({"defer": 0, "state": {"page": 7}})
-        drain(limit=1)
-        again = jobs.look_again.using(unique_until="finished", unique_key="fresh")
-        first = again.enqueue({"defer": 0, "state": {"page": 7}}, {"defer": 3600})
-        drain(limit=2)
-        again.using(on_conflict="replace").enqueue({}, {}, {})
-        assert row(first).state is None
-        assert result.id != first.id
-
 
 class TestUntil:
-    def test_when_it_has_finished_the_key_is_free(self) -> None:
-        first = jobs.once.enqueue(1)
-        drain()
-        second = jobs.once.enqueue(2)
-        assert second.id != first.id
-        cancel(second)
-        assert jobs.once.enqueue(3).id not in {first.id, second.id}
-
-    def test_it_is_held_until_the_last_attempt_has_ended(self) -> None:
-        once = jobs.look_again.using(unique_until="finished")
-        first = once.enqueue({"raise": "OSError"}, {"defer": 0}, {"raise": "OSError"}, {"raise": "OSError"})
-        for _ in range(3):
-            drain(limit=1)
-            assert once.enqueue().id == first.id
-        drain(limit=1)
-        assert statuses(first) == ["retried", "deferred", "retried", "failed"]
-        assert once.enqueue().id != first.id
-
     def test_until_started_the_next_one_may_wait_while_it_runs_and_retries(self) -> None:
         first = jobs.look_again.enqueue({"raise": "OSError"}, {"defer": 0})
         drain(limit=1)
@@ -249,13 +205,6 @@ class TestUntil:
 
 @pytest.mark.django_db(transaction=True)
 class TestRaces:
-    @pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
-    def test_of_eight_at_once_one_enqueues_and_all_are_told_the_same(self, on_conflict: str) -> None:
-        once = jobs.once.using(on_conflict=on_conflict)
-        results = concurrently([partial(enqueue, once, n) for n in range(8)])
-        assert len({result.id for result in results}) == 1
-        assert Message.objects.count() == 1
-
     def test_of_eight_at_once_seven_are_refused(self) -> None:
         once = jobs.once.using(on_conflict="raise")
 
@@ -267,40 +216,6 @@ class TestRaces:
             return False
 
         assert sorted(concurrently([refused] * 8)) == [False] + [True] * 7
-
-    @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-    def test_whoever_meets_an_open_transaction_waits_for_its_end(self, session: Session, *, commits: bool) -> None:
-        ids: list[str] = []
-
-        def first() -> None:
-            with transaction.atomic():
-                ids.append(jobs.once.enqueue("first").id)
-                wait_until(lambda: waiting(session), "the other one waits")
-                transaction.set_rollback(not commits)
-            connection.close()
-
-        def second() -> None:
-            wait_until(lambda: ids, "the first one has enqueued")
-            ids.append(enqueue(jobs.once, "second").id)
-
-        concurrently([first, second])
-        assert (ids[0] == ids[1]) is commits
-        [message] = Message.objects.all()
-        assert message.content["args"] == ["first" if commits else "second"]
-
-    def test_a_transaction_that_keeps_what_runs_does_not_hold_its_worker_up(
-        self, consume: Consume, diary: Diary
-    ) -> None:
-        held = jobs.hold_the_key.enqueue("first")
-        consume()
-        wait_until(diary.words, "it runs")
-        with transaction.atomic():
-            for on_conflict in ("keep", "replace", "debounce"):
-                assert jobs.hold_the_key.using(on_conflict=on_conflict).enqueue("second").id == held.id
-            diary.allow("first")
-            with another_transaction() as other:
-                gone = "select not exists (select from pgqueue_message where id = %s)"
-                wait_until(lambda: other.execute(gone, [held.id]).fetchone() == (True,), "its end is recorded")
 
     def test_many_at_once_in_all_orders_do_not_deadlock(self) -> None:
         def enqueue_all(seed: int) -> int:
@@ -371,12 +286,6 @@ class TestRaces:
 
 
 class TestMany:
-    def test_a_bulk_enqueues_each_key_once_and_counts_its_items(self) -> None:
-        first = jobs.once_an_order.enqueue(3)
-        assert enqueue_many(jobs.once_an_order, [1, 2, 3, 2, 1]) == 5
-        assert sorted(message.content["args"][0] for message in Message.objects.all()) == [1, 2, 3]
-        assert row(first).content["args"] == [3]
-
     @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
     def test_what_is_there_is_treated_as_the_task_says(self, on_conflict: str) -> None:
         first = jobs.once_an_order.using(run_after=dt.timedelta(hours=1)).enqueue(3, "late")
