@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
-import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,6 @@ from django_pgqueue import functions
 from django_pgqueue.compat import task_backends
 from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.control import cancel
-from django_pgqueue.exceptions import TaskCancelled
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume, Effects
-    from tests.support.fixtures.workers import Session, Start
+    from tests.support.fixtures.workers import Session
 
 pytestmark = pytest.mark.django_db
 
@@ -302,18 +299,6 @@ class TestRunning:
         ended(result)
         assert ended(jobs.stop_without_being_asked.enqueue()).return_value is False
 
-    def test_when_its_worker_is_killed_it_is_cancelled_and_not_run_again(self, start: Start, diary: Diary) -> None:
-        result = jobs.wait_for_a_request.using(max_attempts=5).enqueue("go on")
-        worker = start("--lock-seconds", "1")
-        running(diary)
-        worker.send_to_group(signal.SIGSTOP)
-        assert cancel(result) == "requested"
-        worker.kill()
-        other = start("--lock-seconds", "1")
-        assert statuses(ended(result)) == ["cancelled"]
-        assert len(diary.entries("runs")) == 1
-        assert other.stop() == 0
-
 
 class TestInDrain:
     def test_a_task_sees_that_it_was_asked_to(self) -> None:
@@ -330,7 +315,3 @@ class TestInDrain:
     def test_an_async_task_may_look_too(self) -> None:
         jobs.say_async.enqueue(0.5)
         assert [(result.status, result.return_value) for result in drain()] == [("SUCCESSFUL", False)]
-
-    def test_words_of_the_exception(self) -> None:
-        assert str(TaskCancelled()) == "A user asked the task to stop."
-        assert not issubclass(TaskCancelled, asyncio.CancelledError)

@@ -16,16 +16,17 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.claim import floors
+from django_pgqueue.worker.process import WorkerProcess
+from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.fixtures.backend import no_queries
 from tests.support.site import jobs
-from tests.support.site.tasks import hold, nothing, write
+from tests.support.site.tasks import nothing, write
 from tests.support.waiting import wait_until
-from tests.support.watching import asleep, ended, holder, started, statuses
+from tests.support.watching import asleep, ended, statuses
 
 if TYPE_CHECKING:
-    from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume
-    from tests.support.fixtures.workers import Session, Start
+    from tests.support.fixtures.workers import Session
 
 pytestmark = pytest.mark.django_db
 
@@ -142,25 +143,6 @@ class TestInAWorker:
         resume("default")
         wait_until(lambda: not Message.objects.exists(), "the rest has run")
 
-    def test_what_runs_goes_on(self, start: Start, diary: Diary) -> None:
-        runs, waits = hold.enqueue("x"), None
-        worker = start("--threads", "2", "--lock-seconds", "1")
-        started(diary, "x")
-        pause("default")
-        waits = hold.enqueue("y")
-        other = write.using(queue_name="mail").enqueue("other")
-        ended(other)
-        assert holder(runs)
-        assert holder(waits) is None
-        diary.allow("x-1")
-        assert ended(runs).status == "SUCCESSFUL"
-        assert not diary.entries("y")
-        resume("default")
-        started(diary, "y")
-        diary.allow("y-1")
-        ended(waits)
-        assert worker.stop() == 0
-
     def test_resuming_wakes_a_sleeper(self, consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(polling, "POLL_SECONDS", 600.0)  # it would not look by itself
         consume()
@@ -189,10 +171,11 @@ class TestInAWorker:
         wait_until(lambda: len(looks) > 4, "it has looked a few times")
         assert looks[4] - looks[1] > 2, "about once a second"
 
-    def test_a_burst_leaves_what_is_paused(self, start: Start) -> None:
+    def test_a_burst_leaves_what_is_paused(self, session: Session) -> None:
         pause("mail")
         waits, runs = nothing.using(queue_name="mail").enqueue(), nothing.enqueue()
-        assert start("--burst", ready=False).ends() == 0
+        assert WorkerProcess(WorkerSettings(threads=1, burst=True)).run() == 0
+        wait_until(lambda: not session.strangers(), "the slot is gone")
         runs.refresh()
         waits.refresh()
         assert (runs.status, waits.status) == ("SUCCESSFUL", "READY")

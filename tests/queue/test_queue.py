@@ -7,7 +7,6 @@ import math
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
@@ -93,17 +92,6 @@ def test_many_are_sent_and_received_in_their_order() -> None:
     assert [message.id for message in messages] == ids
     assert [message.content for message in messages] == [{"n": n} for n in range(500)]
     assert {(message.priority, message.channel, message.max_attempts) for message in messages} == {(4, "tenant", 5)}
-
-
-def test_no_messages_are_sent_without_a_word() -> None:
-    assert MAIL.send_many([]) == []
-
-
-def test_names_with_quotes_and_other_alphabets_are_names_like_any_other() -> None:
-    queue = Queue('a "b" \\ é \U0001f375 %s {}')
-    queue.send_many([1], channel=queue.name)
-    queue.send(2, channel=queue.name)
-    assert [(message.queue, message.channel) for message in queue.receive_many(5)] == [(queue.name, queue.name)] * 2
 
 
 def test_a_message_runs_after_the_time_that_is_said() -> None:
@@ -234,21 +222,7 @@ def test_an_attempt_ends_once(name: str) -> None:
         ENDINGS[name](message)
 
 
-def test_whose_lock_ran_out_still_holds_the_message_until_somebody_takes_it() -> None:
-    with clock() as now:
-        MAIL.send("x")
-        message = taken(lock_seconds=1)
-        now.advance(dt.timedelta(hours=1))
-        message.complete()
-
-
 # In and out of transactions
-
-
-@committed
-def test_outside_of_a_transaction_a_message_is_there_at_once(connect: Connect) -> None:
-    message_id = MAIL.send("x")
-    assert [message.id for message in connect().messages()] == [message_id]
 
 
 @committed
@@ -268,16 +242,6 @@ def test_what_is_rolled_back_was_never_sent(connect: Connect) -> None:
         MAIL.send_many(["copy", "copy"])
     assert MAIL.receive() is None
     assert connect().history() == []
-
-
-@committed
-def test_a_savepoint_takes_back_what_was_sent_in_it_alone() -> None:
-    with transaction.atomic():
-        MAIL.send("before")
-        with rolled_back():
-            MAIL.send("inside")
-        MAIL.send("after")
-    assert [message.content for message in MAIL.receive_many(10)] == ["before", "after"]
 
 
 @committed
@@ -426,22 +390,6 @@ def test_content_that_python_can_not_read_is_received_all_the_same_and_can_be_fa
     assert Attempt.objects.values_list("status").get() == ("failed",)
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"unlock_at": 5},
-        {"worker": "somebody"},
-        {"worker": "somebody", "unlock_at": 5},
-        {"priority": 101},
-        {"queue": ""},
-    ],
-)
-def test_rows_that_the_queue_could_not_understand_are_refused_by_the_table(columns: dict[str, Any]) -> None:
-    with pytest.raises(Exception, match="violates check constraint") as refused, transaction.atomic():
-        Message.objects.create(content={}, dequeue_at=0, **columns)
-    assert isinstance(refused.value.__cause__, psycopg.errors.CheckViolation)
-
-
 def test_a_minimal_row_is_a_message() -> None:
     with connection.cursor() as cursor:
         cursor.execute("""insert into pgqueue_message (dequeue_at, content, queue) values (0, 'null', 'mail')""")
@@ -451,13 +399,6 @@ def test_a_minimal_row_is_a_message() -> None:
 
 
 # Small things
-
-
-def test_content_is_the_same_object_each_time_so_that_a_consumer_may_change_it() -> None:
-    MAIL.send({"n": 1})
-    message = taken()
-    message.content["n"] += 1
-    assert message.content == {"n": 2}
 
 
 def test_a_message_shows_what_it_is() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection
-from django.test import TestCase, TransactionTestCase
+from django.test import TestCase
 
 from django_pgqueue import functions
 from django_pgqueue.backend import bulk
@@ -210,11 +210,6 @@ class TestWhatIsSaid:
 
 
 class InTestCase(TestCase):
-    def test_it_is_seen(self) -> None:
-        post.enqueue(1)
-        assert_enqueued(post, queue="mail")
-        assert_not_enqueued(note)
-
     async def test_async(self) -> None:
         await post.aenqueue(1)
         [result] = await aassert_enqueued(post, queue="mail", count=1)
@@ -224,14 +219,3 @@ class InTestCase(TestCase):
         assert result.return_value == "1 to all"
         with pytest.raises(AssertionError, match="Nothing is enqueued"):
             await aassert_enqueued(post)
-
-
-class InTransactionTestCase(TransactionTestCase):
-    def test_it_is_seen(self) -> None:
-        post.enqueue(1)
-        assert_enqueued(post, queue="mail")
-        assert_not_enqueued(note)
-
-    async def test_async(self) -> None:
-        await post.aenqueue(1)
-        await aassert_enqueued(post, queue="mail")

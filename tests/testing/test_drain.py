@@ -47,9 +47,6 @@ class TestDrain:
         assert not Message.objects.exists()
         assert drain() == []
 
-    def test_nothing_is_nothing(self) -> None:
-        assert drain() == []
-
     def test_plain_and_async_jobs_write_in_the_test_s_transaction(self) -> None:
         tasks.add_group.enqueue("tea")
         tasks.add_group_async.enqueue("milk")
@@ -291,20 +288,8 @@ class InTestCase(TestCase):
     def setUpTestData(cls) -> None:
         cls.enqueued = tasks.add_group.enqueue("from the class")
 
-    def test_drain(self) -> None:
-        tasks.add_group.enqueue("tea")
-        assert len(drain()) == 2
-        assert Group.objects.count() == 2
-
     def test_the_class_s_job_is_ready_for_each_test(self) -> None:
         assert [result.id for result in drain()] == [self.enqueued.id]
-
-    def test_clock(self) -> None:
-        with clock() as now:
-            tasks.do_nothing.using(run_after=HOUR).enqueue()
-            assert names(drain()) == ["add_group"]
-            now.advance(HOUR)
-            assert names(drain()) == ["do_nothing"]
 
     async def test_async(self) -> None:
         result = await tasks.add_group_async.aenqueue("tea")
@@ -332,18 +317,6 @@ class InTestCase(TestCase):
 
 class InTransactionTestCase(TransactionTestCase):
     """… or committed and cleaned up afterwards."""
-
-    def test_drain(self) -> None:
-        tasks.add_group.enqueue("tea")
-        assert names(drain()) == ["add_group"]
-        assert Group.objects.filter(name="tea").exists()
-
-    def test_clock(self) -> None:
-        with clock() as now:
-            tasks.do_nothing.using(run_after=HOUR).enqueue()
-            assert drain() == []
-            now.advance(HOUR)
-            assert names(drain()) == ["do_nothing"]
 
     async def test_async(self) -> None:
         await tasks.enqueue_next_async.aenqueue(2)

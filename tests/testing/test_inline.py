@@ -40,11 +40,6 @@ class TestInline:
         assert result.status is FAILED
         assert result.errors[0].exception_class is OSError
 
-    def test_retries_that_are_due_run_as_well(self) -> None:
-        with inline():
-            result = shelf.fail_three_times.enqueue()
-        assert (result.status, result.attempts) == (FAILED, 3)
-
     def test_an_async_task_ends_on_time(self) -> None:
         with inline():
             result = slow.nap.enqueue()
@@ -123,11 +118,6 @@ class TestInline:
 
 
 class InTestCase(TestCase):
-    def test_inline(self) -> None:
-        with inline():
-            shelf.add_group.enqueue("tea")
-        assert Group.objects.filter(name="tea").exists()
-
     async def test_async(self) -> None:
         async with inline():
             result = await shelf.add_group_async.aenqueue("tea")
@@ -140,8 +130,3 @@ class InTransactionTestCase(TransactionTestCase):
         with inline():
             shelf.add_group.enqueue("tea")
         assert Group.objects.filter(name="tea").exists()
-
-    async def test_async(self) -> None:
-        async with inline():
-            result = await shelf.add_group_async.aenqueue("tea")
-        assert result.status is DONE

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 
-from django_pgqueue.compat import TaskResultStatus
-from django_pgqueue.testing import assert_enqueued
 from tests.support.site.shelf import note
-
-if TYPE_CHECKING:
-    from django_pgqueue.testing import Clock
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,28 +106,6 @@ def test_a_project_without_django(pytester: pytest.Pytester, monkeypatch: pytest
 
 
 # The fixtures in this very project
-
-
-def test_fixtures(pgqueue: Any) -> None:
-    note.enqueue(1)
-    pgqueue.assert_enqueued(note, args=[1])
-    assert pgqueue.drain()[0].status is TaskResultStatus.SUCCESSFUL
-
-
-def test_the_clock_stands_still(pgqueue: Any, pgqueue_clock: Clock) -> None:
-    assert note.enqueue().enqueued_at == note.enqueue().enqueued_at
-    assert assert_enqueued(note, run_after=pgqueue_clock.at, count=2)
-
-
-@pytest.mark.usefixtures("pgqueue_inline")
-def test_inline() -> None:
-    assert note.enqueue().status is TaskResultStatus.SUCCESSFUL
-
-
-@pytest.mark.django_db(transaction=True)
-def test_with_commits(pgqueue: Any) -> None:
-    note.enqueue()
-    assert len(pgqueue.drain()) == 1
 
 
 @pytest.mark.django_db(transaction=True)
