@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +47,6 @@ def echo_atomically(*args: Any, **kwargs: Any) -> dict[str, Any]:
 
 
 @task
-def give_json(text: str) -> Any:
-    return json.loads(text)
-
-
-@task
 def give(expression: str) -> Any:
     """Gives what JSON may have no word for."""
     return eval(expression)  # noqa: S307
@@ -76,11 +70,6 @@ def leave() -> None:
 
 @task
 def be_interrupted() -> None:
-    raise KeyboardInterrupt
-
-
-@task
-async def be_interrupted_async() -> None:
     raise KeyboardInterrupt
 
 

@@ -87,13 +87,6 @@ class Folded(ExceptionGroup[ValueError]):
         raise RuntimeError
 
 
-def nested(depth: int) -> list[Any]:
-    found: list[Any] = []
-    for _ in range(depth):
-        found = [found]
-    return found
-
-
 def recurse() -> None:
     recurse()
 
@@ -155,21 +148,6 @@ ERRORS: dict[str, tuple[Callable[[], Any], str, str]] = {
 UNPRINTABLE = ("syntax", "notes", "traceback", "class", "closed", "silent class", "very long")
 """Those that Python, or a log, cannot print."""
 
-INVALID = "django_pgqueue.exceptions.InvalidContent"
-VALUES: dict[str, tuple[Callable[[], Any], str, str]] = {
-    "object": (object, "builtins.TypeError", "object"),
-    "set": (lambda: {1}, "builtins.TypeError", "set"),
-    "nan": (lambda: float("nan"), INVALID, "nan"),
-    "infinity": (lambda: [float("-inf")], INVALID, "-inf"),
-    "nul": (lambda: {"a": "b\x00"}, INVALID, "NUL"),
-    "surrogate": (lambda: "\ud800", INVALID, "not valid Unicode"),
-    "bytes": (lambda: b"\xff", "", "UTF-8|Unsupported"),
-    "number keys": (lambda: {1: 2}, INVALID, "key 1"),
-    "deep": (lambda: nested(100_000), "", "nested too deeply|recursion"),
-    "large": (lambda: "x" * 2_000_000, "django_pgqueue.exceptions.ContentTooLarge", "MAX_CONTENT_BYTES"),
-    "generator": (lambda: (n for n in range(3)), "builtins.TypeError", "generator"),
-}
-
 
 @task
 def raise_error(name: str) -> None:
@@ -216,8 +194,3 @@ async def block_on(word: str) -> None:
 def import_halfway() -> None:
     """As code that imports inside of its functions does."""
     import_module("tests.worker.halfway")
-
-
-@task
-def answer(name: str) -> Any:
-    return VALUES[name][0]()

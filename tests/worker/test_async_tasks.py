@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.site.tasks import fail_on, fail_once_on, hold, hold_on, launch_exit, meet_on, write_row_on
+from tests.support.site.tasks import hold, hold_on, launch_exit, meet_on
 from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from tests.support.diary import Diary
-    from tests.support.fixtures.workers import Session, Start
+    from tests.support.fixtures.workers import Start
 
 
 def test_as_many_run_at_a_time_as_there_are_slots(start: Start) -> None:
@@ -33,31 +33,6 @@ def test_threads_and_coroutines_run_side_by_side(start: Start, diary: Diary) -> 
     assert worker.stop() == 0
 
 
-def test_a_coroutine_is_tried_again_and_knows_what_was_before(start: Start) -> None:
-    result = fail_once_on.using(max_attempts=3).enqueue()
-    start("-v", "0", ready=False)
-    assert ended(result).return_value == {"attempt": 2, "errors": ["builtins.ValueError"]}
-    assert statuses(result) == ["retried", "succeeded"]
-
-
-def test_a_coroutine_that_fails_takes_nobody_with_it(start: Start) -> None:
-    worker = start("-v", "0", "--threads", "1", ready=False)
-    errors = {
-        "exception": "builtins.ValueError",
-        "exit": "builtins.SystemExit",
-        "interrupt": "builtins.KeyboardInterrupt",
-        "cancelled": "asyncio.exceptions.CancelledError",
-        "base": "builtins.GeneratorExit",
-    }
-    for how, path in errors.items():
-        failed = ended(fail_on.enqueue(how))
-        assert failed.status == "FAILED"
-        assert [error.exception_class_path for error in failed.errors] == [path]
-    assert ended(fail_on.enqueue("not")).return_value == "not"
-    assert "crashed" not in worker.output
-    assert worker.stop() == 0
-
-
 def test_something_that_a_coroutine_has_started_can_not_end_the_loop(start: Start, diary: Diary) -> None:
     waiting = hold_on.enqueue("x")
     worker = start("--threads", "2")
@@ -66,10 +41,3 @@ def test_something_that_a_coroutine_has_started_can_not_end_the_loop(start: Star
     diary.allow("x-1")
     assert ended(waiting).return_value == {"attempt": 1}
     assert worker.stop() == 0
-
-
-def test_coroutines_use_the_database_through_sync_to_async(start: Start, session: Session) -> None:
-    results = [write_row_on.enqueue(f"{n}") for n in range(20)]
-    start("-v", "0", ready=False)
-    assert {ended(result).status for result in results} == {"SUCCESSFUL"}
-    assert session.value("select count(distinct word) from worker_row") == 20

@@ -49,7 +49,7 @@ def test_an_atomic_task_that_outlives_its_lock_and_reports_progress_succeeds(
     assert len(diary.entries("x")) == 1
 
 
-@pytest.mark.parametrize("level", STRICT)
+@pytest.mark.parametrize("level", ["serializable"])
 def test_others_take_it_over_when_its_worker_dies(start: Start, diary: Diary, effects: Effects, level: str) -> None:
     result = isolated.report_and_hold.enqueue("x")
     options = json.dumps(LEVELS[level])
@@ -64,7 +64,7 @@ def test_others_take_it_over_when_its_worker_dies(start: Start, diary: Diary, ef
     assert effects() == ["x"]
 
 
-@pytest.mark.parametrize("level", STRICT)
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_a_request_to_cancel_waits_for_nobody_and_is_obeyed(
     start: Start, diary: Diary, effects: Effects, level: str
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_request_to_cancel_waits_for_nobody_and_is_obeyed(
     worker.says("restarted id=")
 
 
-@pytest.mark.parametrize("level", STRICT)
+@pytest.mark.parametrize("level", ["serializable"])
 def test_a_timeout_ends_it(start: Start, diary: Diary, effects: Effects, level: str) -> None:
     result = isolated.hold_with_a_timeout.enqueue("x")
     start(*SHORT_LOCK, "--grace-seconds", "60", PGQUEUE_TEST_DATABASE_OPTIONS=json.dumps(LEVELS[level]))

@@ -120,15 +120,6 @@ def test_what_ends_while_the_database_is_away_is_kept_and_recorded(start: Start,
     assert worker.stop() == 0
 
 
-def test_a_sleeper_whose_session_was_ended_can_be_woken_again(start: Start, session: Session) -> None:
-    worker = start()
-    wait_until(asleep, "the worker sleeps")
-    terminate_workers_sessions(session)
-    worker.says("reconnected")
-    wait_until(asleep, "the worker sleeps")
-    ended(nothing.enqueue())
-
-
 def test_jobs_go_on_when_their_own_connections_were_closed_in_between(start: Start, session: Session) -> None:
     """Of threads and of coroutines, and without CONN_HEALTH_CHECKS: the worker has noticed, and drops them."""
     start("--threads", "1")

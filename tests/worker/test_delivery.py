@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt, Message
-from tests.support.site.tasks import nothing, write, write_row
+from tests.support.site.tasks import write, write_row
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -78,9 +78,3 @@ def test_nothing_committed_is_lost_and_each_attempt_is_valid_once(start: Start, 
     assert len(history) == len({row[0] for row in history}) == len(committed)
     assert len(set(Attempt.objects.values_list("worker", flat=True))) == 2
     assert worker.stop() == 0
-
-
-def test_a_job_enqueued_by_a_job_runs(start: Start) -> None:
-    result = nothing.enqueue()
-    start()
-    wait_until(lambda: nothing.get_result(result.id).is_finished, "the job ends")

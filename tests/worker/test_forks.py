@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,22 +90,13 @@ def test_no_job_runs_twice_because_others_fork(start: Start, diary: Diary) -> No
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["terminate", "interrupt"])
-@pytest.mark.parametrize("once_it_runs", [False, True], ids=["at once", "once it runs"])
-def test_a_forked_process_can_be_asked_to_end(start: Start, number: signal.Signals, *, once_it_runs: bool) -> None:
+def test_what_a_task_starts_can_be_asked_to_end(start: Start) -> None:
     start("--threads", "4", "-v", "0", ready=False)
-    results = [end_a_process.enqueue(int(number), once_it_runs=once_it_runs) for _ in range(12)]
-    assert [ended(result).return_value for result in results] == [-number] * 12
-
-
-def test_a_process_that_a_task_forks_by_hand_is_ended_by_an_interrupt(start: Start) -> None:
-    start("-v", "0", ready=False)
-    assert ended(fork_and_interrupt.enqueue()).return_value == -signal.SIGINT
-
-
-def test_another_program_can_be_interrupted(start: Start) -> None:
-    start("-v", "0", ready=False)
-    assert ended(interrupt_a_program.enqueue()).return_value == -signal.SIGINT
+    for number, once_it_runs in product([signal.SIGTERM, signal.SIGINT], [False, True]):
+        results = [end_a_process.enqueue(int(number), once_it_runs=once_it_runs) for _ in range(12)]
+        assert [ended(result).return_value for result in results] == [-number] * 12
+    for task in (fork_and_interrupt, interrupt_a_program):
+        assert ended(task.enqueue()).return_value == -signal.SIGINT
 
 
 @pytest.mark.parametrize(("method", "size"), [("fork", 2), ("spawn", 1)])

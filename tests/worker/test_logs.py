@@ -13,7 +13,7 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.logs import JsonFormatter, in_a_line
 from tests.support.exporter import FILE, read
-from tests.support.site.tasks import fail, nothing
+from tests.support.site.tasks import nothing
 from tests.support.site.traced import look, pay, refuse
 
 TRACED = "tests.support.site.traced"
@@ -67,13 +67,6 @@ def test_a_line_names_its_trace(start: Start, tmp_path: Path) -> None:
     [well] = [line for line in lines(worker) if line.get("status") == "succeeded"]
     [span] = read(tmp_path / "spans")
     assert well["trace_id"] == span["trace"]
-
-
-def test_quiet_means_errors_only_and_those_as_json(start: Start) -> None:
-    nothing.enqueue()
-    fail.enqueue("no")
-    [line] = lines(start("--burst", "-v", "0", "--log-format", "json", ready=False))
-    assert line["status"] == "failed"
 
 
 def record(message: str, *args: Any, name: str = "django_pgqueue.worker", **more: Any) -> logging.LogRecord:

@@ -33,12 +33,9 @@ def assert_it_failed_by_its_own_limit(poison: Any) -> None:
 @pytest.mark.parametrize(
     ("how", "max_attempts"),
     [
-        ("exit", 1),
-        ("exit", 5),
         ("exit", None),
         ("leave as if all were well", 1),
         ("segmentation fault", 1),
-        ("kill", 1),
     ],
 )
 def test_one_job_that_kills_its_worker_and_twenty_good_ones(

@@ -21,7 +21,6 @@ from example_project.embedded_postgres.postmaster import free_port
 from tests.support.site.tasks import (
     chain,
     hold,
-    nothing,
     succeed_at,
     write,
     write_row,
@@ -127,21 +126,6 @@ def test_a_worker_leaves_nothing_on_the_sessions_of_a_pooler(
     diary.allow("held-1")
     ended(held)
     assert settings_of(pooler) == before
-    assert worker.stop() == 0
-
-
-def test_a_row_that_somebody_has_locked_holds_up_no_job_behind_a_pooler(
-    start: Start, diary: Diary, session: Session, pooler: str
-) -> None:
-    locked = hold.enqueue("locked")
-    worker = start("--threads", "2", options={"LISTEN": False}, DATABASE_URL=pooler)
-    started(diary, "locked")
-    with session.connection.transaction():
-        session.rows("select from pgqueue_message where id = %s for update", int(locked.id))
-        diary.allow("locked-1")
-        worker.says(f"not recorded yet id={locked.id}")
-        assert ended(nothing.enqueue()).attempts == 1
-    assert ended(locked).return_value == {"attempt": 1}
     assert worker.stop() == 0
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import functions
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models import Message
 from django_pgqueue.testing import drain
 from tests.support.site import jobs
 from tests.support.waiting import wait_until
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume
-    from tests.support.fixtures.workers import Session, Start
+    from tests.support.fixtures.workers import Session
 
 pytestmark = pytest.mark.django_db
 
@@ -175,14 +175,6 @@ class TestInAWorker:
         assert texts == {"in a transaction", "in a coroutine"}
         diary.allow("end")
         assert {ended(result).status for result in results} == {"SUCCESSFUL"}
-
-    def test_other_processes_see_it(self, start: Start, diary: Diary) -> None:
-        result = jobs.say.enqueue([0.25, "a quarter"])
-        start()
-        assert written(result) == {"fraction": 0.25, "text": "a quarter"}
-        diary.allow("end")
-        ended(result)
-        assert Attempt.objects.get().status == "succeeded"
 
     def test_words_for_which_the_database_was_away_are_not_worth_a_job(
         self, consume: Consume, session: Session

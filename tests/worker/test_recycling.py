@@ -44,16 +44,6 @@ def test_a_process_is_replaced_after_so_many_jobs(start: Start) -> None:
     assert worker.stop() == 0
 
 
-def test_each_of_several_processes_is_replaced(start: Start) -> None:
-    worker = start("--max-tasks", "1", "--processes", "2", "--threads", "1")
-    results = [slow.whoami.enqueue() for _ in range(6)]
-    pids(results)
-    worker.says("jobs ended")
-    wait_until(lambda: len(worker.children) == 2, "there are two again")
-    assert "crashed" not in worker.output
-    assert worker.stop() == 0
-
-
 def test_a_process_that_uses_too_much_memory_is_replaced(start: Start) -> None:
     worker = start("--max-memory", "190", "--threads", "1")
     [before] = pids([slow.whoami.enqueue()])
@@ -77,18 +67,6 @@ def test_a_long_job_does_not_keep_the_other_slots_idle(start: Start, diary: Diar
     diary.allow("x-1")
     assert (ended(long).return_value, statuses(long)) == (first, ["succeeded"])
     wait_until(lambda: first not in worker.children, "it leaves when its job has ended")
-    assert worker.stop() == 0
-
-
-def test_nor_does_a_long_job_in_a_process_that_uses_too_much_memory(start: Start, diary: Diary) -> None:
-    worker = start("--max-memory", "190", "--threads", "2", "--grace-seconds", "0.1")
-    long = slow.hold.using(max_attempts=1).enqueue("x")
-    started(diary, "x")
-    big = ended(slow.keep_memory.enqueue(200))
-    worker.says("retiring worker=", "MB of memory in use")
-    assert ended(slow.whoami.enqueue()).return_value != big.return_value
-    diary.allow("x-1")
-    assert (ended(long).return_value, statuses(long)) == (big.return_value, ["succeeded"])
     assert worker.stop() == 0
 
 
@@ -125,7 +103,7 @@ def test_so_many_processes_retire_and_then_the_next_one_waits(start: Start, diar
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_burst_goes_on_until_nothing_is_left(start: Start, processes: str) -> None:
     results = [slow.whoami.enqueue() for _ in range(12)]
-    worker = start("--burst", "--max-jobs", "3", "--threads", "1", "--processes", processes, ready=False)
+    worker = start("--burst", "--max-tasks", "3", "--threads", "1", "--processes", processes, ready=False)
     assert worker.ends() == 0
     assert [statuses(result) for result in results] == [["succeeded"]] * 12
 

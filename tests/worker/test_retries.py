@@ -13,16 +13,14 @@ from django_pgqueue.models import Message
 from django_pgqueue.tasks.retry import DEFAULT
 from django_pgqueue.testing import clock, drain
 from tests.support.site import tasks
-from tests.support.site.tasks import fail, fail_with_backoff, succeed_at
-from tests.support.waiting import wait_until
-from tests.support.watching import ended, statuses
+from tests.support.site.tasks import fail, fail_with_backoff
+from tests.support.watching import statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTaskResult
     from django_pgqueue.testing import Clock
-    from tests.support.fixtures.workers import Start
 
 HOUR = dt.timedelta(hours=1)
 DEFAULT_WAIT = pytest.approx(DEFAULT.base, rel=DEFAULT.jitter)
@@ -40,13 +38,6 @@ def seconds_until(result: AnyTaskResult, now: Clock) -> float:
     return float((dequeue_at - now.at).total_seconds())
 
 
-def test_without_max_attempts_an_exception_fails_the_job_at_once(now: Clock) -> None:
-    [result] = run(fail.enqueue("once"))
-    assert result.status == "FAILED"
-    assert statuses(result) == ["failed"]
-    assert not Message.objects.exists()
-
-
 def test_each_attempt_waits_longer_than_the_one_before(now: Clock) -> None:
     result = fail.using(max_attempts=6).enqueue("six times")
     waits = []
@@ -58,33 +49,6 @@ def test_each_attempt_waits_longer_than_the_one_before(now: Clock) -> None:
     for number, wait in enumerate(waits):
         assert wait == pytest.approx(DEFAULT.base * DEFAULT.factor**number, rel=DEFAULT.jitter, abs=0.002)
     assert statuses(result) == ["retried"] * 5 + ["failed"]
-
-
-def test_a_waiting_retry_is_ready_in_the_words_of_django_tasks(now: Clock) -> None:
-    result = fail.using(max_attempts=2).enqueue("x")
-    run()
-    assert run() == [], "it is not due yet"
-    result.refresh()
-    assert result.status == "READY"
-    assert result.attempts == 1
-    assert [error.exception_class_path for error in result.errors] == ["builtins.ValueError"]
-
-
-def test_the_result_keeps_the_errors_of_all_attempts(now: Clock) -> None:
-    result = succeed_at.enqueue(3)
-    for _ in range(3):
-        run()
-        now.advance(HOUR)
-    result.refresh()
-    assert result.status == "SUCCESSFUL"
-    assert [error.exception_class_path for error in result.errors] == ["builtins.KeyError", "builtins.IndexError"]
-    assert all(error.traceback.startswith("Traceback") for error in result.errors)
-    assert result.return_value == ["builtins.KeyError", "builtins.IndexError"], "the task has seen them too"
-    assert result.attempts == len(result.worker_ids) == 3
-    assert result.started_at
-    assert result.last_attempted_at
-    assert result.finished_at
-    assert result.started_at < result.last_attempted_at <= result.finished_at
 
 
 def test_backoff_is_asked_with_the_exception_and_the_result(now: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,12 +67,15 @@ def test_a_backoff_that_answers_none_gives_up(now: Clock) -> None:
     assert statuses(result) == ["failed"]
 
 
-@pytest.mark.parametrize("answer", ["raise", "text", "nan"])
-def test_a_broken_backoff_falls_back_to_the_usual_one(now: Clock, answer: str) -> None:
+@pytest.mark.parametrize("answer", ["raise", "exit", "text", "nan"])
+def test_a_broken_backoff_is_logged_and_falls_back_to_the_usual_one(
+    now: Clock, caplog: pytest.LogCaptureFixture, answer: str
+) -> None:
     result = fail_with_backoff.enqueue(answer)
     run()
     assert seconds_until(result, now) == DEFAULT_WAIT
     assert statuses(result) == ["retried"]
+    assert "The backoff of task=tests.support.site.tasks.fail_with_backoff failed" in caplog.text
 
 
 @pytest.mark.parametrize("answer", [0, -5, -1e300, "-inf"])
@@ -124,18 +91,6 @@ def test_who_waits_for_infinity_waits_and_harms_nobody(now: Clock, answer: Any) 
     run()
     assert seconds_until(result, now) > 99 * 365 * 86_400
     assert statuses(result) == ["retried"]
-
-
-def test_retries_by_a_real_worker(start: Start) -> None:
-    """With a back-off that wants to end the program in between."""
-    result, broken, given_up = (fail_with_backoff.enqueue(word) for word in (0, "exit", "give up"))
-    worker = start("-v", "0", "--threads", "1", ready=False)
-    assert statuses(ended(result)) == ["retried"] * 3 + ["failed"]
-    assert [error.exception_class_path for error in result.errors] == ["builtins.ValueError"] * 4
-    wait_until(lambda: statuses(broken)[:1] == ["retried"], "its attempt is one that failed")
-    assert statuses(ended(given_up)) == ["failed"]
-    assert "crashed" not in worker.output
-    assert worker.stop() == 0
 
 
 def run(*_: AnyTaskResult) -> list[AnyTaskResult]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import pickle
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from django_pgqueue import functions
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import Retry
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.queue import Queue
 from django_pgqueue.tasks import Exponential, task
 from django_pgqueue.testing import clock, drain
 from django_pgqueue.worker.run.execution import FEW_ATTEMPTS
@@ -262,14 +260,6 @@ class TestState:
     def test_it_is_anything_that_json_can_say(self, step: dict[str, Any], state: Any) -> None:
         assert run(jobs.follow, {**step, "state": state}).return_value == [2, state]
 
-    def test_before_anything_was_left_there_is_none(self) -> None:
-        assert run(jobs.follow, {}).return_value == [1, None]
-
-    def test_the_next_attempt_can_not_change_what_it_was_told(self) -> None:
-        result = jobs.follow.enqueue({"defer": 0, "state": {"n": 1}})
-        drain(limit=1)
-        assert Message.objects.get(pk=result.id).state == {"n": 1}
-
 
 class TestDefer:
     @every_kind
@@ -298,13 +288,6 @@ class TestDefer:
         assert (result.status, result.is_finished) == ("READY", False)
         assert due_in_seconds(result) == pytest.approx(3600, abs=5)
 
-    @pytest.mark.slow
-    def test_hundreds_of_them_use_up_no_attempt(self) -> None:
-        number = 250
-        result = run(jobs.follow.using(max_attempts=2), *[DEFER] * number, ERROR, {})
-        assert result.return_value == [number + 2, None]
-        assert statuses(result) == ["deferred"] * number + ["retried", "succeeded"]
-
     def test_after_hundreds_of_them_there_are_as_many_retries_as_there_were(self) -> None:
         result = run(jobs.follow.using(max_attempts=3), *[DEFER, DEFER, ERROR] * 3)
         assert [status for status in statuses(result) if status != "deferred"] == ["retried", "retried", "failed"]
@@ -329,17 +312,6 @@ class TestDefer:
     def test_it_rolls_back_the_block_that_it_leaves(self) -> None:
         assert run(jobs.defer_in_a_with_block, "tea").return_value == "came back"
         assert not Group.objects.exists()
-
-    def test_a_raw_message_has_as_many_errors_as_it_may_however_often_it_is_deferred(self) -> None:
-        queue = Queue("warehouse")
-        queue.send("tea", max_attempts=2)
-        ends: list[Any] = [None] * 5 + ["no network"] + [None] * 5 + ["no network"]
-        for error in ends:
-            message = queue.receive()
-            assert message
-            message.defer(error=error)
-        assert queue.receive() is None
-        assert Attempt.objects.filter(status="failed", final=True).count() == 1
 
     def test_what_has_no_number_of_its_own_has_the_caller_s_less_those_that_were_deferred(self) -> None:
         """In SQL, where a consumer in another language counts on it."""
@@ -369,32 +341,6 @@ class TestWhichErrors:
         settings.TASKS = {"default": {**backend, "OPTIONS": {"MAX_ATTEMPTS": 3}}}
         declared = task(retry_on=(OSError,))(jobs.do)
         assert declared.retry_on == (OSError,)
-
-
-class TestBackoff:
-    def test_it_is_asked_with_the_error_and_the_result(self) -> None:
-        with clock():
-            result = jobs.fail_with.enqueue("12.5")
-            drain()
-            assert due_in_seconds(result) == 12.5
-
-    @pytest.mark.parametrize(("answer", "end"), [("null", "failed"), ("0", "retried"), ("-3", "retried")])
-    def test_none_gives_up_and_less_than_nothing_is_at_once(self, answer: str, end: str) -> None:
-        result = jobs.fail_with.enqueue(answer)
-        drain(limit=1)
-        assert statuses(result) == [end]
-        if end == "retried":
-            assert due_in_seconds(result) <= 1
-
-    @pytest.mark.parametrize("answer", ["no json", '"soon"', "[1]", "{}"])
-    def test_an_answer_that_is_none_is_logged_and_the_default_is_used(
-        self, answer: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        result = jobs.fail_with.enqueue(answer)
-        drain(limit=1)
-        assert statuses(result) == ["retried"]
-        assert "The backoff of task=tests.support.site.jobs.fail_with failed" in caplog.text
-        assert due_in_seconds(result) <= 1.3
 
 
 class TestWrongValues:
@@ -436,10 +382,6 @@ class TestWrongValues:
         [result] = [run(jobs.follow.using(max_attempts=1), {"defer": after})]
         assert result.status == "FAILED"
         assert result.errors[0].exception_class_path in ("builtins.TypeError", "builtins.ValueError")
-
-    def test_what_was_declared_survives_a_pickle(self) -> None:
-        for each in (jobs.retry_only_some_os_errors, jobs.follow.using(max_attempts=3)):
-            assert pickle.loads(pickle.dumps(each)) == each  # noqa: S301
 
 
 @pytest.mark.django_db(transaction=True)

@@ -25,7 +25,7 @@ from tests.support.site import slow
 from tests.support.site.receivers import listening
 from tests.support.site.slow import TIMEOUT_SECONDS
 from tests.support.waiting import wait_until
-from tests.support.watching import ended, holder, started, statuses
+from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
@@ -317,24 +317,6 @@ class TestReplacement:
         assert fresh != before.return_value
         assert worker.children == [fresh]
         assert "x, late" not in diary.words()
-        assert worker.stop() == 0
-
-    def test_the_others_may_end_without_a_limit_beside_the_fresh_process_and_what_has_not_begun_is_given_back_unused(
-        self, start: Start, diary: Diary
-    ) -> None:
-        stuck, other = slow.stay.enqueue("x"), slow.hold.enqueue("y")
-        worker = start("--threads", "2", "--grace-seconds", "0.1")
-        started(diary, "x")
-        started(diary, "y")
-        behind = [slow.whoami.enqueue() for _ in range(5)]
-        assert ended(stuck).errors[0].exception_class is TaskTimeout
-        worker.says("retiring")
-        assert {(ended(result).attempts, *statuses(result)) for result in behind} == {(1, "succeeded")}
-        assert holder(other)
-        diary.allow("y-1")
-        assert ended(other).return_value != behind[0].return_value
-        assert statuses(other) == ["succeeded"]
-        wait_until(lambda: worker.children == [behind[0].return_value], "only the fresh process is there")
         assert worker.stop() == 0
 
     def test_what_was_claimed_ahead_is_run_by_the_fresh_process_as_its_first_attempt(self, start: Start) -> None:

@@ -168,34 +168,11 @@ def test_the_process_that_answers_is_replaced_and_counts_go_on(start: Start) -> 
     assert metrics(worker)[done] == 1
 
 
-def test_nothing_is_left_when_the_supervisor_is_killed(start: Start) -> None:
-    worker = start(*WATCHED)
-    becomes(worker, "/readyz", 200, "ok")
-    os.kill(worker.pid, signal.SIGKILL)
-    worker.process.wait()
-    wait_until(lambda: not worker.alive, "all of its processes have left")
-
-
-def test_a_burst_can_be_watched_too(start: Start, diary: Diary) -> None:
-    hold.enqueue("x")
-    worker = start(*WATCHED, "--burst")
-    started(diary, "x")
-    wait_until(lambda: metrics(worker)["pgqueue_worker_held_messages",] == 1, "it is told")
-    diary.allow("x-1")
-    assert worker.ends() == 0
-
-
 def test_a_port_that_is_taken_is_told(start: Start, session: Session) -> None:
     port = address(start(*WATCHED)).rpartition(":")[2]
     second = start("--health-port", port, ready=False)
     assert second.ends() == 1
     assert f"CommandError: The worker cannot serve at 127.0.0.1 port {port}: Address already in use" in second.output
-
-
-@pytest.mark.parametrize("flag", ["--metrics-port", "--health-port"])
-def test_a_port_is_a_number_of_a_port(flag: str) -> None:
-    with pytest.raises(CommandError, match=re.escape(f"{flag} 70000 is not a port")):
-        call_command("qworker", flag, "70000")
 
 
 def test_metrics_need_their_extra_and_health_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

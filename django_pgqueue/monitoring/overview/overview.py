@@ -78,9 +78,7 @@ class UnknownTask:
             task=parked.task,
             queue=parked.queue,
             count=Capped.of(parked.messages, MAX_PARKED),
-            wait=dt.timedelta(
-                milliseconds=min(MAX_WAIT_MS, max(0, to_epoch_ms(now) - (parked.unknown_since or 0)))
-            ),
+            wait=dt.timedelta(milliseconds=min(MAX_WAIT_MS, max(0, to_epoch_ms(now) - (parked.unknown_since or 0)))),
             reason=(parked.reason or "")[:MAX_REASON_CHARS],
         )
 

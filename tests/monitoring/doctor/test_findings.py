@@ -1036,6 +1036,8 @@ def test_a_schema_that_the_role_may_not_use_is_not_mistaken_for_a_missing_queue(
     assert "missing-table" not in names
     assert names["limited-rights"].severity is Severity.ERROR
     assert names["limited-rights"].command == 'grant usage on schema "public" to "pgqueue_test_guest";'
+
+
 def connects(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -7,7 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.tasks import cron, every, task
+from django_pgqueue.tasks import every, task
 from tests.support.diary import Diary
 
 if TYPE_CHECKING:
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 SCHEDULES = "PGQUEUE_TEST_SCHEDULES"
 
 
-def recurrence(name: str, *, every_ms: int | None = None, expression: str = "", **more: Any) -> Recurrence:
-    if every_ms is not None:
-        return every(dt.timedelta(milliseconds=every_ms), name=name, kwargs={"word": name}, **more)
-    return cron(expression, name=name, kwargs={"word": name}, **more)
+def recurrence(name: str, *, every_ms: int, **more: Any) -> Recurrence:
+    return every(dt.timedelta(milliseconds=every_ms), name=name, kwargs={"word": name}, **more)
 
 
 DECLARED = tuple(recurrence(name, **words) for name, words in json.loads(os.environ.get(SCHEDULES, "{}")).items())

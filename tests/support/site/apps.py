@@ -60,33 +60,15 @@ def listen() -> None:
 
     for signal in (task_started, task_finished):
         signal.connect(misbehave, weak=False)
-    task_started.connect(write_started, weak=False)
     task_finished.connect(write_finished, weak=False)
 
 
-def write_started(sender: type, task_result: Any, **_: Any) -> None:
-    write("started", sender, task_result)
-
-
-def write_finished(sender: type, task_result: Any, **_: Any) -> None:
+def write_finished(task_result: Any, **_: Any) -> None:
     error = sys.exc_info()[0]
-    write("finished", sender, task_result, error=error and error.__name__)
+    Diary.of_this_process().write("finished", id=task_result.id, error=error and error.__name__)
 
 
-def write(word: str, sender: type, task_result: Any, **facts: Any) -> None:
-    Diary.of_this_process().write(
-        word,
-        id=task_result.id,
-        sender=f"{sender.__module__}.{sender.__qualname__}",
-        status=str(task_result.status),
-        attempts=task_result.attempts,
-        **facts,
-    )
-
-
-def misbehave(task_result: Any, **_: Any) -> None:
-    if task_result.args == ["leave"]:
-        raise SystemExit(6)
+def misbehave(**_: Any) -> None:
     message = "this receiver is broken"
     raise RuntimeError(message)
 

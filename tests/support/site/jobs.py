@@ -103,16 +103,6 @@ def defer_in_a_with_block(context: Context, name: str) -> str:
     return "came back"
 
 
-def wait_as_long_as_its_error_says(exception: BaseException, task_result: Any) -> float | None:
-    seconds: float | None = json.loads(str(exception)) if isinstance(exception, OSError) else None
-    return seconds
-
-
-@task(max_attempts=5, backoff=wait_as_long_as_its_error_says)
-def fail_with(text: str) -> None:
-    raise OSError(text)
-
-
 @task(takes_context=True)
 def retry_without_saying_when(context: Context) -> None:
     raise Retry("7.5")
@@ -199,12 +189,6 @@ def write_and_hold(context: Context, word: str) -> None:
     diary.write(word, attempt=context.attempt, backend=connection.connection.info.backend_pid)
     diary.wait_for(f"{word}-{context.attempt}")
     write_effect(f"{word}, second")
-
-
-@task(atomic=True)
-def write_slowly(word: str, seconds: float) -> None:
-    write_effect(word)
-    time.sleep(seconds)
 
 
 @task(takes_context=True, atomic=True, backoff=at_once)

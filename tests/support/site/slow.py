@@ -231,7 +231,3 @@ def keep_memory(megabytes: int) -> int:
     return os.getpid()
 
 
-@task
-def die() -> None:
-    """Takes its process with it."""
-    os._exit(9)

@@ -86,7 +86,6 @@ DEATHS: dict[str, Callable[[], Any]] = {
     "exit": lambda: os._exit(9),
     "leave as if all were well": lambda: os._exit(0),
     "segmentation fault": lambda: ctypes.string_at(0),
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "kill the supervisor too": lambda: os.killpg(0, signal.SIGKILL),
 }
 
@@ -242,23 +241,6 @@ async def fail_once_on(context: TaskContext[Any, Any]) -> dict[str, Any]:
 
 
 @task
-async def fail_on(how: str) -> str:
-    await asyncio.sleep(0)
-    match how:
-        case "exception":
-            raise ValueError(how)
-        case "exit":
-            raise SystemExit(3)
-        case "interrupt":
-            raise KeyboardInterrupt
-        case "cancelled":
-            raise asyncio.CancelledError
-        case "base":
-            raise GeneratorExit(how)
-    return how
-
-
-@task
 async def launch_exit() -> None:
     """Starts something that asyncio does not survive."""
 
@@ -296,14 +278,6 @@ def backoff_by_argument(exception: BaseException, task_result: Any) -> Any:
 @task(max_attempts=4, backoff=backoff_by_argument)
 def fail_with_backoff(seconds: Any) -> None:
     raise ValueError(seconds)
-
-
-@task(max_attempts=3, takes_context=True)
-def succeed_at(context: TaskContext[Any, Any], attempt: int) -> list[str]:
-    """Fails before that attempt, each time with another error."""
-    if context.attempt < attempt:
-        raise [KeyError, IndexError, OSError][context.attempt - 1](context.attempt)
-    return [error.exception_class_path for error in context.task_result.errors]
 
 
 @task(takes_context=True)
