@@ -13,7 +13,7 @@ from django_pgqueue import functions
 from django_pgqueue.compat import task_backends
 from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.control import cancel
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models import Attempt
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.record import record
@@ -95,17 +95,6 @@ class TestWaiting:
             assert cancel(result) == "cancelled"
             transaction.set_rollback(True)
         assert [done.id for done in drain()] == [result.id]
-
-    def test_many_at_once(self) -> None:
-        """As the admin does it."""
-        results = [jobs.follow.enqueue() for _ in range(300)]
-        ids = [int(result.id) for result in results]
-        running = {message.id for message in functions.message_dequeue(connection, limit=50, worker="w1", tasks=True)}
-        assert functions.message_cancel(connection, ids) == set(ids) - running
-        assert functions.message_request_cancel(connection, ids) == running
-        assert functions.message_cancellations(connection, ids, worker="w1") == running
-        assert Message.objects.filter(cancel_requested_at__isnull=False).count() == 50
-        assert Attempt.objects.filter(status="cancelled", final=True).count() == 250
 
 
 class TestNothingToCancel:

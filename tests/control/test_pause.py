@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.consumer import polling
-from django_pgqueue.control import cancel, pause, resume
+from django_pgqueue.control import pause, resume
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.queue import Queue
@@ -22,7 +22,7 @@ from tests.support.fixtures.backend import no_queries
 from tests.support.site import jobs
 from tests.support.site.tasks import nothing, write
 from tests.support.waiting import wait_until
-from tests.support.watching import asleep, ended, statuses
+from tests.support.watching import asleep, ended
 
 if TYPE_CHECKING:
     from tests.support.fixtures.consumers import Consume
@@ -77,10 +77,6 @@ class TestControl:
         assert paused() == before
         assert before[0][:2] == ("mail", "Ada")
 
-    def test_who_says_nothing_is_the_user_of_the_database(self) -> None:
-        pause("mail")
-        assert paused()[0][1] == connection.settings_dict["USER"]
-
     def test_resume_answers_whether_it_was_paused(self) -> None:
         assert resume("mail") is False
         pause("mail")
@@ -93,12 +89,6 @@ class TestControl:
             transaction.set_rollback(True)
         result = jobs.follow.enqueue()
         assert [done.id for done in drain()] == [result.id]
-
-    def test_what_waits_there_can_be_cancelled(self) -> None:
-        pause("default")
-        result = jobs.follow.enqueue()
-        assert cancel(result) == "cancelled"
-        assert statuses(result) == ["cancelled"]
 
     @pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "q" * 256, None, 5, ["mail"]], ids=repr)
     def test_what_can_be_no_name_is_refused_before_any_sql(self, name: Any) -> None:

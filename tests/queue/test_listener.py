@@ -81,36 +81,6 @@ def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling, "POLL_SECONDS", 3600.0)
 
 
-def test_a_message_published_while_nobody_listened_is_delivered_when_somebody_comes(ears: Any) -> None:
-    sent = MAIL.send_many([1, 2])
-    ear = ears(slots=2)
-    messages = [ear.next(), ear.next()]
-    assert [message.id for message in messages] == sent
-    assert [message.content for message in messages] == [1, 2]
-
-
-def test_a_message_for_queue_a_never_reaches_queue_b(ears: Any) -> None:
-    of_a, of_b = ears(Queue("a"), slots=9), ears(Queue("b"), slots=9)
-    for n in range(20):
-        Queue("ab"[n % 2]).send("ab"[n % 2])
-    for _ in range(10):
-        a, b = of_a.next(), of_b.next()
-        assert (a.queue, a.content, b.queue, b.content) == ("a", "a", "b", "b")
-        a.ack()
-        b.ack()
-    assert not Message.objects.exists()
-
-
-def test_a_delayed_message_comes_back_without_outside_input(ears: Any) -> None:
-    ear = ears()
-    MAIL.send("nacked")
-    first = ear.next()
-    first.nack(0.7)
-    again = ear.next()
-    assert (again.id, again.attempt) == (first.id, 2)
-    assert Attempt.objects.get(message_id=first.id).status == "deferred"
-
-
 def test_a_message_of_later_comes_when_it_is_due_to_who_sleeps(ears: Any) -> None:
     ear = ears()
     MAIL.send("later", run_after=dt.timedelta(seconds=1.2))

@@ -70,11 +70,6 @@ def test_what_is_sent_is_received_with_everything_that_was_said() -> None:
     assert message.created_at == Message.objects.get().created_at
 
 
-def test_an_empty_queue_gives_none() -> None:
-    assert MAIL.receive() is None
-    assert MAIL.receive_many(5) == []
-
-
 def test_queues_do_not_share_messages() -> None:
     Queue("maps").send(1)
     assert MAIL.receive() is None
@@ -211,15 +206,6 @@ def test_who_has_lost_the_message_is_told_so_and_what_to_do(name: str) -> None:
         with pytest.raises(AttemptLost, match=rf"Message {lost.id} of queue 'mail': attempt 1 .*longer lock_seconds"):
             ENDINGS[name](lost)
         assert list(Message.objects.values()) == before
-
-
-@pytest.mark.parametrize("name", ENDINGS)
-def test_an_attempt_ends_once(name: str) -> None:
-    MAIL.send("x")
-    message = taken()
-    message.complete()
-    with pytest.raises(AttemptLost):
-        ENDINGS[name](message)
 
 
 # In and out of transactions

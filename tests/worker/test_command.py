@@ -163,9 +163,8 @@ def test_where_any_name_is_allowed_none_is_doubted(settings: Any, served: list[W
     assert (said.getvalue(), len(served)) == ("", 1)
 
 
-@pytest.mark.parametrize("flags", [[], ["--burst"]], ids=["served", "burst"])
-def test_missing_migrations_are_told(start: Start, empty_database: str, flags: list[str]) -> None:
-    worker = start(*flags, ready=False, PGQUEUE_TEST_DATABASE=empty_database)
+def test_missing_migrations_are_told(start: Start, empty_database: str) -> None:
+    worker = start(ready=False, PGQUEUE_TEST_DATABASE=empty_database)
     assert worker.ends() == 1
     assert worker.output.startswith("CommandError: ")
     assert "run manage.py migrate" in worker.output
@@ -200,10 +199,9 @@ def empty_database(session: Session) -> Iterator[str]:
     session.rows(f"drop database {name} with (force)")
 
 
-@pytest.mark.parametrize("flags", [[], ["--burst"]], ids=["served", "burst"])
-def test_an_unreachable_database_is_told(start: Start, environment: dict[str, str], flags: list[str]) -> None:
+def test_an_unreachable_database_is_told(start: Start, environment: dict[str, str]) -> None:
     nowhere = re.sub(r"@[^/]+/", "@127.0.0.1:1/", environment["DATABASE_URL"])
-    worker = start(*flags, ready=False, DATABASE_URL=nowhere)
+    worker = start(ready=False, DATABASE_URL=nowhere)
     assert worker.ends() == 1
     assert worker.output.startswith("CommandError: The database cannot be reached: ")
     assert "Traceback" not in worker.output

@@ -12,14 +12,17 @@ import pytest
 from django_pgqueue.models import Attempt, Message
 from tests.support.address import conninfo
 from tests.support.fixtures.workers import Session
-from tests.support.site.tasks import hold, hold_on, nothing, write, write_row, write_row_on
+from tests.support.site import jobs
+from tests.support.site.tasks import hold, hold_on, nothing, write
 from tests.support.waiting import wait_until
 from tests.support.watching import asleep, at_rest, ended, started, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django_pgqueue.compat import AnyTask
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume, Effects
     from tests.support.fixtures.workers import Start
 
 
@@ -120,14 +123,17 @@ def test_what_ends_while_the_database_is_away_is_kept_and_recorded(start: Start,
     assert worker.stop() == 0
 
 
-def test_jobs_go_on_when_their_own_connections_were_closed_in_between(start: Start, session: Session) -> None:
+def test_jobs_go_on_when_their_own_connections_were_closed_in_between(
+    consume: Consume, session: Session, effects: Effects
+) -> None:
     """Of threads and of coroutines, and without CONN_HEALTH_CHECKS: the worker has noticed, and drops them."""
-    start("--threads", "1")
+    consume(threads=1)
+    tasks: list[AnyTask] = [jobs.write, jobs.write_async]
     for number in range(2):
-        for task in (write_row, write_row_on):
+        for task in tasks:
             assert ended(task.enqueue(f"{task.name} {number}")).errors == []
         terminate_workers_sessions(session)
-    assert session.value("select count(*) from worker_row") == 4
+    assert len(effects()) == 4
 
 
 def test_a_worker_outlives_a_server_that_can_only_be_read(start: Start, diary: Diary, door: Door) -> None:

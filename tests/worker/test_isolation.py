@@ -60,7 +60,6 @@ STATES: dict[str, dict[str, Any]] = {
     "plain": {},
     "options": {"PGQUEUE_TEST_DATABASE_OPTIONS": json.dumps(OPTIONS)},
     "receiver": {"PGQUEUE_TEST_ON_CONNECT": ON_CONNECT},
-    "pool": {"PGQUEUE_TEST_DATABASE_OPTIONS": json.dumps(POOL)},
     "pool and receiver": {"PGQUEUE_TEST_DATABASE_OPTIONS": json.dumps(POOL), "PGQUEUE_TEST_ON_CONNECT": ON_CONNECT},
 }
 

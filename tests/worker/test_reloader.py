@@ -119,7 +119,7 @@ def test_changed_code_stops_the_retiring_processes_too(develop: Develop, project
     assert worker.alive == []
 
 
-def test_broken_code_is_waited_out(develop: Develop, project: Project) -> None:
+def test_broken_code_is_waited_out_and_who_waits_can_be_stopped(develop: Develop, project: Project) -> None:
     worker = develop("--reload")
     project.write("this is no Python\n")
     worker.says("the changed code cannot be run", "SyntaxError")
@@ -127,13 +127,8 @@ def test_broken_code_is_waited_out(develop: Develop, project: Project) -> None:
     project.says(333)
     worker.says("started worker=", times=2)
     assert answer() == 333
-    assert worker.stop() == 0
-
-
-def test_a_worker_that_waits_for_better_code_can_be_stopped(develop: Develop, project: Project) -> None:
-    worker = develop("--reload")
     project.write("this is no Python\n")
-    worker.says("waiting for the next change")
+    worker.says("waiting for the next change", times=2)
     worker.send(signal.SIGTERM)
     worker.ends(10)
     assert worker.alive == []
