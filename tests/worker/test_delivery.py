@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue import functions
 from django_pgqueue.models import Attempt, Message
 from tests.support.site.tasks import write, write_row
 from tests.support.waiting import wait_until
@@ -29,20 +28,6 @@ def test_a_rolled_back_enqueue_never_runs(start: Start, diary: Diary) -> None:
     assert diary.words() == ["committed"]
     wait_until(lambda: not Message.objects.exists(), "the queue is empty")
     assert Attempt.objects.count() == 1
-
-
-def test_an_enqueue_inside_an_open_transaction_runs_only_after_the_commit(
-    start: Start, diary: Diary, session: Session
-) -> None:
-    start("--threads", "1")
-    with transaction.atomic():
-        write.enqueue("inside")
-        outside = functions.NewMessage(content='{"args": ["outside"], "kwargs": {}}', task=write.module_path)
-        functions.enqueue(session.connection, outside)
-        wait_until(diary.words, "the other job runs")
-        assert diary.words() == ["outside"]
-    wait_until(lambda: len(diary.words()) > 1, "the job of the transaction runs")
-    assert diary.words() == ["outside", "inside"]
 
 
 @pytest.mark.slow

@@ -39,16 +39,14 @@ if TYPE_CHECKING:
     from tests.support.fixtures.workers import Session, Start
 
 
-@pytest.mark.parametrize("job", [fork, fork_atomically, fork_on], ids=lambda job: job.name)
-def test_a_forked_process_that_comes_back_out_of_its_task_ends(start: Start, session: Session, job: AnyTask) -> None:
-    results = {how: job.enqueue(how) for how in ENDS}
+def test_a_forked_process_that_comes_back_out_of_its_task_ends(start: Start, session: Session) -> None:
+    forking: list[AnyTask] = [fork, fork_atomically, fork_on]
+    results = [(how, job.enqueue(how)) for job in forking for how in ENDS]
     worker = start("--threads", "1")
-    for how, code in ENDS.items():
-        result = ended(results[how])
-        assert (how, result.status, statuses(result)) == (how, "SUCCESSFUL", ["succeeded"])
-        assert (how, result.return_value) == (how, code)
-    if job is fork_atomically:
-        assert session.rows("select word from worker_row order by word") == [(how,) for how in sorted(ENDS)]
+    for how, result in results:
+        assert statuses(ended(result)) == ["succeeded"], (how, result.task.name)
+        assert (how, result.return_value) == (how, ENDS[how])
+    assert session.rows("select word from worker_row order by word") == [(how,) for how in sorted(ENDS)]
     assert len(worker.children) == 1
     assert worker.stop() == 0
 
@@ -109,12 +107,12 @@ def test_a_pool_in_each_of_twenty_slots_works(start: Start, method: str, size: i
     assert worker.alive == []
 
 
-@pytest.mark.parametrize("what", IN_A_CHILD)
-def test_a_forked_process_does_not_touch_the_connections_of_its_worker(start: Start, what: str) -> None:
+def test_a_forked_process_does_not_touch_the_connections_of_its_worker(start: Start) -> None:
     worker = start("--threads", "1")
-    result = ended(with_a_connection.enqueue(what))
-    assert (result.status, result.errors) == ("SUCCESSFUL", [])
-    assert result.return_value == [True, IN_A_CHILD[what][1]]
+    for what, (_, code) in IN_A_CHILD.items():
+        result = ended(with_a_connection.enqueue(what))
+        assert (what, result.status, result.errors) == (what, "SUCCESSFUL", [])
+        assert (what, *result.return_value) == (what, True, code)
     assert "database error" not in worker.output
     assert worker.stop() == 0
 

@@ -23,6 +23,7 @@ from tests.worker.leaving_state import LEAVERS, leave, leave_on, look, look_on
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session, Start
 
 
@@ -42,8 +43,8 @@ def test_a_spoilt_connection_does_not_harm_the_next_job(
     assert worker.stop() == 0
 
 
-def test_context_variables_are_each_jobs_own(start: Start) -> None:
-    start("--threads", "1")
+def test_context_variables_are_each_jobs_own(consume: Consume) -> None:
+    consume(threads=1)
     results = [task.enqueue(f"{n}") for n in range(3) for task in (remember, remember_on)]
     assert {tuple(ended(result).return_value) for result in results} == {("nobody's", "en-us")}
 

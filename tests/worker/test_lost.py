@@ -6,6 +6,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from django_pgqueue.models import Attempt, Message
 from tests.support.site.tasks import hold, hold_on, write
 from tests.support.waiting import wait_until
@@ -13,6 +15,7 @@ from tests.support.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session, Start
 
 SHORT_LOCK = ("--lock-seconds", "1")
@@ -59,12 +62,13 @@ def test_a_worker_that_stood_still_beyond_its_lock_can_not_complete(start: Start
     assert late.stop() == 0
 
 
-def test_a_job_that_takes_longer_than_its_lock_runs_once(start: Start, diary: Diary, session: Session) -> None:
+@pytest.mark.slow
+def test_a_job_that_takes_longer_than_its_lock_runs_once(consume: Consume, diary: Diary, session: Session) -> None:
     results = [hold.enqueue("thread"), hold_on.enqueue("coroutine")]
-    start(*SHORT_LOCK)
+    consume(lock_seconds=1)
     started(diary, "thread")
     started(diary, "coroutine")
-    start(*SHORT_LOCK)  # would take them
+    consume(lock_seconds=1)  # would take them
     wait_until(
         lambda: session.value("select bool_and(now() > locked_at + interval '2.5 seconds') from pgqueue_message"),
         "they have run for longer than two locks",
@@ -76,12 +80,13 @@ def test_a_job_that_takes_longer_than_its_lock_runs_once(start: Start, diary: Di
         assert statuses(result) == ["succeeded"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_takes_over_its_own_lost_job_keeps_hold_of_it(
-    start: Start, diary: Diary, session: Session
+    consume: Consume, diary: Diary, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The end of the lost attempt must not be taken for the end of the new one."""
     result = hold.enqueue("x")
-    worker = start(*SHORT_LOCK)
+    consume(lock_seconds=1)
     started(diary, "x")
     with session.connection.transaction():
         session.rows("update pgqueue_message set unlock_at = 0")
@@ -89,8 +94,8 @@ def test_a_worker_that_takes_over_its_own_lost_job_keeps_hold_of_it(
     started(diary, "x", attempt=2)
 
     diary.allow("x-1")
-    worker.says("no outcome is recorded")
-    start(*SHORT_LOCK)  # would take it if nobody lengthened the lock
+    wait_until(lambda: "no outcome is recorded" in caplog.text, "the lost attempt has ended")
+    consume(lock_seconds=1)  # would take it if nobody lengthened the lock
     wait_until(
         lambda: session.value("select now() > locked_at + interval '2.5 seconds' from pgqueue_message"),
         "the new attempt has run for longer than two locks",
@@ -130,11 +135,11 @@ def test_two_workers_never_hold_one_attempt(start: Start, session: Session) -> N
 
 
 def test_a_claim_that_a_crash_of_the_server_undid_is_renewed_and_the_job_is_not_begun_twice(
-    start: Start, diary: Diary, session: Session
+    consume: Consume, diary: Diary, session: Session
 ) -> None:
     """Claims do not wait for the disk.  The same worker gives the same attempt the same token."""
     result = hold.enqueue("x")
-    start("--threads", "3")
+    consume(threads=3)
     started(diary, "x")
     worker = holder(result)
     session.rows("""

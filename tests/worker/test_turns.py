@@ -23,7 +23,8 @@ from tests.support.waiting import SECONDS, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.fixtures.workers import Session, Start
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
 
 LOCK_MS = 60_000
 FLOOD = 5000
@@ -94,10 +95,9 @@ def flood(session: Session) -> None:
     )
 
 
-def test_a_worker_waits_in_a_flood_and_no_longer_than_it_must(
-    session: Session, flood: None, start: Start, kept: psycopg.Connection[Any]
-) -> None:
-    start("--threads", "4")
+@pytest.mark.usefixtures("flood", "kept")
+def test_a_worker_waits_in_a_flood_and_no_longer_than_it_must(session: Session, consume: Consume) -> None:
+    consume()
     wait_until(lambda: session.value(WAITING) == 1, "it waits for its turn")
     wait_until(lambda: not Message.objects.exists(), "all have run all the same")
     assert Attempt.objects.filter(status="succeeded").count() == FLOOD

@@ -125,7 +125,7 @@ def test_a_process_that_hangs_is_told(start: Start) -> None:
     becomes(worker, "/healthz", 200, "ok")
 
 
-def test_a_supervisor_that_hangs_is_told(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_that_hangs_is_told() -> None:
     from django_pgqueue.worker.health.status import SUPERVISOR_SECONDS, Health
 
     board = SharedState(1)
