@@ -355,16 +355,11 @@ BAD_LINES = {
     "5": "line 2 is neither a JSON array nor an object: 5",
     '{"arguments": []}': "line 2 has the unknown key 'arguments'. The keys are args, kwargs, priority",
     '{"args": "Ada"}': "line 2: args must be a list or a tuple, not 'Ada'",
-    '{"kwargs": null}': "line 2: kwargs must be a dictionary, not None",
     "[NaN]": "line 2['args'][0] is nan",
-    '["\\u0000"]': "line 2['args'][0] contains the character NUL",
-    '{"args": ["a"], "priority": 1000}': "line 2: priority must be",
     '{"args": ["a"], "run_after": "soon"}': "line 2: run_after 'soon' is neither",
     '{"args": ["a"], "run_after": 5}': "line 2: run_after 5 is neither",
     '{"args": ["a"], "run_after": "2026-13-01T00:00Z"}': "line 2: run_after '2026-13-01T00:00Z' is neither",
     '{"args": ["a"], "run_after": "2026-12-01T00:00"}': "line 2: run_after must be",
-    '{"args": ["a"], "queue": ""}': "line 2: ",
-    '{"args": ["a"], "channel": 7}': "line 2: 7 cannot be the name of a channel",
     "[" * 100_000: "line 2 is not JSON",
 }
 

@@ -272,21 +272,6 @@ def test_a_schedule_follows_its_time_zone_over_the_change_of_clocks(queue: Queue
     assert [f"{slot:%d %H:%M}" for slot in found] == ["28 01:30", "29 01:00", "30 00:30", "31 00:30"]
 
 
-def test_a_slot_that_was_put_back_by_hand_does_not_fire_twice(queue: Queue) -> None:
-    by_hand(catch_up="all", next_at=NINE - 2 * HOUR)
-    assert len(queue.look()) == 3
-    Schedule.objects.update(next_at=NINE - 3 * HOUR)
-    assert queue.slots() == [NINE - 3 * HOUR], "only the one that has not been used"
-    Schedule.objects.all().delete()
-    by_hand(catch_up="all", next_at=NINE - 3 * HOUR)
-    assert queue.look() == [], "also where the schedule was made anew"
-
-
-def test_more_than_fit_into_one_look_come_with_the_next(queue: Queue) -> None:
-    by_hand(cron=None, interval_ms=1000, catch_up="all", next_at=NINE - dt.timedelta(seconds=MAX_SLOTS))
-    assert [len(queue.look()) for _ in range(3)] == [MAX_SLOTS, 1, 0]
-
-
 def test_a_schedule_that_somebody_else_holds_is_left_to_him(queue: Queue, session: Session) -> None:
     by_hand()
     with session.connection.transaction():
