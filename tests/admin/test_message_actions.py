@@ -15,6 +15,8 @@ from tests.support.address import conninfo
 from tests.support.fixtures.admin import MESSAGES, claim, complete, send, sql
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_pgqueue.testing import Clock
     from tests.support.admin_page import Visitor
 
@@ -200,14 +202,15 @@ class TestTooLong:
     def test_a_lock_that_somebody_keeps_does_not_keep_the_admin(self, root: Visitor) -> None:
         pk = send(delay_ms=HOUR_MS)
         act = {"action": "run_now", "_selected_action": [pk], "index": 0}
-        for ask in (
+        asks: list[Callable[[], Any]] = [
             lambda: root.client.post(MESSAGES, act),
             lambda: root.client.get(MESSAGES, {"queue": "default"}),
             lambda: root.client.get(f"{MESSAGES}{pk}/change/"),
-        ):
+        ]
+        for ask in asks:
             with psycopg.connect(conninfo()) as other:
                 other.execute("lock table pgqueue_message in access exclusive mode")
-                answer: Any = ask()
+                answer = ask()
             page = root.open(answer.url)
             assert page.response.request["PATH_INFO"] == MESSAGES
             assert "was cancelled. Nothing was changed." in page.said[0]

@@ -83,7 +83,7 @@ def test_an_item_is_an_argument_a_tuple_a_dictionary_or_a_call(db: None) -> None
 def test_a_message_is_the_same_row_that_enqueue_makes(db: None, calls: list[Any]) -> None:
     columns = [field.attname for field in Message._meta.fields if field.attname != "id"]
     other = send.using(run_after=dt.datetime(2030, 1, 1, tzinfo=dt.UTC), priority=-3, queue_name="slow", max_attempts=9)
-    waiting = send.using(after=[nothing.enqueue(1)], after_policy="succeeded")
+    waiting = send.using(after=[nothing.enqueue()], after_policy="succeeded")
     for one in (send, other, waiting):
         one.enqueue("x")
         enqueue_many(one, calls)

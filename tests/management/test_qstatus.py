@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from django_pgqueue import control, functions, testing
 from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput

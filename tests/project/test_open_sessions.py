@@ -28,7 +28,7 @@ PARKED = "select count(*) from pgqueue_message where parked_at is not null"
 
 def old_queue(session: Session, conninfo: str) -> None:
     install(session, "0.1.0")
-    migrate(conninfo, to="0001_initial", fake=True)
+    migrate(conninfo, to="0001_initial")
 
 
 def park_all(session: Session) -> None:

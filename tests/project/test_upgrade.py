@@ -280,8 +280,8 @@ def test_all_that_an_upgrade_changes_is_sent_at_once(conninfo: str) -> None:
     changes = re.compile(r"\b(create|alter|drop) (or replace )?(function|table|index|trigger)\b")
     with empty_database(conninfo, "at_once") as database:
         migrate(database, to="0001_initial")
-        for way in ({}, {"to": "0001_initial"}):
-            sent = [statement for statement in migrate(database, **way) if changes.search(statement)]
+        for to in (None, "0001_initial"):
+            sent = [statement for statement in migrate(database, to=to) if changes.search(statement)]
             assert len(sent) == len(upgrade_sql.upgrades())
             assert all(VERSION in statement for statement in sent)
 

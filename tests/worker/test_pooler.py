@@ -33,6 +33,7 @@ from tests.support.watching import ended, started, statuses
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django_pgqueue.compat import AnyTaskResult
     from tests.support.diary import Diary
     from tests.support.fixtures.workers import Session, Start
 

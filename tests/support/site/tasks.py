@@ -280,6 +280,14 @@ def fail_with_backoff(seconds: Any) -> None:
     raise ValueError(seconds)
 
 
+@task(max_attempts=3, takes_context=True)
+def succeed_at(context: TaskContext[Any, Any], attempt: int) -> list[str]:
+    """Fails before that attempt, each time with another error."""
+    if context.attempt < attempt:
+        raise [KeyError, IndexError, OSError][context.attempt - 1](context.attempt)
+    return [error.exception_class_path for error in context.task_result.errors]
+
+
 @task(takes_context=True)
 def span(context: TaskContext[Any, Any], seconds: float) -> None:
     """Leaves in the diary when it ran, and in which channel."""
