@@ -160,7 +160,7 @@ def test_web_and_workers_share_two_sessions_of_a_pooler(
     last = write.using(after=results).enqueue("after all of them")
     variables: dict[str, Any] = {"options": {"LISTEN": False}, "DATABASE_URL": pooler}
     workers = [start("--processes", "2", "--threads", "3", **variables) for _ in range(2)]
-    jobs = [
+    jobs: list[Any] = [
         succeed_at.enqueue(2),
         write_row_and_enqueue.enqueue("from within"),
         write_row.enqueue("row"),
