@@ -89,6 +89,7 @@ $$;
 -- Unknown.  A message that a worker does not know is parked until one that knows it comes, and fails when none does.
 \ir message/pgqueue_message_park.sql
 \ir message/pgqueue_message_parked.sql
+\ir message/pgqueue_message_parked_calls.sql
 \ir message/pgqueue_message_unpark.sql
 \ir message/pgqueue_message_unknown_fail.sql
 

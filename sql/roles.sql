@@ -77,6 +77,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_release', 'consumer', false, null),
     ('pgqueue_message_park', 'consumer', false, null),
     ('pgqueue_message_parked', 'consumer', false, null),
+    ('pgqueue_message_parked_calls', 'consumer', false, null),
     ('pgqueue_message_unpark', 'consumer', false, null),
     ('pgqueue_message_unknown_fail', 'consumer', false, null),
     ('pgqueue_message_progress', 'consumer', false, null),

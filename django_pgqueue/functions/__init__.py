@@ -97,8 +97,10 @@ from django_pgqueue.functions.schedule import (
 from django_pgqueue.functions.unknown import (
     Line,
     Parked,
+    ParkedCall,
     message_park,
     message_parked,
+    message_parked_calls,
     message_unknown_fail,
     message_unpark,
 )

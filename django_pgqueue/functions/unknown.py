@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from django_pgqueue.functions.connection import answered_ids
+from django_pgqueue.functions.connection import answered_ids, array_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,6 +34,17 @@ class Parked(NamedTuple):
     @property
     def line(self) -> Line:
         return Line(self.queue, self.task)
+
+
+class ParkedCall(NamedTuple):
+    """With what arguments a parked message calls its task."""
+
+    id: int
+    parked_at: int
+    """Epoch ms."""
+    args: int | None
+    """The number of arguments without a name; None: the content is no call."""
+    kwargs: list[str] | None
 
 
 def message_park(
@@ -71,10 +82,20 @@ def message_parked(
         return [Parked(*row) for row in cursor.fetchall()]
 
 
-def message_unpark(connection: Connection, lines: Sequence[Line], *, limit: int) -> int:
-    """Makes up to ``limit`` parked messages ready again, and returns how many."""
+def message_parked_calls(connection: Connection, line: Line, *, after: tuple[int, int], limit: int) -> list[ParkedCall]:
+    """Returns the arguments of parked messages in the order of (parked_at, id), up to ``limit`` after one of them."""
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_message_unpark(%s::text[], %s::text[], %s)", (*_columns(lines), limit))
+        cursor.execute("select * from pgqueue_message_parked_calls(%s, %s, %s, %s, %s)", (*line, *after, limit))
+        return [ParkedCall(*row) for row in cursor.fetchall()]
+
+
+def message_unpark(connection: Connection, lines: Sequence[Line], *, limit: int, ids: Sequence[int] = ()) -> int:
+    """Makes ``ids`` and up to ``limit`` other parked messages ready again, and returns how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select pgqueue_message_unpark(%s::text[], %s::text[], %s, %s::bigint[])",
+            (*_columns(lines), limit, array_of(ids)),
+        )
         return int(cursor.fetchone()[0])
 
 

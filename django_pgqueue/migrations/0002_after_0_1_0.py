@@ -8,7 +8,7 @@ from django_pgqueue.functions.upgrade import Upgrade
 
 PARK = """
 alter table pgqueue_message add column unknown_since bigint, add column parked_at bigint;
-create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at)
+create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at, id)
     where parked_at is not null and task is not null;
 create index pgqueue_message_unknown_ix on pgqueue_message (queue, task, unknown_since)
     where parked_at is not null and task is not null;
@@ -112,6 +112,7 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_message_reschedule", since="0.1.0"),
         ReplaceFunction("pgqueue_message_park", since="0.1.0"),
         ReplaceFunction("pgqueue_message_parked", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_parked_calls", since="0.1.0"),
         ReplaceFunction("pgqueue_message_unpark", since="0.1.0"),
         ReplaceFunction("pgqueue_message_unknown_fail", since="0.1.0"),
         ReplaceFunction("pgqueue_worker_lacks", since="0.1.0"),

@@ -17,10 +17,12 @@ as $$
 -- last reason.
 -- While a living worker of the queue may know a task, because it does not record it in pgqueue_worker.lacks, none of
 -- its messages fails: that worker may only be busy.  A worker that records 50 tasks may lack more than these, and a
--- worker that has not been seen for a minute is gone.  Where no worker lives, nobody was asked, and nothing fails.
+-- worker that has not been seen for a minute is gone.  One that was parked within the last minute has that time to be
+-- found by those who lack some messages of the task, and not all.  Where no worker lives, nobody was asked, and nothing fails.
 -- Locks rows of pgqueue_message without waiting for any; writes pgqueue_message and pgqueue_attempt.
 declare
     v_since bigint := pgqueue_now() - p_seconds * 1000::bigint;
+    v_parked bigint := pgqueue_now() - least(p_seconds, 60) * 1000::bigint;
     v_share integer := ceil(p_limit::numeric / greatest(1, cardinality(p_tasks)));
     v_pair record;
     v_message pgqueue_message;
@@ -50,7 +52,8 @@ begin
                 select m.ctid
                 from pgqueue_message m
                 where m.parked_at is not null and m.queue = v_pair.queue and m.task = v_pair.task
-                  and m.unknown_since <= v_since and m.unlock_at is null
+                  and m.unknown_since <= v_since and m.parked_at <= v_parked
+                  and m.unlock_at is null
                 order by m.queue, m.task, m.unknown_since
                 limit v_share
                 for update skip locked

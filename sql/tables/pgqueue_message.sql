@@ -124,7 +124,7 @@ create index pgqueue_message_awaited_ix on pgqueue_message (awaited_id, check_at
 create index pgqueue_message_alone_ix on pgqueue_message (lost, alone_at, id) where alone_at is not null;
 
 -- Parked messages of a task: those that were parked longest ago are tried first, so that each has its turn.
-create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at)
+create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at, id)
     where parked_at is not null and task is not null;
 
 -- Those that no worker has known for longest fail first.

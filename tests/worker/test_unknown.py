@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.management import call_command
 
 from django_pgqueue.functions import sql_files
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.monitoring import overview
 from tests.support.site.tasks import write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended
@@ -92,7 +96,8 @@ def test_what_nobody_knows_fails_after_a_while_and_names_those_who_were_asked(st
     workers = [start("--threads", "1", options={"UNKNOWN_TASK_SECONDS": 3600}) for _ in range(2)]
     message_id = create(session, task=NOBODY)
     wait_until(lambda: is_parked(message_id), "it is parked")
-    session.rows("update pgqueue_message set unknown_since = unknown_since - 3600000 where id = %s", message_id)
+    earlier = "unknown_since = unknown_since - 3600000, parked_at = parked_at - 3600000"
+    session.rows(f"update pgqueue_message set {earlier} where id = %s", message_id)
     wait_until(lambda: bool(attempts(message_id)), "it has failed", seconds=60)
     attempt = Attempt.objects.get(message_id=message_id)
     assert (attempt.status, attempt.attempt) == ("failed", 0)
@@ -167,10 +172,21 @@ def test_no_worker_spins_on_what_it_does_not_know(start: Start, session: Session
     versions = "select id, xmin::text from pgqueue_message order by id"
     before = session.rows(versions)
     seen = "select seen_at from pgqueue_worker where tasks"
-    for _ in range(3):
-        last = session.value(seen)
-        wait_until(lambda last=last: session.value(seen) > last, "the worker has refreshed its row")  # type: ignore[misc]
+    read = (
+        "select sum(idx_scan)::integer from pg_stat_user_indexes "
+        "where indexrelname in ('pgqueue_message_parked_ix', 'pgqueue_message_unknown_ix')"
+    )
+
+    def refreshes(times: int) -> None:
+        for _ in range(times):
+            last = session.value(seen)
+            wait_until(lambda last=last: session.value(seen) > last, "the worker has refreshed its row")  # type: ignore[misc]
+
+    refreshes(3)
+    reads = session.value(read)
+    refreshes(4)
     assert session.rows(versions) == before, "no row was written"
+    assert session.value(read) - reads <= 4 * 30, "it looks when it refreshes its row, and each second while it is busy"
     assert worker.stop() == 0
 
 
@@ -189,3 +205,48 @@ def test_each_message_of_a_flood_is_claimed_once(start: Start, session: Session)
     assert worker.stop() == 0
     wait_until(lambda: session.value(written) - before >= 9000, "the statistics are written")
     assert session.value(written) - before <= 3 * 3000 + 300
+
+
+def test_where_some_arguments_fit_these_are_taken_at_once(start: Start, session: Session) -> None:
+    """Calls of two deploys, each of which only one worker can take: neither stands in the way of the other."""
+    first = start("--threads", "2", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION="1")
+    second = start("--threads", "2", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION="2")
+    of_first, of_second = [], []
+    for n in range(40):
+        of_first.append(create(session, f"customer {n}"))
+        of_second.append(create(session, f"customer {n}", "Hi"))
+    succeed(*of_first, by=id_of(first))
+    succeed(*of_second, by=id_of(second))
+    assert (first.stop(), second.stop()) == (0, 0)
+
+
+def test_a_flood_of_arguments_that_nobody_takes_does_not_hide_those_that_fit(start: Start, session: Session) -> None:
+    old = start("--threads", "2")
+    session.rows(
+        "insert into pgqueue_message (task, content, dequeue_at) "
+        'select %s, \'{"args": [1, 2, 3], "kwargs": {}}\', 0 from generate_series(1, 3000)',
+        GREET,
+    )
+    ids = [create(session, f"customer {n}") for n in range(20)]
+    wait_until(lambda: not Message.objects.filter(parked_at=None).exists(), "all are parked")
+    new = start("--threads", "2", PGQUEUE_TEST_IMPORTS=SHOP)
+    succeed(*ids, by=id_of(new))
+    assert Message.objects.count() == 3000
+    lacks = "select count(*) from pgqueue_worker where tasks and %s = any (lacks)"
+    wait_until(lambda: session.value(lacks, GREET) == 2, "both have recorded that they lack the rest")
+    assert (old.stop(), new.stop()) == (0, 0)
+
+
+def test_it_is_seen_as_soon_as_it_is_parked(start: Start, session: Session) -> None:
+    worker = start("--threads", "1")
+    message_id = create(session, task=NOBODY)
+    wait_until(lambda: is_parked(message_id), "it is parked")
+    for command in ("qstatus", "qdoctor"):
+        out = io.StringIO()
+        with suppress(SystemExit):  # of qdoctor, which has found something
+            call_command(command, stdout=out)
+        assert NOBODY in out.getvalue()
+    [unknown] = overview.taken("default").unknown
+    assert (unknown.task, unknown.count.value) == (NOBODY, 1)
+    assert "has no 'nobody'" in unknown.reason
+    assert worker.stop() == 0

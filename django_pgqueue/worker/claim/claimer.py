@@ -111,8 +111,8 @@ class Claimer:
             self.polling.sleeps_on(now=time.monotonic())
             return
         claimed, everywhere = self._look(room)
-        more = claimed or self._unreadable or self.unknown.wanted
-        self.drained = self.settings.burst and everywhere and not more
+        nothing = not claimed and not self._unreadable and self.unknown.is_over
+        self.drained = self.settings.burst and everywhere and nothing
         self.parts.attempt("end unreadable messages", self._fail_unreadable)
         self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
 
@@ -147,7 +147,7 @@ class Claimer:
         # A sleeper claims, asks when the next message is due and refreshes its row, all in one transaction.  A worker
         # that was woken only claims: a message waits for it.
         self.polling.looks()
-        polls, unparks = self.polling.polled, bool(self.unknown.wanted)
+        polls, unparks = self.polling.polled, self.unknown.wants
         with self.parts.together(wanted=polls or unparks):
             # A burst must not end before it has done what only waited for its last jobs.
             if polls or self.settings.burst:
@@ -162,6 +162,8 @@ class Claimer:
             wanted = min(MAX_CLAIMED, room + self.unknown.extra)
             claimed, waited_seconds = self._claim(wanted, floors, alone=alone, now=began)
             now = time.monotonic()
+            if unparks:
+                self.unknown.claimed(len(claimed), room=room)
             if claimed and alone:
                 self._begin(claimed, room)
             self.polling.looked(found=len(claimed), wanted=wanted, now=now)
@@ -317,7 +319,7 @@ class Claimer:
         self.prefetch.last_progress = time.monotonic()
         for end in ends:
             if isinstance(end.outcome, GivenBack):
-                self.unknown.lacked(end.message.task or "", end.outcome.error.message)
+                self.unknown.refused(end.message, end.outcome.error.message)
         if ran := [end for end in ends if not isinstance(end.outcome, GivenBack)]:
             self.prefetch.learn(ran)
 

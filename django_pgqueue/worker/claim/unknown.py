@@ -24,22 +24,46 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 LOOK_EVERY_SECONDS = 1.0
 PAGE = 500
-"""So many tasks with parked messages are read at a time; the next look continues behind them."""
-MAX_UNPARKED, MAX_TRIED_AGAIN = 500, 100
-"""So many messages are unparked for one claim; fewer if the worker could not take all of these tasks before."""
-MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0
+"""So many tasks with parked messages, or so many messages of one of them, are read at a time."""
+MAX_UNPARKED = 500
+"""So many messages are unparked for one claim."""
+MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 600.0
+MAX_READ_LINES = 10
+"""A look reads the arguments of so many lines; the next one goes on with others."""
+MAX_FITTING = 5000
+MAX_REFUSED = 10_000
 MAX_EXTRA = 1000
+FIRST = (-(2**63), -(2**63))
 
 
 @dataclass(slots=True)
 class Lacking:
-    """A task of parked messages that this worker lacks, or whose arguments it could not take."""
+    """A task of parked messages that this worker lacks, or of which it could not take some arguments."""
 
     reason: str
-    wait_seconds: float
-    until: float
-    """Not tried again before this time, by the monotonic clock."""
+    by_name: bool
     seen: float
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far this worker has read with what arguments a line is to be called.
+
+    It reads what was parked since, and later and later all of them: a transaction may have parked a message a while
+    before it was committed.
+    """
+
+    after: tuple[int, int] = FIRST
+    """(parked_at, id) of the last one that was read."""
+    wait_seconds: float = MIN_WAIT_SECONDS
+    again_at: float | None = None
+    """All are read again at this time, by the monotonic clock; None: they are being read."""
+    found: bool = False
+    """It has found calls that this worker can take since it began with the first."""
+    is_done: bool = False
+    """It has read all of them, and none is left that this worker can take."""
+    read_at: float = 0.0
+    seen: float = 0.0
 
 
 class Unknown:
@@ -65,19 +89,36 @@ class Unknown:
         self.versions = versions
         self.changed = changed
         self.wanted: list[Line] = []
-        """Parked messages that this worker knows."""
+        """Lines of parked messages that this worker knows."""
+        self.fitting: list[int] = []
+        """Parked messages of other lines whose arguments it can take."""
         self.extra = 0
         """The next claim takes so many more than there is room for, because it may find unknown ones alone."""
         self._lacking: dict[str, Lacking] = {}
+        self._readings: dict[Line, Reading] = {}
         self._lacked: set[Line] = set()
+        self._refused: set[int] = set()
+        """Messages that were given back although their arguments seemed to fit: they are not tried again."""
         self._next_look = 0.0
         self._is_told = True
         self._after = ("", "")
         self._round_began = 0.0
 
     @property
+    def wants(self) -> bool:
+        """Whether the next claim shall unpark messages."""
+        return bool(self.wanted or self.fitting)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a burst has no reason to look again."""
+        return not (self.wants or self._is_told)
+
+    @property
     def lacks(self) -> list[str]:
-        return sorted(self._lacking)
+        """The tasks of which this worker can take no parked message."""
+        busy = {line.task for line, reading in self._readings.items() if not reading.is_done}
+        return sorted(task for task, lacking in self._lacking.items() if lacking.by_name or task not in busy)
 
     # After a claim
 
@@ -94,25 +135,30 @@ class Unknown:
         if not unknown:
             return list(claimed), []
         for message, reason in unknown:
-            self.lacked(message.task or "", reason)
+            self._note(message.task or "", reason, by_name=True)
         return [message for message in claimed if reasons[message.task or ""] is None], unknown
 
     def none_runs(self, number: int) -> None:
         """Called when a claim has found so many messages, and this worker leaves all of them to others."""
         self.extra = min(MAX_EXTRA, 2 * self.extra + number)
 
-    def lacked(self, task: str, reason: str) -> None:
-        """Takes note that a message of the task was given back."""
+    def refused(self, message: Received, reason: str) -> None:
+        """Takes note that the message was given back, because its arguments do not fit."""
+        if len(self._refused) >= MAX_REFUSED:
+            self._refused.clear()
+        self._refused.add(message.id)
+        task = message.task or ""
+        line = functions.Line(message.queue, task)
+        self._note(task, reason, by_name=registry.why_unknown(task) is not None)
         now = time.monotonic()
+        self._readings.setdefault(line, Reading(read_at=now)).seen = now
+
+    def _note(self, task: str, reason: str, *, by_name: bool) -> None:
         lacking = self._lacking.get(task)
         if lacking is None:
-            self._lacking[task] = Lacking(reason, MIN_WAIT_SECONDS, now + MIN_WAIT_SECONDS, now)
+            self._lacking[task] = Lacking(reason, by_name, time.monotonic())
             logger.warning("unknown task=%s worker=%s: %s", in_a_line(task), self.session.consumer, in_a_line(reason))
             self.changed()
-        elif now >= lacking.until:
-            lacking.reason, lacking.seen = reason, now
-            lacking.wait_seconds = min(MAX_WAIT_SECONDS, 2 * lacking.wait_seconds)
-            lacking.until = now + lacking.wait_seconds
 
     # Parked messages
 
@@ -139,56 +185,104 @@ class Unknown:
 
     def unpark(self, room: int) -> None:
         """Makes parked messages ready, for the claim that follows in the same transaction."""
-        now = time.monotonic()
-        tried = [self._lacking[line.task] for line in self.wanted if line.task in self._lacking]
-        tries = self.versions.tries(self.wanted, now) or bool(tried)
-        limit = min(room, MAX_TRIED_AGAIN if tries else MAX_UNPARKED)
-        unparked = functions.message_unpark(self.session.statements, self.wanted, limit=limit)
-        for lacking in tried:  # if it lacks them again, it waits longer
-            lacking.until = now
-        if tries or unparked < limit:
+        room, now = min(room, MAX_UNPARKED), time.monotonic()
+        ids, self.fitting = self.fitting[:room], self.fitting[room:]
+        # The last claim has taught something.
+        lines = [line for line in self.wanted if line.task not in self._lacking and not self.versions.waits(line, now)]
+        limit = room - len(ids)
+        unparked = functions.message_unpark(self.session.statements, lines, limit=limit, ids=ids)
+        self.wanted = lines if unparked - len(ids) >= limit > 0 or (lines and not limit) else []
+        self._is_told = self._is_told or unparked > 0
+
+    def claimed(self, messages: int, *, room: int) -> None:
+        """Called after a claim that was preceded by ``unpark``.  What it could not take waits for other reasons, as for
+        its channel: more of it need not be ready yet.
+        """
+        if messages < room and not self.settings.burst:
             self.wanted = []
-            self._is_told = unparked > 0 and not tries
+            self._is_told = False
 
     def _look(self, now: float) -> None:
         if self._after == ("", ""):
             self._round_began = now
         parked = functions.message_parked(self.session.statements, limit=PAGE, after=self._after)
-        for one in parked:
-            if self._serves(one.queue):
-                self._sort(one.line, one.version, now)
+        partly = [one.line for one in parked if self._serves(one.queue) and self._sort(one.line, one.version, now)]
         self._after = (parked[-1].queue, parked[-1].task) if len(parked) == PAGE else ("", "")
         if self._after == ("", ""):
             self._forget(self._round_began)
-        if self.wanted:
+        partly.sort(key=lambda line: self._readings[line].read_at)
+        for line in partly[:MAX_READ_LINES]:
+            self._read(line, now)
+        if self.wants:
             self.polling.notified()
         if lacked := [one.line for one in parked if one.line in self._lacked]:
             functions.message_unknown_fail(self.session.statements, lacked, seconds=self.fail_after_seconds)
 
-    def _sort(self, line: Line, version: str | None, now: float) -> None:
+    def _sort(self, line: Line, version: str | None, now: float) -> bool:
+        """Returns whether this worker knows the task, but not all arguments of its messages."""
         reason, lacking = registry.why_unknown(line.task), self._lacking.get(line.task)
         if reason is not None:
             self._lacked.add(line)
-            if lacking is None:
-                self.lacked(line.task, reason)
+            self._note(line.task, reason, by_name=True)
         elif self.versions.leaves(line, version, now):
             self._lacked.discard(line)
-        elif lacking is None or now >= lacking.until:
+            for one in (lacking, self._readings.get(line)):
+                if one is not None:
+                    one.seen = now
+            return False
+        elif lacking is None or lacking.by_name:  # its module was imported meanwhile
             self._lacked.discard(line)
+            self._lacking.pop(line.task, None)
             if line not in self.wanted:
                 self.wanted.append(line)
+            return False
         else:
+            self._readings.setdefault(line, Reading()).seen = now
+        self._lacking[line.task].seen = now
+        return reason is None
+
+    def _read(self, line: Line, now: float) -> None:
+        if len(self.fitting) >= MAX_FITTING:
+            return
+        reading = self._readings[line]
+        was_done = reading.is_done
+        if reading.again_at is not None and now >= reading.again_at:
+            reading.after, reading.again_at, reading.found = FIRST, None, False
+        calls = functions.message_parked_calls(self.session.statements, line, after=reading.after, limit=PAGE)
+        parameters = registry.parameters(line.task)
+        fitting = [
+            call.id
+            for call in calls
+            if call.id not in self._refused
+            and (call.args is None or not parameters.refusal(range(call.args), dict.fromkeys(call.kwargs or ())))
+        ]
+        self.fitting += fitting
+        reading.read_at = now
+        reading.found = reading.found or bool(fitting)
+        if calls:
+            reading.after = (calls[-1].parked_at, calls[-1].id)
+        if len(calls) == PAGE:
+            self._is_told = True
+        elif reading.again_at is None:
+            longer = min(MAX_WAIT_SECONDS, 2 * reading.wait_seconds)
+            reading.wait_seconds = MIN_WAIT_SECONDS if reading.found else longer
+            reading.again_at = now + reading.wait_seconds
+        is_at_the_end = reading.again_at is not None
+        reading.is_done = not self.fitting and (was_done or is_at_the_end)
+        if reading.is_done:
             self._lacked.add(line)
-        if line.task in self._lacking:
-            self._lacking[line.task].seen = now
+        else:
+            self._lacked.discard(line)
+        if reading.is_done != was_done:
+            self.changed()
 
     def _forget(self, since: float) -> None:
         """Forgets what has no parked message any more."""
-        gone = [task for task, lacking in self._lacking.items() if max(lacking.seen, lacking.until) < since]
-        for task in gone:
-            del self._lacking[task]
-        if gone:
-            self._lacked = {line for line in self._lacked if line.task in self._lacking}
+        before = self.lacks
+        self._lacking = {task: lacking for task, lacking in self._lacking.items() if lacking.seen >= since}
+        self._readings = {line: reading for line, reading in self._readings.items() if reading.seen >= since}
+        self._lacked = {line for line in self._lacked if line.task in self._lacking}
+        if self.lacks != before:
             self.changed()
 
     def _serves(self, queue: str) -> bool:

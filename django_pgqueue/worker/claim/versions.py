@@ -11,7 +11,7 @@ from django_pgqueue.functions import Line
 from django_pgqueue.values.versions import key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from django_pgqueue.consumer.session import Session
     from django_pgqueue.functions import Deployed, Received
@@ -90,12 +90,10 @@ class Versions:
         del self._left[line]
         return False
 
-    def tries(self, lines: Iterable[Line], now: float) -> bool:
-        """Whether any of the lines was left to others, and is tried again from ``now`` on."""
-        tried = [self._left[line] for line in lines if line in self._left]
-        for left in tried:  # if it is left to others again, it waits longer
-            left.until = now
-        return bool(tried)
+    def waits(self, line: Line, now: float) -> bool:
+        """Whether it was left to others a moment ago."""
+        left = self._left.get(line)
+        return left is not None and now < left.until
 
     def _leave(self, line: Line, version: str, now: float) -> None:
         left = self._left.get(line)

@@ -80,3 +80,14 @@ def test_nothing_that_is_not_parked_is_changed(session: Session) -> None:
     before = session.messages()
     assert unpark(session, "t") == 0
     assert session.messages() == before
+
+
+def test_chosen_ones_are_unparked_beside_the_share_of_their_tasks(session: Session) -> None:
+    first, second, third = (parked(session) for _ in range(3))
+    waiting = session.create(task="t", dequeue_at=NOON * 10)
+    chosen = {"queues": [], "tasks": [], "limit": 0, "ids": [third, waiting, 10**9]}
+    assert session.value("pgqueue_message_unpark", **chosen) == 1
+    assert session.message(waiting).dequeue_at == NOON * 10
+    assert [message.id for message in claim(session, 5)] == [third]
+    assert session.value("pgqueue_message_unpark", queues=["default"], tasks=["t"], limit=1, ids=[second]) == 2
+    assert sorted(message.id for message in claim(session, 5)) == [first, second]

@@ -1,0 +1,59 @@
+"""A worker that cannot take all arguments of a task reads which ones it can take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.sql.message.test_pgqueue_message_park import parked
+from tests.support.sessions import NOON
+
+if TYPE_CHECKING:
+    from tests.support.sessions import Session
+
+
+def calls(session: Session, task: str = "t", **more: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in session.call("pgqueue_message_parked_calls", queue="default", task=task, **more)]
+
+
+def call(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    return {"args": list(args), "kwargs": kwargs}
+
+
+def test_it_has_the_number_of_arguments_and_the_names_of_the_others(session: Session) -> None:
+    session.set_clock(NOON)
+    first = parked(session, content=call(1, [2]))
+    second = parked(session, content=call(b=1, a={}))
+    [one, two] = calls(session)
+    assert one == (first, NOON, 2, [])
+    assert (two[0], two[2], sorted(two[3])) == (second, 0, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "content", [None, 1, "args", [], {}, {"args": []}, {"args": {}, "kwargs": {}}, {"args": [], "kwargs": []}]
+)
+def test_what_is_no_call_has_neither(session: Session, content: Any) -> None:
+    message_id = parked(session, content=content)
+    assert [(row[0], *row[2:]) for row in calls(session)] == [(message_id, None, None)]
+
+
+def test_pages_follow_each_other(session: Session) -> None:
+    session.set_clock(NOON)
+    ids = [parked(session) for _ in range(3)]
+    session.set_clock(NOON + 1)
+    ids += [parked(session) for _ in range(2)]
+    parked(session, task="another")
+    parked(session, queue="mail")
+    read: list[int] = []
+    after: dict[str, int] = {}
+    while page := calls(session, limit=2, **after):
+        read += [row[0] for row in page]
+        after = {"after_parked_at": page[-1][1], "after_id": page[-1][0]}
+    assert read == ids
+
+
+def test_of_many_names_the_first_thousand_are_enough(session: Session) -> None:
+    parked(session, content=call(**{f"n{n}": 1 for n in range(2000)}))
+    [(*_, names)] = calls(session)
+    assert len(names) == 1000

@@ -1,0 +1,140 @@
+"""What a worker could not take it reads again later and later."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import functions
+from django_pgqueue.worker.claim import unknown
+from django_pgqueue.worker.claim.unknown import Unknown
+from tests.support.site.tasks import write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.django_db
+TASK = write.module_path
+
+
+class Worker:
+    """The part of a worker that knows about unknown messages, without its loop, at times of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(unknown, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.reads: list[float] = []
+        monkeypatch.setattr(functions, "message_parked_calls", self.noted(functions.message_parked_calls))
+        settings: Any = SimpleNamespace(queues=None, exclude_queues=(), burst=False, quarantine=False)
+        session: Any = SimpleNamespace(statements=connection, consumer="w")
+        polling: Any = SimpleNamespace(asleep=False, notified=lambda: None)
+        self.unknown = Unknown(settings, session, fail_after_seconds=3600, polling=polling, changed=lambda: None)
+
+    def noted(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        def noted_read(*args: Any, after: tuple[int, int], **more: Any) -> Any:
+            if after == unknown.FIRST:
+                self.reads.append(self.now)
+            return read(*args, after=after, **more)
+
+        return noted_read
+
+    def claim(self) -> list[Any]:
+        if self.unknown.wants:
+            self.unknown.unpark(100)
+        return functions.message_dequeue(connection, limit=100, worker="w", tasks=True)
+
+    def refuse(self, message: Any) -> None:
+        functions.message_park(connection, [(message, "cannot take these arguments")], worker="w")
+        self.unknown.refused(message, "cannot take these arguments")
+
+    def looks(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            self.unknown.look_if_due()
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    return Worker(monkeypatch)
+
+
+def create(*args: Any) -> int:
+    content = json.dumps({"args": args, "kwargs": {}})
+    return functions.enqueue(connection, functions.NewMessage(content=content, task=TASK)).id
+
+
+def park_by_another(*ids: int) -> None:
+    held = functions.message_dequeue(connection, limit=100, worker="old", tasks=True)
+    assert {message.id for message in held} == set(ids)
+    functions.message_park(connection, [(message, "no such task") for message in held], worker="old")
+
+
+def test_all_of_it_is_read_again_later_and_later(worker: Worker) -> None:
+    create(*range(9))
+    [message] = worker.claim()
+    worker.refuse(message)
+    worker.looks(5000)
+    waits = [round(later - earlier) for earlier, later in zip(worker.reads, worker.reads[1:], strict=False)]
+    assert waits[:10] == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600]
+    assert set(waits[10:]) == {600}
+    assert worker.claim() == [], "nothing was claimed for that"
+    assert worker.unknown.lacks == [TASK]
+
+
+def test_what_is_parked_meanwhile_and_fits_is_taken_with_the_next_look(worker: Worker) -> None:
+    create(*range(9))
+    worker.refuse(*worker.claim())
+    worker.looks(1000)
+    fits, fits_not = create("a"), create(*range(8))
+    park_by_another(fits, fits_not)
+    worker.looks(1)
+    assert worker.unknown.lacks == [], "no message of the task may fail before this one is taken"
+    assert [message.id for message in worker.claim()] == [fits]
+    worker.looks(1)
+    assert worker.unknown.lacks == [TASK]
+
+
+def test_what_is_no_call_is_taken_too_because_it_fails_wherever_it_runs(worker: Worker) -> None:
+    create(*range(9))
+    worker.refuse(*worker.claim())
+    worker.looks(1)
+    nonsense = functions.enqueue(connection, functions.NewMessage(content='"no call"', task=TASK)).id
+    park_by_another(nonsense)
+    worker.looks(1)
+    assert [message.id for message in worker.claim()] == [nonsense]
+
+
+def test_what_seemed_to_fit_and_was_refused_is_not_tried_again(worker: Worker) -> None:
+    create("a")
+    [message] = worker.claim()
+    worker.refuse(message)
+    worker.looks(5000)
+    assert not worker.unknown.wants
+    assert worker.unknown.lacks == [TASK]
+
+
+def test_when_nothing_is_parked_any_more_nothing_is_lacked(worker: Worker) -> None:
+    create(*range(9))
+    [message] = worker.claim()
+    worker.refuse(message)
+    worker.looks(3)
+    functions.message_cancel(connection, [message.id])
+    worker.looks(3)
+    assert worker.unknown.lacks == []
+
+
+def test_a_line_of_another_queue_that_is_gone_keeps_no_message_from_failing(worker: Worker) -> None:
+    create(*range(9))
+    [message] = worker.claim()
+    content = json.dumps({"args": list(range(9)), "kwargs": {}})
+    functions.enqueue(connection, functions.NewMessage(content=content, task=TASK, queue="mail"))
+    [other] = functions.message_dequeue(connection, limit=1, worker="w", tasks=True)
+    worker.refuse(message)
+    worker.unknown.refused(other, "cannot take these arguments")
+    functions.message_fail(connection, other, error=functions.Error.of("elsewhere"))
+    worker.looks(3)
+    assert worker.unknown.lacks == [TASK]
