@@ -14,13 +14,15 @@ from django_pgqueue.tasks.retry import DEFAULT
 from django_pgqueue.testing import clock, drain
 from tests.support.site import tasks
 from tests.support.site.tasks import fail, fail_with_backoff
-from tests.support.watching import statuses
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.compat import AnyTaskResult
     from django_pgqueue.testing import Clock
+    from tests.support.fixtures.consumers import Consume
 
 HOUR = dt.timedelta(hours=1)
 DEFAULT_WAIT = pytest.approx(DEFAULT.base, rel=DEFAULT.jitter)
@@ -67,7 +69,7 @@ def test_a_backoff_that_answers_none_gives_up(now: Clock) -> None:
     assert statuses(result) == ["failed"]
 
 
-@pytest.mark.parametrize("answer", ["raise", "exit", "text", "nan"])
+@pytest.mark.parametrize("answer", ["raise", "text", "nan"])
 def test_a_broken_backoff_is_logged_and_falls_back_to_the_usual_one(
     now: Clock, caplog: pytest.LogCaptureFixture, answer: str
 ) -> None:
@@ -91,6 +93,13 @@ def test_who_waits_for_infinity_waits_and_harms_nobody(now: Clock, answer: Any) 
     run()
     assert seconds_until(result, now) > 99 * 365 * 86_400
     assert statuses(result) == ["retried"]
+
+
+def test_a_backoff_that_wants_to_end_the_program_ends_neither_it_nor_its_slot(consume: Consume) -> None:
+    broken, given_up = (fail_with_backoff.enqueue(word) for word in ("exit", "give up"))
+    consume(threads=1)
+    wait_until(lambda: statuses(broken)[:1] == ["retried"], "its attempt is one that failed")
+    assert statuses(ended(given_up)) == ["failed"]
 
 
 def run(*_: AnyTaskResult) -> list[AnyTaskResult]:

@@ -95,8 +95,9 @@ def flood(session: Session) -> None:
     )
 
 
-@pytest.mark.usefixtures("flood", "kept")
-def test_a_worker_waits_in_a_flood_and_no_longer_than_it_must(session: Session, consume: Consume) -> None:
+def test_a_worker_waits_in_a_flood_and_no_longer_than_it_must(
+    session: Session, flood: None, consume: Consume, kept: psycopg.Connection[Any]
+) -> None:
     consume()
     wait_until(lambda: session.value(WAITING) == 1, "it waits for its turn")
     wait_until(lambda: not Message.objects.exists(), "all have run all the same")

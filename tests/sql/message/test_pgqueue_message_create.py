@@ -92,3 +92,15 @@ def test_what_the_queue_can_not_hold_is_refused_and_the_rest_stays(
     with pytest.raises(error):
         session.create(**parameters)
     assert [message.id for message in session.messages()] == [kept]
+
+
+def test_a_savepoint_takes_its_messages_back_alone(connect: Connect) -> None:
+    producer, consumer = connect(autocommit=False), connect()
+    before = producer.create("before")
+    producer.rows("savepoint inner_work")
+    producer.create("inside")
+    producer.rows("rollback to inner_work")
+    after = producer.create("after")
+    producer.commit()
+
+    assert [message.id for message in consumer.dequeue(10)] == [before, after]

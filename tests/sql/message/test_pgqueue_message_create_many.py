@@ -87,12 +87,9 @@ def test_what_no_message_has_is_named(session: Session) -> None:
 
 
 def test_one_sleeper_is_woken_for_each_queue_that_got_something_to_do(connect: Connect) -> None:
-    producer, listener = (
-        connect(),
-        Listener(connect(), *[f"pgqueue_{queue}-worker" for queue in ("mail", "maps", "later")]),
-    )
+    producer, listener = connect(), Listener(connect(), "pgqueue_w-mail", "pgqueue_w-maps", "pgqueue_w-later")
     for queue in ("mail", "maps", "later"):
-        see(producer, f"{queue}-worker", queues=[queue], asleep_ms=60_000)
+        see(producer, f"w-{queue}", queues=[queue], asleep_ms=60_000)
 
     messages = [{"content": n, "queue": queue} for n in range(10) for queue in ("mail", "maps")]
     messages += [{"content": 0, "queue": "later", "dequeue_at": 2**62}]

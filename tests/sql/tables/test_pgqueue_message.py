@@ -40,6 +40,9 @@ def test_a_lock_is_held_whole_or_not_at_all(session: Session, columns: dict[str,
 @pytest.mark.parametrize(
     ("columns", "constraint"),
     [
+        ({"priority": -101}, "priority_range"),
+        ({"priority": 101}, "priority_range"),
+        ({"queue": ""}, "names_short"),
         ({"after_ids": [1]}, "after_whole"),
         ({"check_at": 5}, "awaited_of_after"),
         ({"awaited_id": 5}, "awaited_of_after"),
