@@ -1,8 +1,12 @@
 -- Messages and history in all states, made by the functions of release 0.1.0, in a queue that no worker serves.
--- It is run in a database of that release, and never changed.
+-- It is run in a database of that release.
 
 -- 100,000 waiting messages: ready and scheduled, of all priorities, with and without headers and a channel.
-select count(*) from generate_series(1, 100) as b,
+insert into pgqueue_message (queue, task, content, priority, dequeue_at)
+select 'kept', 'tests.support.site.tasks.nothing', jsonb_build_object('args', jsonb_build_array(n), 'kwargs', '{}'::jsonb),
+       n % 201 - 100, case when n % 2 = 0 then pgqueue_now() + 86400000 + n else pgqueue_now() end
+from generate_series(1, 95000) as n;
+select count(*) from generate_series(1, 5) as b,
     lateral pgqueue_message_create_many((
         select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
             'content', jsonb_build_object('args', jsonb_build_array(n), 'kwargs', '{}'::jsonb),
@@ -34,6 +38,6 @@ select count(pgqueue_message_defer(id, attempt, 'gone', pgqueue_now() + 86400000
 from taken where n between 301 and 400;
 select count(pgqueue_message_cancel(id, attempt, 'gone')) from taken where n between 401 and 450;
 select count(*) from pgqueue_message_request_cancel(array(select id from taken where n between 451 and 500));
-update pgqueue_message set unlock_at = pgqueue_now() - 1 where id in (select id from taken where n between 501 and 600);
-select pgqueue_message_expire(50, '{kept}', true);
+update pgqueue_message set unlock_at = pgqueue_now() - 1 where id in (select id from taken where n between 501 and 550);
+select pgqueue_message_expire(100, '{kept}', true);
 update pgqueue_message set progress = '{"done": 1}' where id in (select id from taken where n > 650);
