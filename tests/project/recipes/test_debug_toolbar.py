@@ -14,6 +14,7 @@ from django.utils import timezone
 from tests.project.recipes.conftest import recipe
 from tests.support.processes import ROOT
 from tests.support.site.tasks import nothing, write_row
+from tests.support.waiting import wait_until
 from tests.support.watching import ended
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def test_the_admin_pages_and_a_worker_go_on_with_the_toolbar(
     start: Start, project: Callable[..., dict[str, Any]], environment: dict[str, str]
 ) -> None:
     variables = project(ADMIN + recipe("settings.py", "debug_toolbar"), urls=URLS)
-    worker = start(**variables)
+    worker = start(ready=False, **variables)
+    wait_until(lambda: "started worker=" in worker.output, "a worker with all these apps starts", 120)
     assert ended(write_row.enqueue("row")).status == "SUCCESSFUL"
     waiting = nothing.using(run_after=timezone.now() + dt.timedelta(days=1)).enqueue()
     pages = ["overview/", "message/", f"message/{waiting.id}/change/", "attempt/", "worker/"]
