@@ -25,13 +25,11 @@ as $$
 -- Locks rows of pgqueue_message in the order of ids; reads pgqueue_worker without a row lock.
 declare
     v_now bigint := pgqueue_now();
-    v_parked bigint[];
-    v_ours bigint[];
+    v_ours bigint[] := array(select pgqueue_message_release(p_ids, p_attempts, p_worker));
     v_queues text[];
     v_tasks text[];
     v_versions text[];
 begin
-<<<<<<< ours
     with parked as (
         update pgqueue_message m
         set parked_at = v_now, in_line = false, dequeue_at = 9223372036854775806,
@@ -43,47 +41,6 @@ begin
     )
     select array_agg(d.queue), array_agg(d.task), array_agg(d.version) into v_queues, v_tasks, v_versions
     from (select distinct p.queue, p.task, p.version from parked p) as d;
-=======
-    -- One version of each row, because there may be many.
-    if not exists (
-        select from pgqueue_message m
-        where m.id = any (p_ids) and m.worker = p_worker
-          and (m.task is null or m.cancel_requested_at is not null or m.unique_key is not null and m.unique_until_started)
-    ) then
-        with parked as (
-            update pgqueue_message m
-            set unlock_at = null, locked_at = null, worker = null, progress = null, attempt = greatest(m.attempt, 1) - 1,
-                parked_at = v_now, unknown_since = coalesce(m.unknown_since, v_now), in_line = false,
-                dequeue_at = 9223372036854775806,
-                alone_at = case when m.alone_at is not null then 9223372036854775807 end,
-                last_error = left(p_reasons[array_position(p_ids, m.id)], 2000)
-            where m.id = any (p_ids) and m.worker = p_worker and m.attempt = p_attempts[array_position(p_ids, m.id)]
-              and m.cancel_requested_at is null  -- it may have been asked to stop just now
-            returning m.id, m.queue, m.task
-        )
-        select (select array_agg(p.id) from parked p), array_agg(d.queue), array_agg(d.task)
-        into v_parked, v_queues, v_tasks
-        from (select distinct p.queue, p.task from parked p) as d;
-    end if;
-
-    if cardinality(v_parked) = cardinality(p_ids) then
-        return query select n from unnest(v_parked) as n;
-    else
-        v_ours := array(select pgqueue_message_release(p_ids, p_attempts, p_worker));
-        with parked as (
-            update pgqueue_message m
-            set parked_at = v_now, unknown_since = coalesce(m.unknown_since, v_now), in_line = false,
-                dequeue_at = 9223372036854775806,
-                alone_at = case when m.alone_at is not null then 9223372036854775807 end,
-                last_error = left(p_reasons[array_position(p_ids, m.id)], 2000)
-            where m.id = any (v_ours) and m.worker is null and m.task is not null
-            returning m.queue, m.task
-        )
-        select v_queues || array_agg(d.queue), v_tasks || array_agg(d.task) into v_queues, v_tasks
-        from (select distinct p.queue, p.task from parked p) as d;
-        return query select n from unnest(v_parked || v_ours) as n;
-    end if;
->>>>>>> theirs
 
     perform pg_notify('pgqueue_' || w.id, '')
     from pgqueue_worker w
@@ -94,5 +51,6 @@ begin
           and (p.version is null
                or pgqueue_version_key(w.version) collate "C" >= pgqueue_version_key(p.version) collate "C")
     );
+    return query select n from unnest(v_ours) as n;
 end
 $$;

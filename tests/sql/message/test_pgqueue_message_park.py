@@ -149,22 +149,6 @@ def test_a_message_of_a_channel_leaves_its_place_to_others(session: Session) -> 
     assert [message.task for message in claim(session, 5)] == ["known"]
 
 
-def test_of_several_each_ends_as_it_would_alone(session: Session) -> None:
-    """Most are given back and parked in one statement, and those with more to look at one after the other."""
-    plain, raw, stopped = session.create(task="t"), session.create(), session.create(task="t")
-    unique = session.call("pgqueue_message_create_unique", unique_key="k", content="x", task="t", until_started=True)[
-        0
-    ].p_id
-    taken = claim(session, 3) + session.dequeue(1, worker="w1")
-    session.call("pgqueue_message_request_cancel", ids=[stopped])
-    assert park(session, taken) == sorted([plain, raw, stopped, unique])
-    assert [(one.id, one.parked_at is not None, one.attempt) for one in session.messages()] == [
-        (plain, True, 0), (raw, False, 0), (unique, True, 0),
-    ]  # fmt: skip
-    assert session.message(unique).unique_key == "k"
-    assert [one.status for one in session.history(stopped)] == ["cancelled"]
-
-
 def test_a_raw_message_is_only_given_back(session: Session) -> None:
     message_id = session.create()
     park(session, session.dequeue(1, worker="w1"))
