@@ -159,7 +159,7 @@ class WorkerProcess:
     # The life of a process
 
     def run(self) -> int:
-        """Works until it is asked to stop or, in a burst, until nothing is ready.  Returns the exit code."""
+        """Works until it is asked to stop or, where the settings say so, until it is idle.  Returns the exit code."""
         self._start()
         while not self._is_finished():
             self._report()
@@ -223,8 +223,12 @@ class WorkerProcess:
 
     def _is_finished(self) -> bool:
         if self.stop_by is None:
-            return (self.claimer.drained or self.retiring) and not self._is_busy()
+            return (self._is_idle_for_long() or self.retiring) and not self._is_busy()
         return self.stop_now or not self._is_busy() or time.monotonic() > self.stop_by
+
+    def _is_idle_for_long(self) -> bool:
+        """Whether to leave.  A burst leaves by itself.  Otherwise the processes of a worker leave together."""
+        return self.claimer.idleness.is_over and (self.settings.burst or self.parent is None or self.marks.may_leave)
 
     def _is_busy(self) -> bool:
         return bool(self.held) or self.slots.busy_aside()
@@ -306,6 +310,8 @@ class WorkerProcess:
     # Monitoring
 
     def _report(self) -> None:
+        if self.settings.exit_when_idle_seconds is not None:
+            self.marks.be_idle(self.claimer.idleness.is_over and not self._is_busy())
         self.reporter.turned(
             running=self.unfinished(),
             connected=not self.session.is_closed,

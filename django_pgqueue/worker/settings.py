@@ -24,6 +24,8 @@ class WorkerSettings:
     """Slots of each process: how many jobs run at a time."""
     burst: bool = False
     """Leave when nothing is ready."""
+    exit_when_idle_seconds: float | None = None
+    """Leave when nothing has been ready or has run for this long, in any process."""
     lock_seconds: float = 60
     grace_seconds: float = 25
     history_days: int | None = 30
@@ -45,6 +47,11 @@ class WorkerSettings:
     @property
     def of_quarantine(self) -> WorkerSettings:
         return replace(self, quarantine=True, burst=True, processes=1, threads=1, max_jobs=None)
+
+    @property
+    def leaves_after_seconds(self) -> float | None:
+        """For how long a process has to find nothing before it leaves.  None: it never leaves."""
+        return 0.0 if self.burst else self.exit_when_idle_seconds
 
     @property
     def is_watched(self) -> bool:

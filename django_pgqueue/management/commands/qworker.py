@@ -63,6 +63,10 @@ class Command(BaseCommand):
             help="Exit when no message is ready, instead of waiting for more.",
         )
         parser.add_argument(
+            "--exit-when-idle", type=float, metavar="S",
+            help="Exit when nothing has been ready or has run for S seconds, in any process.",
+        )  # fmt: skip
+        parser.add_argument(
             "--max-jobs",
             "--max-tasks",
             type=int,
@@ -153,6 +157,7 @@ class Command(BaseCommand):
             processes=options["processes"],
             threads=options["threads"],
             burst=options["burst"],
+            exit_when_idle_seconds=exit_when_idle(options),
             lock_seconds=seconds("lock-seconds", options["lock_seconds"], defaults.lock_seconds),
             grace_seconds=seconds("grace-seconds", options["grace_seconds"], defaults.grace_seconds),
             history_days=defaults.history_days,
@@ -183,11 +188,15 @@ class Command(BaseCommand):
         if wanted and options["burst"]:
             message = "--burst exits when no message is ready, and --reload does not exit: use only one of them."
             raise CommandError(message)
+        if wanted and options["exit_when_idle"] is not None:
+            message = "--exit-when-idle exits, and --reload does not: use only one of them."
+            raise CommandError(message)
         if wanted and not self._has_command_line:
             message = "--reload needs a command line that can be run again: start manage.py qworker in a shell."
             raise CommandError(message)
         if wanted is None:
-            return django_settings.DEBUG and self._has_command_line and not options["burst"]
+            exits = options["burst"] or options["exit_when_idle"] is not None
+            return django_settings.DEBUG and self._has_command_line and not exits
         return wanted
 
     def _backend(self, alias: str | None) -> str:
@@ -241,6 +250,16 @@ def run_here(settings: WorkerSettings) -> int:
             signal.signal(number, lambda *_: consumer.stop())
     with guarded():
         return consumer.run()
+
+
+def exit_when_idle(options: dict[str, Any]) -> float | None:
+    wanted: float | None = options["exit_when_idle"]
+    if wanted is None:
+        return None
+    if options["burst"]:
+        message = "--burst exits as soon as nothing is ready, and --exit-when-idle later: use only one of them."
+        raise CommandError(message)
+    return seconds("exit-when-idle", wanted, wanted)
 
 
 def watched(options: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,12 @@ from django_pgqueue.consumer.errors import first_line
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.claim.availability import Availability
 from django_pgqueue.worker.claim.floors import Floors
+<<<<<<< HEAD
 from django_pgqueue.worker.claim.prefetch import MAX_CLAIMED, SHORT_SECONDS, Prefetch
+=======
+from django_pgqueue.worker.claim.idleness import Idleness
+from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS, Prefetch
+>>>>>>> fe21d11 (A worker that nobody needs leaves by itself: --exit-when-idle)
 from django_pgqueue.worker.claim.turns import Turns
 from django_pgqueue.worker.run.outcome import Unknown as GivenBack
 
@@ -84,6 +89,7 @@ class Claimer:
         )
         self.unstarted: list[Received] = []
         """Messages that no slot has begun, to be given back."""
+<<<<<<< HEAD
         self.unparked: list[tuple[Received, str]] = []
         """Messages that this worker does not know, to be parked, with the reasons."""
         self.later: list[Received] = []
@@ -92,6 +98,9 @@ class Claimer:
         """Messages that are left to workers of a later version, to be parked, with the reasons."""
         self.drained = False
         """The burst has found nothing more."""
+=======
+        self.idleness = Idleness(settings.leaves_after_seconds)
+>>>>>>> fe21d11 (A worker that nobody needs leaves by itself: --exit-when-idle)
         self._unreadable: list[tuple[functions.Token, Error]] = []
 
     # When
@@ -104,15 +113,22 @@ class Claimer:
         if room == 0:
             self.availability.full()
             return
-        if time.monotonic() < self.polling.next_look:
+        decides = time.monotonic() >= self.idleness.due_at()
+        if time.monotonic() < self.polling.next_look and not decides:
             return
         # A sleeper that knows of others with room asks whether they are still there, which costs less than a look.
-        if self.polling.is_poll and self.polling.company.with_room and self.availability.others_have_room():
+        asks = self.polling.is_poll and self.polling.company.with_room and not decides
+        if asks and self.availability.others_have_room():
             self.polling.sleeps_on(now=time.monotonic())
             return
         claimed, everywhere = self._look(room)
+<<<<<<< HEAD
         nothing = not claimed and not self._unreadable and self.unknown.is_over
         self.drained = self.settings.burst and everywhere and nothing
+=======
+        found = bool(claimed or self._unreadable or len(self.held))
+        self.idleness.looked(found=found, everywhere=everywhere, now=time.monotonic())
+>>>>>>> fe21d11 (A worker that nobody needs leaves by itself: --exit-when-idle)
         self.parts.attempt("end unreadable messages", self._fail_unreadable)
         self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
 
@@ -120,7 +136,7 @@ class Claimer:
         """Returns when the next claim is due, by the monotonic clock."""
         if not self._room(self.unfinished() - len(self.slots.done)):
             return float("inf")
-        return self.parts.due_at("claim", self.polling.next_look)
+        return self.parts.due_at("claim", min(self.polling.next_look, self.idleness.due_at()))
 
     def attention_is_due_at(self) -> float:
         """Returns when to give back what no slot begins, or to write that there is no room."""
@@ -329,8 +345,8 @@ class Claimer:
             self.forget(end.message)
         if any(end.message.channel is not None for end in ends):  # a channel may have room again
             self.polling.notified()
+        self.idleness.worked()
         if self.settings.burst:  # an ended job may have left something to do: the burst looks again
-            self.drained = False
             self.polling.notified()
 
     def forget(self, message: Received) -> None:

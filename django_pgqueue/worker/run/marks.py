@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
 
 WORKER = struct.Struct("200p")
-LEFT_AT, WANTS_QUARANTINE_AT, REPORTED_AT, MARKS_AT = 200, 201, 208, 256
+LEFT_AT, WANTS_QUARANTINE_AT, IDLE_AT, MAY_LEAVE_AT, REPORTED_AT, MARKS_AT = 200, 201, 202, 203, 208, 256
 REPORTED = struct.Struct("@q")
 ATTEMPT = struct.Struct("@qi?")  # message id, attempt, whether it runs
 ATTEMPT_BYTES = 16
@@ -74,6 +74,15 @@ class Marks:
     def leave(self) -> None:
         self._memory[LEFT_AT] = True
 
+    def be_idle(self, idle: bool) -> None:
+        """Tells the supervisor whether the process would leave, if the others would too."""
+        self._memory[IDLE_AT] = idle
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether all processes are idle."""
+        return bool(self._memory[MAY_LEAVE_AT])
+
     def want_quarantine(self) -> None:
         """Asks the supervisor for a process, because quarantined messages are due."""
         self._memory[WANTS_QUARANTINE_AT] = True
@@ -87,6 +96,13 @@ class Marks:
     def has_left(self) -> bool:
         """Whether the process came to its end by itself.  Its exit code may come from a job."""
         return bool(self._memory[LEFT_AT])
+
+    @property
+    def is_idle(self) -> bool:
+        return bool(self._memory[IDLE_AT])
+
+    def let_leave(self, may_leave: bool) -> None:
+        self._memory[MAY_LEAVE_AT] = may_leave
 
     @property
     def last_reported(self) -> int:

@@ -124,6 +124,7 @@ class Supervisor:
                     with contextlib.suppress(BlockingIOError):
                         os.read(read, 4096)
                     self._look_after_processes()
+                    self._let_leave_if_idle()
                     self._kill_if_overdue()
             finally:
                 signal.set_wakeup_fd(before)
@@ -208,13 +209,14 @@ class Supervisor:
         has_left = process.marks.has_left
         place.left(process)
         ran = self._bury(process)
-        if self.stops_asked or ((self.settings.burst or is_alone) and code == 0 and has_left):
+        may_leave = is_alone or self.settings.leaves_after_seconds is not None
+        if self.stops_asked or (may_leave and code == 0 and has_left):
             self.code = max(self.code, 0 if code in (0, RECYCLED) and has_left else 1)
             if not is_replaced:
                 place.start_at = float("inf")
             return
         if code == RECYCLED and has_left:
-            if place.start_at == float("inf"):  # the burst was over, but what this process has left is to be done
+            if place.start_at == float("inf"):  # the others have left, but what this process has left is to be done
                 place.start_at = 0.0
             return
         if is_replaced:
@@ -229,6 +231,22 @@ class Supervisor:
         place.start_at = time.monotonic() + wait
         line = "crashed pid=%s code=%s lived_seconds=%.1f restart_in_seconds=%.1f"
         logger.error(line, process.pid, code, lived, wait)
+
+    # Idleness
+
+    def _let_leave_if_idle(self) -> None:
+        """Lets the processes leave when all of them are idle.  One that has just found something stays: then those that
+        have left come back.
+        """
+        if self.settings.burst or self.settings.exit_when_idle_seconds is None or self.stops_asked:
+            return
+        processes = [process for place in self.all_places for process in place.processes]
+        are_idle = all(process.marks.is_idle for process in processes)
+        for process in processes:
+            process.marks.let_leave(are_idle)
+        for place in self.places:
+            if not are_idle and place.is_idle:
+                place.start_at = 0.0
 
     # Deaths, and the quarantine
 

@@ -1,0 +1,152 @@
+"""``--exit-when-idle``: a worker that nobody needs any more leaves by itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_pgqueue.management.commands import qworker
+from django_pgqueue.models import Message, Worker
+from django_pgqueue.worker.claim.idleness import AGAIN_SECONDS, Idleness
+from django_pgqueue.worker.run.marks import Marks
+from django_pgqueue.worker.settings import WorkerSettings
+from django_pgqueue.worker.supervise.supervisor import Process, Supervisor
+from tests.support.site.tasks import hold, nothing, write
+from tests.support.watching import ended, started, statuses
+
+if TYPE_CHECKING:
+    from tests.support.diary import Diary
+    from tests.support.fixtures.workers import Start
+
+
+@pytest.mark.parametrize("flags", [[], ["--processes", "2"], ["--health-port", "0"]], ids=" ".join)
+def test_all_its_processes_leave_when_nothing_was_there_to_do(start: Start, flags: list[str]) -> None:
+    """What is scheduled stays for the next worker."""
+    done = nothing.enqueue()
+    scheduled = nothing.using(run_after=dt.timedelta(hours=1)).enqueue()
+    worker = start("--exit-when-idle", "0.5", *flags)
+    assert worker.ends() == 0
+    assert statuses(done) == ["succeeded"]
+    assert list(Message.objects.values_list("id", flat=True)) == [int(scheduled.id)]
+    assert not Worker.objects.exists()
+    assert "abandoned=0" in worker.output
+    assert "crashed" not in worker.output
+
+
+def test_a_job_that_runs_keeps_it(start: Start, diary: Diary) -> None:
+    held = hold.enqueue("x")
+    worker = start("--exit-when-idle", "0.2", "--processes", "2", "--threads", "1")
+    started(diary, "x")
+    for number in range(3):  # by the other process, which would have left
+        ended(write.enqueue(f"{number}"))
+    diary.allow("x-1")
+    assert worker.ends() == 0
+    assert statuses(held) == ["succeeded"]
+
+
+def test_it_does_not_leave_without_a_look_at_the_end() -> None:
+    idleness = Idleness(60.0)
+    assert idleness.due_at() == float("inf")
+    idleness.looked(found=False, everywhere=True, now=10.0)
+    assert not idleness.is_over
+    assert idleness.due_at() == 70.0
+    idleness.looked(found=False, everywhere=True, now=40.0)
+    assert not idleness.is_over
+    idleness.looked(found=False, everywhere=False, now=70.5)
+    assert not idleness.is_over, "a look from floors on has left places out"
+    assert idleness.due_at() == 70.5 + AGAIN_SECONDS
+    idleness.looked(found=False, everywhere=True, now=72.0)
+    assert idleness.is_over
+    assert idleness.due_at() == float("inf"), "the polls go on as they are"
+
+
+def test_its_time_begins_anew_with_each_job() -> None:
+    idleness = Idleness(60.0)
+    idleness.looked(found=False, everywhere=True, now=10.0)
+    idleness.looked(found=True, everywhere=True, now=69.0)
+    idleness.looked(found=False, everywhere=True, now=75.0)
+    assert idleness.due_at() == 135.0
+    idleness.worked()
+    assert idleness.due_at() == float("inf")
+
+
+def test_a_burst_is_over_with_its_first_look_in_vain() -> None:
+    idleness = Idleness(WorkerSettings(burst=True).leaves_after_seconds)
+    idleness.looked(found=True, everywhere=True, now=10.0)
+    assert not idleness.is_over
+    idleness.looked(found=False, everywhere=True, now=11.0)
+    assert idleness.is_over
+
+
+def test_nobody_leaves_without_being_told_to() -> None:
+    idleness = Idleness(WorkerSettings().leaves_after_seconds)
+    idleness.looked(found=False, everywhere=True, now=10.0)
+    idleness.looked(found=False, everywhere=True, now=1e9)
+    assert not idleness.is_over
+    assert idleness.due_at() == float("inf")
+
+
+class TestProcessesLeaveTogether:
+    @pytest.fixture
+    def supervisor(self) -> Supervisor:
+        supervisor = Supervisor(WorkerSettings(processes=2, exit_when_idle_seconds=60.0))
+        for pid, place in enumerate(supervisor.places):
+            place.process = Process(pid, 0.0, None, Marks(1))
+        return supervisor
+
+    def marks(self, supervisor: Supervisor) -> list[Marks]:
+        return [process.marks for place in supervisor.places for process in place.processes]
+
+    def test_one_that_is_idle_waits_for_the_other(self, supervisor: Supervisor) -> None:
+        one, other = self.marks(supervisor)
+        one.be_idle(True)
+        supervisor._let_leave_if_idle()
+        assert not one.may_leave
+        other.be_idle(True)
+        supervisor._let_leave_if_idle()
+        assert one.may_leave
+        assert other.may_leave
+
+    def test_one_that_has_found_something_in_the_meantime_gets_the_other_back(self, supervisor: Supervisor) -> None:
+        for marks in self.marks(supervisor):
+            marks.be_idle(True)
+        supervisor._let_leave_if_idle()
+        one, other = supervisor.places
+        assert one.process is not None
+        assert other.process is not None
+        one.process.marks.leave()
+        supervisor._ended(one, one.process, 0)
+        supervisor._let_leave_if_idle()
+        assert one.is_idle
+        other.process.marks.be_idle(False)
+        supervisor._let_leave_if_idle()
+        assert not one.is_idle
+        assert not other.process.marks.may_leave
+
+    def test_a_retiring_one_with_a_job_keeps_the_others(self, supervisor: Supervisor) -> None:
+        supervisor.places[0].retire()
+        supervisor.places[0].process = Process(3, 0.0, None, Marks(1))
+        *others, last = self.marks(supervisor)
+        for marks in [*others[1:], last]:
+            marks.be_idle(True)
+        supervisor._let_leave_if_idle()
+        assert not last.may_leave
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--exit-when-idle", "0"], "--exit-when-idle 0.0 is not a number above 0"),
+        (["--exit-when-idle", "60", "--burst"], "use only one of them"),
+        (["--exit-when-idle", "60", "--reload"], "--exit-when-idle exits, and --reload does not"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_bad_value_is_told(flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qworker, "run", lambda _: pytest.fail("it started to work"))
+    with pytest.raises(CommandError, match=re.escape(message)):
+        call_command("qworker", *flags)
