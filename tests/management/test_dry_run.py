@@ -112,19 +112,6 @@ def test_a_parked_job_says_so() -> None:
     )
 
 
-def test_a_parked_job_says_so() -> None:
-    with clock(NOON):
-        parked = note.enqueue().id
-        held = functions.message_dequeue(connection, worker="old", tasks=True)
-        functions.message_park(connection, [(one, "no such task") for one in held], worker="old")
-        [[shown, *_, why]] = rows(explained()[-1:])
-    assert shown == parked
-    assert why == (
-        "It waits since 2030-06-01 12:00:00+00:00 for a worker that knows its task. "
-        "The last one that did not: no such task"
-    )
-
-
 def test_a_job_that_waits_for_others_says_so_until_they_have_ended() -> None:
     first = note.enqueue()
     second = note.using(after=[first], priority=50).enqueue().id

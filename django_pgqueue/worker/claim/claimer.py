@@ -11,12 +11,8 @@ from django_pgqueue.consumer.errors import first_line
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.claim.availability import Availability
 from django_pgqueue.worker.claim.floors import Floors
-<<<<<<< HEAD
-from django_pgqueue.worker.claim.prefetch import MAX_CLAIMED, SHORT_SECONDS, Prefetch
-=======
 from django_pgqueue.worker.claim.idleness import Idleness
-from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS, Prefetch
->>>>>>> fe21d11 (A worker that nobody needs leaves by itself: --exit-when-idle)
+from django_pgqueue.worker.claim.prefetch import MAX_CLAIMED, SHORT_SECONDS, Prefetch
 from django_pgqueue.worker.claim.turns import Turns
 from django_pgqueue.worker.run.outcome import Unknown as GivenBack
 
@@ -89,18 +85,13 @@ class Claimer:
         )
         self.unstarted: list[Received] = []
         """Messages that no slot has begun, to be given back."""
-<<<<<<< HEAD
         self.unparked: list[tuple[Received, str]] = []
         """Messages that this worker does not know, to be parked, with the reasons."""
         self.later: list[Received] = []
         """Messages of a later version, about which is not decided yet."""
         self.left: list[tuple[Received, str]] = []
         """Messages that are left to workers of a later version, to be parked, with the reasons."""
-        self.drained = False
-        """The burst has found nothing more."""
-=======
         self.idleness = Idleness(settings.leaves_after_seconds)
->>>>>>> fe21d11 (A worker that nobody needs leaves by itself: --exit-when-idle)
         self._unreadable: list[tuple[functions.Token, Error]] = []
 
     # When
@@ -122,13 +113,8 @@ class Claimer:
             self.polling.sleeps_on(now=time.monotonic())
             return
         claimed, everywhere = self._look(room)
-<<<<<<< HEAD
-        nothing = not claimed and not self._unreadable and self.unknown.is_over
-        self.drained = self.settings.burst and everywhere and nothing
-=======
-        found = bool(claimed or self._unreadable or len(self.held))
+        found = bool(claimed or self._unreadable or len(self.held)) or not self.unknown.is_over
         self.idleness.looked(found=found, everywhere=everywhere, now=time.monotonic())
->>>>>>> fe21d11 (A worker that nobody needs leaves by itself: --exit-when-idle)
         self.parts.attempt("end unreadable messages", self._fail_unreadable)
         self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
 
