@@ -12,6 +12,7 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.worker.claim import unknown
 from django_pgqueue.worker.claim.unknown import Unknown
+from django_pgqueue.worker.claim.versions import Versions
 from tests.support.site.tasks import write
 
 if TYPE_CHECKING:
@@ -32,7 +33,14 @@ class Worker:
         settings: Any = SimpleNamespace(queues=None, exclude_queues=(), burst=False, quarantine=False)
         session: Any = SimpleNamespace(statements=connection, consumer="w")
         polling: Any = SimpleNamespace(asleep=False, notified=lambda: None)
-        self.unknown = Unknown(settings, session, fail_after_seconds=3600, polling=polling, changed=lambda: None)
+        self.unknown = Unknown(
+            settings,
+            session,
+            fail_after_seconds=3600,
+            polling=polling,
+            versions=Versions(session, None),
+            changed=lambda: None,
+        )
 
     def noted(self, read: Callable[..., Any]) -> Callable[..., Any]:
         def noted_read(*args: Any, after: tuple[int, int], **more: Any) -> Any:

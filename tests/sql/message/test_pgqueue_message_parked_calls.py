@@ -46,7 +46,7 @@ def test_pages_follow_each_other(session: Session) -> None:
     parked(session, task="another")
     parked(session, queue="mail")
     read: list[int] = []
-    after: dict[str, int] = {}
+    after: dict[str, Any] = {}
     while page := calls(session, limit=2, **after):
         read += [row[0] for row in page]
         after = {"after_parked_at": page[-1][1], "after_id": page[-1][0]}
