@@ -33,12 +33,13 @@ class Worker:
         settings: Any = SimpleNamespace(queues=None, exclude_queues=(), burst=False, quarantine=False)
         session: Any = SimpleNamespace(statements=connection, consumer="w")
         polling: Any = SimpleNamespace(asleep=False, notified=lambda: None)
+        versions = Versions(session, None)
         self.unknown = Unknown(
             settings,
             session,
             fail_after_seconds=3600,
             polling=polling,
-            versions=Versions(session, None),
+            versions=versions,
             changed=lambda: None,
         )
 
