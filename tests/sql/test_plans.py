@@ -355,7 +355,7 @@ PARKED = "'{default}', '{shop.tasks.t1}'"
 OF_PARKED = {
     "pgqueue_message_parked(p_count => 50)": 550,
     "pgqueue_message_parked(p_count => 0)": 30,
-    "pgqueue_message_parked_calls('default', 'shop.tasks.t1')": 500,
+    "pgqueue_message_parked_calls('default', 'shop.tasks.t1', p_limit => 100)": 105,
     "pgqueue_message_parked_calls('default', 'shop.tasks.t1', 500, 0, 20)": 25,
     f"pgqueue_message_unpark({PARKED}, 100)": 110,
     "pgqueue_message_unpark('{}', '{}', 0, array[201, 202, 203, 211])": 10,

@@ -141,6 +141,18 @@ def test_a_burst_leaves_what_it_does_not_know_and_takes_what_it_knows(start: Sta
     assert is_parked(ids[1])
 
 
+def test_a_burst_beside_an_idle_worker_ends(start: Start, session: Session) -> None:
+    worker = start("--threads", "4")
+    create(session, task=NOBODY)
+    wait_until(lambda: Message.objects.filter(parked_at__isnull=False).exists(), "it is parked")
+    has_room = "select bool_or(has_room) from pgqueue_worker where tasks"
+    wait_until(lambda: session.value(has_room) or write.enqueue("for a moment of room") is None, "it has room")
+    for _ in range(3):
+        assert start("--burst", ready=False).ends() == 0
+        assert start("--burst", ready=False, PGQUEUE_TEST_IMPORTS=SHOP).ends() == 0
+    assert worker.stop() == 0
+
+
 def test_a_worker_says_what_it_lacks(start: Start, session: Session) -> None:
     worker = start("--threads", "1")
     create(session, task=NOBODY)

@@ -108,7 +108,7 @@ class Claimer:
         if time.monotonic() < self.polling.next_look and not decides:
             return
         # A sleeper that knows of others with room asks whether they are still there, which costs less than a look.
-        asks = self.polling.is_poll and self.polling.company.with_room and not decides
+        asks = self.polling.is_poll and self.polling.company.with_room and not (decides or self.settings.burst)
         if asks and self.availability.others_have_room():
             self.polling.sleeps_on(now=time.monotonic())
             return

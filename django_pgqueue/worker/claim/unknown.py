@@ -100,7 +100,7 @@ class Unknown:
         self._refused: set[int] = set()
         """Messages that were given back although their arguments seemed to fit: they are not tried again."""
         self._next_look = 0.0
-        self._is_told = True
+        self._is_told = not settings.quarantine
         self._after = ("", "")
         self._round_began = 0.0
 
@@ -182,6 +182,8 @@ class Unknown:
             self._next_look = now + LOOK_EVERY_SECONDS
             if not self.settings.quarantine:
                 self._look(now)
+            if self.settings.burst:  # which claims once more, and ends when it finds nothing
+                self.polling.notified()
 
     def unpark(self, room: int) -> None:
         """Makes parked messages ready, for the claim that follows in the same transaction."""
