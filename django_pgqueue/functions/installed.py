@@ -70,6 +70,11 @@ def needed() -> str:
     return version_in(sql_files.current("pgqueue_version"))
 
 
+def version_after(release: str) -> str:
+    """Returns the release that follows ``release``, which may be the coming one."""
+    return sql_files.release_after(release) or needed()
+
+
 def version_in(text: str) -> str:
     """Returns the version that a text of ``pgqueue_version`` returns.
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django.db import migrations, router
+from django.db import migrations, router, transaction
 
 from django_pgqueue.functions import installed
+from django_pgqueue.functions.replace_function import ReplaceFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
 LOCK_MS = 20
 """The upgrade waits this long for its locks, and everybody else waits behind it.  Short transactions end in less."""
 PATIENCE_SECONDS = 60
+IN_FLIGHT_SECONDS = 1.0
+"""A call of a function has its locks within this time after it has begun."""
 
 LOCK = """do $$
 declare
@@ -124,17 +129,28 @@ class Upgrade(migrations.Migration):
     time longer for which nobody can enqueue.
     """
 
+    atomic = False  # it has transactions of its own, and what was done without being recorded is not done again
     since: ClassVar[str]
     locks: ClassVar[Sequence[str]] = ()
     """The tables that the operations alter, or on which they make triggers or indexes: the most used one last."""
+    afterwards: ClassVar[Sequence[str]] = ()
+    """What takes long and keeps nobody waiting, each outside of a transaction, and without harm when it is repeated:
+    create index concurrently if not exists …, alter table … validate constraint …"""
 
     def apply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
         if not is_meant(self, schema_editor, collect_sql=collect_sql):
-            return super().apply(project_state, schema_editor, collect_sql)
+            state = super().apply(project_state, schema_editor, collect_sql)
+            if schema_editor.collect_sql:
+                self._do_afterwards(schema_editor)
+            return state
         found = installed.installed_here(schema_editor.connection)
-        if found is not None and found.is_after(self.since):
-            return self.mutate_state(project_state, preserve=False)
-        return self._at_once(schema_editor, lambda: super(Upgrade, self).apply(project_state, schema_editor))
+        is_due = found is None or not found.is_after(self.since)
+        if is_due:
+            forwards = [self._collected(schema_editor, one.database_forwards) for one in self.operations]
+            self._send(schema_editor, chain(*forwards))
+        if is_due or (found is not None and found.version == installed.version_after(self.since)):
+            self._do_afterwards(schema_editor)
+        return self.mutate_state(project_state, preserve=False)
 
     def unapply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
         if not is_meant(self, schema_editor, collect_sql=collect_sql):
@@ -142,16 +158,37 @@ class Upgrade(migrations.Migration):
         found = installed.installed_here(schema_editor.connection)
         if found is None or not found.is_after(self.since):
             return project_state
-        return self._at_once(schema_editor, lambda: super(Upgrade, self).unapply(project_state, schema_editor))
+        backwards = [(one, self._collected(schema_editor, one.database_backwards)) for one in reversed(self.operations)]
+        # The functions first, in a transaction of their own: a call of a newer function that waits for the lock would
+        # go on after the commit, and miss the columns that are gone.  They are made once more after that, because
+        # those that return rows of a table have to be made for the table as it is.
+        functions = [statements for operation, statements in backwards if _is_of_a_function(operation)]
+        if functions:
+            self._send(schema_editor, chain(*functions))
+            time.sleep(IN_FLIGHT_SECONDS)
+        self._send(schema_editor, chain(*(statements for _, statements in backwards)))
+        return project_state
 
-    def _at_once(self, schema_editor: Any, do: Callable[[], Any]) -> Any:
+    def _do_afterwards(self, schema_editor: Any) -> None:
+        for statement in self.afterwards:
+            schema_editor.execute(statement, params=None)
+
+    def _collected(self, schema_editor: Any, run: Callable[..., None]) -> list[str]:
+        """Returns the statements of an operation of SQL, which needs no state."""
         schema_editor.collect_sql, schema_editor.collected_sql = True, []
         try:
-            state = do()
+            run(self.app_label, schema_editor, None, None)
         finally:
             schema_editor.collect_sql = False
-        schema_editor.execute("\n".join(at_once(self.locks, schema_editor.collected_sql)), params=None)
-        return state
+        return list(schema_editor.collected_sql)
+
+    def _send(self, schema_editor: Any, statements: Iterable[str]) -> None:
+        with transaction.atomic(using=schema_editor.connection.alias):
+            schema_editor.execute("\n".join(at_once(self.locks, statements)), params=None)
+
+
+def _is_of_a_function(operation: Any) -> bool:
+    return isinstance(operation, ReplaceFunction) and operation.name != "pgqueue_version"
 
 
 def is_meant(migration: migrations.Migration, schema_editor: Any, *, collect_sql: bool) -> bool:

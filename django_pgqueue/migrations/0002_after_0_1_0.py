@@ -8,10 +8,6 @@ from django_pgqueue.functions.upgrade import Upgrade
 
 PARK = """
 alter table pgqueue_message add column unknown_since bigint, add column parked_at bigint;
-create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at, id)
-    where parked_at is not null and task is not null;
-create index pgqueue_message_unknown_ix on pgqueue_message (queue, task, unknown_since)
-    where parked_at is not null and task is not null;
 alter table pgqueue_worker add column lacks text[],
     add constraint pgqueue_worker_lacks_few
         check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750);
@@ -34,15 +30,14 @@ COUNTS = """
 alter table pgqueue_message
     drop constraint pgqueue_message_counts_range,
     add constraint pgqueue_message_counts_range check (
-        least({columns}) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000)
+        least({columns}) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000) not valid
 """
 
-# One change of the constraint for the new columns, because each reads the table.
 NAMES = """
 alter table pgqueue_message
     drop constraint pgqueue_message_names_short,
     add constraint pgqueue_message_names_short check (
-        queue <> '' and greatest({lengths}) <= 255)
+        queue <> '' and greatest({lengths}) <= 255) not valid
 """
 LENGTHS = (
     "octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker), "
@@ -59,6 +54,14 @@ class Migration(Upgrade):
     dependencies = [("django_pgqueue", "0001_initial")]
     since = "0.1.0"
     locks = ("pgqueue_worker", "pgqueue_message")
+    afterwards = (
+        """create index concurrently if not exists pgqueue_message_parked_ix on pgqueue_message
+    (queue, task, parked_at, id) where parked_at is not null and task is not null""",
+        """create index concurrently if not exists pgqueue_message_unknown_ix on pgqueue_message
+    (queue, task, unknown_since) where parked_at is not null and task is not null""",
+        "alter table pgqueue_message validate constraint pgqueue_message_counts_range",
+        "alter table pgqueue_message validate constraint pgqueue_message_names_short",
+    )
 
     operations = [
         # Messages that a worker does not know are parked.
@@ -82,7 +85,7 @@ class Migration(Upgrade):
                 COUNTS.format(columns="attempt, max_attempts, checks, max_lost"),
             ],
             reverse_sql=[
-                COUNTS.format(columns="attempt, max_attempts, checks"),
+                COUNTS.format(columns="attempt, max_attempts, checks").replace(" not valid", ""),
                 "alter table pgqueue_message drop column max_lost",
             ],
             state_operations=[
@@ -97,7 +100,7 @@ class Migration(Upgrade):
                 VERSION_OF_WORKER,
             ],
             reverse_sql=[
-                NAMES.format(lengths=LENGTHS),
+                NAMES.format(lengths=LENGTHS).replace(" not valid", ""),
                 "alter table pgqueue_message drop column version",
                 "alter table pgqueue_worker drop column version",
             ],

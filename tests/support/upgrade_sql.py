@@ -18,7 +18,7 @@ from django.db.migrations.loader import MigrationLoader
 
 from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files
-from django_pgqueue.functions.installed import needed
+from django_pgqueue.functions.installed import needed, version_after
 from django_pgqueue.functions.replace_function import ReplaceFunction
 from django_pgqueue.functions.upgrade import Install, Upgrade, at_once
 from tests.support.released_sql import MIGRATIONS
@@ -88,6 +88,16 @@ $$;
 \echo The queue in the schema :schema was that of :installed, and is that of {needed} now.
 \endif
 commit;
+{afterwards}"""
+
+AFTERWARDS = r"""
+-- What {migration} leaves for afterwards: it takes long, and keeps nobody waiting.
+select string_to_array(:'installed', '.')::integer[] <= {until_array} as is_left \gset
+\if :is_left
+set client_min_messages = warning;
+{statements}
+reset client_min_messages;
+\endif
 """
 
 STEP = r"""
@@ -114,6 +124,7 @@ def text(folder: Path = MIGRATIONS, package: str = PACKAGE) -> str:
         needed_array=array(needed()),
         parts=",\n".join(parts()),
         steps="".join(steps(folder, package)),
+        afterwards="".join(afterwards(folder, package)),
     )
 
 
@@ -124,18 +135,32 @@ def parts() -> Iterator[str]:
 
 
 def steps(folder: Path, package: str) -> Iterator[str]:
-    for file in sorted(folder.glob("[0-9]*.py")):
-        migration = importlib.import_module(f"{package}.{file.stem}").Migration
-        if not issubclass(migration, Upgrade):
-            continue
+    for name, migration in named_upgrades(folder, package):
         made = [*chain(*map(statements, migration.operations))]
         yield STEP.format(
             since=migration.since,
             since_array=array(migration.since),
-            migration=file.stem,
+            migration=name,
             statements="\n".join(at_once(migration.locks, made)),
             count=len(made),
         )
+
+
+def afterwards(folder: Path, package: str) -> Iterator[str]:
+    for name, migration in named_upgrades(folder, package):
+        if migration.afterwards:
+            yield AFTERWARDS.format(
+                migration=name,
+                until_array=array(version_after(migration.since)),
+                statements="\n".join(statement.strip().removesuffix(";") + ";" for statement in migration.afterwards),
+            )
+
+
+def named_upgrades(folder: Path, package: str) -> Iterator[tuple[str, type[Upgrade]]]:
+    for file in sorted(folder.glob("[0-9]*.py")):
+        migration = importlib.import_module(f"{package}.{file.stem}").Migration
+        if issubclass(migration, Upgrade):
+            yield file.stem, migration
 
 
 def statements(operation: Any) -> Iterator[str]:
