@@ -101,10 +101,6 @@ begin
 end
 $$;
 alter table pgqueue_message add column unknown_since bigint, add column parked_at bigint;
-create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_at, id)
-    where parked_at is not null and task is not null;
-create index pgqueue_message_unknown_ix on pgqueue_message (queue, task, unknown_since)
-    where parked_at is not null and task is not null;
 alter table pgqueue_worker add column lacks text[],
     add constraint pgqueue_worker_lacks_few
         check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750);
@@ -112,12 +108,12 @@ alter table pgqueue_message add column max_lost smallint;
 alter table pgqueue_message
     drop constraint pgqueue_message_counts_range,
     add constraint pgqueue_message_counts_range check (
-        least(attempt, max_attempts, checks, max_lost) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000);
+        least(attempt, max_attempts, checks, max_lost) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000) not valid;
 alter table pgqueue_message add column version text;
 alter table pgqueue_message
     drop constraint pgqueue_message_names_short,
     add constraint pgqueue_message_names_short check (
-        queue <> '' and greatest(octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker), octet_length(unique_key) - 2045, octet_length(version) + 155) <= 255);
+        queue <> '' and greatest(octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker), octet_length(unique_key) - 2045, octet_length(version) + 155) <= 255) not valid;
 alter table pgqueue_worker add column version text, add constraint pgqueue_worker_version_short
     check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]');
 \ir attempt/pgqueue_attempt_append.sql
@@ -193,3 +189,16 @@ $$;
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.
 \endif
 commit;
+
+-- What 0002_after_0_1_0 leaves for afterwards: it takes long, and keeps nobody waiting.
+select string_to_array(:'installed', '.')::integer[] <= '{0, 2, 0}'::integer[] as is_left \gset
+\if :is_left
+set client_min_messages = warning;
+create index concurrently if not exists pgqueue_message_parked_ix on pgqueue_message
+    (queue, task, parked_at, id) where parked_at is not null and task is not null;
+create index concurrently if not exists pgqueue_message_unknown_ix on pgqueue_message
+    (queue, task, unknown_since) where parked_at is not null and task is not null;
+alter table pgqueue_message validate constraint pgqueue_message_counts_range;
+alter table pgqueue_message validate constraint pgqueue_message_names_short;
+reset client_min_messages;
+\endif
