@@ -70,10 +70,10 @@ def test_the_queue_works_in_a_schema_of_its_own_beside_another_one(two_schemas: 
 
 def test_install_is_all_or_nothing(empty: str) -> None:
     with session_in(empty) as session:
-        session.rows("create function pgqueue_attempt_enqueue(p_attempt_ids bigint[]) returns text return 'in the way'")
+        session.rows("create function pgqueue_queue_resume(p_name text) returns text return 'in the way'")
         done = psql(empty, "-f", INSTALL)
         assert done.returncode != 0
-        assert "pgqueue_attempt_enqueue" in done.stderr or "cannot change return type" in done.stderr
+        assert "pgqueue_queue_resume" in done.stderr or "cannot change return type" in done.stderr
         assert session.column("select relname from pg_class where relname like 'pgqueue%%'", {}) == []
 
 
