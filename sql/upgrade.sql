@@ -150,6 +150,7 @@ drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, intege
 drop function if exists pgqueue_attempt_enqueue(bigint[]);
 \ir attempt/pgqueue_attempt_enqueue.sql
 \ir queue/pgqueue_version.sql
+\ir message/pgqueue_message_release.sql
 do $$
 declare
     v_function record;
@@ -183,7 +184,7 @@ begin
     end loop;
 end
 $$;
-\echo From 0.1.0: 0002_after_0_1_0 (40 statements and files).
+\echo From 0.1.0: 0002_after_0_1_0 (41 statements and files).
 \endif
 
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.

@@ -77,6 +77,7 @@ class Session:
         self.server: Any = None
         """When the server was started: another one after a failover."""
         self.reconnect_at, self.reconnect_seconds = 0.0, MIN_RECONNECT_SECONDS
+        self._opened_at = float("inf")
 
     @property
     def is_closed(self) -> bool:
@@ -96,7 +97,7 @@ class Session:
         except BaseException:
             connection.close()
             raise
-        self.connection = connection
+        self.connection, self._opened_at = connection, time.monotonic()
         # A pooler may give the next transaction a server session that knows nothing of what was prepared.
         self.statements = PooledStatements(self) if self.pooled else Statements(connection)
         return connection
@@ -125,13 +126,17 @@ class Session:
         if not self.is_closed or time.monotonic() < self.reconnect_at:
             return False
         self.open()
-        self.reconnect_seconds = MIN_RECONNECT_SECONDS
         line = f"reconnected {self.kind}=%s"
         logger.info(line, self.consumer)
         return True
 
     def failed(self, error: Exception) -> float:
-        """Takes note of an error of the connection, and returns for how many seconds to leave the database alone."""
+        """Takes note of an error of the connection, and returns for how many seconds to leave the database alone: the
+        longer, the more connections have broken soon after they were opened.
+        """
+        if time.monotonic() - self._opened_at > MAX_RECONNECT_SECONDS:
+            self.reconnect_seconds = MIN_RECONNECT_SECONDS
+        self._opened_at = float("inf")
         seconds = self.reconnect_seconds
         line = f"database error {self.kind}=%s retry_in_seconds=%.1f: %s"
         logger.warning(line, self.consumer, seconds, error)

@@ -137,4 +137,5 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_attempt_enqueue", since="0.1.0"),
         # The version.
         ReplaceFunction("pgqueue_version", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_release", since="0.1.0"),
     ]

@@ -12,6 +12,7 @@ as $$
 -- Locks rows of pgqueue_message in the order of ids.  Only cancelled messages go to the history: there was no attempt.
 declare
     v_message record;
+    v_withdrawn pgqueue_message;
     v_cancelled bigint[] := '{}';
     v_keyed bigint[];
     v_keys text[];
@@ -55,8 +56,11 @@ begin
     end loop;
     perform set_config('lock_timeout', v_lock_timeout, true) where v_keyed is not null;
 
-    if v_cancelled <> '{}' then
-        perform pgqueue_message_cancel(v_cancelled);
-    end if;
+    -- Consumers may not call pgqueue_message_cancel(bigint[]).
+    for v_withdrawn in
+        delete from pgqueue_message m where m.id = any (v_cancelled) returning m.*
+    loop
+        perform pgqueue_attempt_append(v_withdrawn, 'cancelled', true);
+    end loop;
 end
 $$;

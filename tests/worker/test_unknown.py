@@ -145,8 +145,12 @@ def test_a_burst_beside_an_idle_worker_ends(start: Start, session: Session) -> N
     worker = start("--threads", "4")
     create(session, task=NOBODY)
     wait_until(lambda: Message.objects.filter(parked_at__isnull=False).exists(), "it is parked")
-    has_room = "select bool_or(has_room) from pgqueue_worker where tasks"
-    wait_until(lambda: session.value(has_room) or write.enqueue("for a moment of room") is None, "it has room")
+
+    def has_room() -> bool:
+        ended(write.enqueue("for a moment of room"))
+        return bool(session.value("select bool_or(has_room) from pgqueue_worker where tasks"))
+
+    wait_until(has_room, "it has room")
     for _ in range(3):
         assert start("--burst", ready=False).ends() == 0
         assert start("--burst", ready=False, PGQUEUE_TEST_IMPORTS=SHOP).ends() == 0

@@ -43,7 +43,7 @@ def test_prometheus_reads_what_all_processes_have_done(start: Start) -> None:
     functions.enqueue(
         connection, functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.support.site.tasks.gone")
     )
-    worker = start(*WATCHED, "--processes", "2", "-v", "1")
+    worker = start(*WATCHED, "--processes", "2", "-v", "1", options={"UNKNOWN_TASK_SECONDS": 0})
     wait_until(lambda: metrics(worker).get(("pgqueue_worker_recorded_attempts_sum",)) == 24, "all is told")
     found, attempts = metrics(worker), "pgqueue_worker_attempts_total"
     assert found[attempts, "default", "succeeded", NOTHING] == 20

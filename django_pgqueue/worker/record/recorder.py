@@ -72,8 +72,8 @@ class Recorder:
         self.unwritten += ends
 
     def pause(self, seconds: float, *, now: float) -> None:
-        """Writes nothing for ``seconds``."""
-        self._first_ended = max(self._first_ended, now + seconds)
+        """Writes nothing for ``seconds``, and then at once: whatever breaks the next connection shall not be first."""
+        self._first_ended = max(self._first_ended, now + seconds - RECORD_WITHIN_SECONDS)
         self._retry_at = max(self._retry_at, now + seconds)
 
     def due_at(self, *, busy: bool) -> float:
