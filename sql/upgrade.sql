@@ -151,6 +151,7 @@ drop function if exists pgqueue_attempt_enqueue(bigint[]);
 \ir attempt/pgqueue_attempt_enqueue.sql
 \ir queue/pgqueue_version.sql
 \ir message/pgqueue_message_release.sql
+\ir message/pgqueue_quarantine_waits.sql
 do $$
 declare
     v_function record;
@@ -184,7 +185,7 @@ begin
     end loop;
 end
 $$;
-\echo From 0.1.0: 0002_after_0_1_0 (41 statements and files).
+\echo From 0.1.0: 0002_after_0_1_0 (42 statements and files).
 \endif
 
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.

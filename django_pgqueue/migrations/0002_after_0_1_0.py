@@ -138,4 +138,5 @@ class Migration(Upgrade):
         # The version.
         ReplaceFunction("pgqueue_version", since="0.1.0"),
         ReplaceFunction("pgqueue_message_release", since="0.1.0"),
+        ReplaceFunction("pgqueue_quarantine_waits", since="0.1.0"),
     ]

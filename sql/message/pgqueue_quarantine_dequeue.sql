@@ -14,7 +14,8 @@ as $$
 -- Takes one due message from quarantine and locks it for p_lock_ms: the one with the fewest losses, so that a message
 -- that kills every worker never keeps the others waiting.  For a worker that holds nothing else: when that worker dies,
 -- only this message can be the cause.  Returns the row as it is now, or nothing.  Parameters as in
--- pgqueue_message_dequeue, which skips these messages.
+-- pgqueue_message_dequeue, which skips these messages.  A raw message is never quarantined: no worker runs it, whatever
+-- its row says.
 -- A message of a channel is taken where the channel has room, and counts as running there.
 -- Locks one row of pgqueue_message, and the row of its channel, without waiting for any; skips locked rows.
 declare
@@ -26,7 +27,7 @@ begin
     -- Read row by row, so that it locks only the message that it takes.
     open v_line for
         select m.* from pgqueue_message m
-        where m.alone_at is not null and m.unlock_at is null and m.alone_at <= v_now
+        where m.alone_at is not null and m.task is not null and m.unlock_at is null and m.alone_at <= v_now
           and (p_queues is null or m.queue = any (p_queues)) and m.queue <> all (p_exclude_queues)
           and m.queue <> all (array(select q.name from pgqueue_queue q where q.paused_at is not null))
         order by m.lost, m.alone_at, m.id

@@ -14,7 +14,7 @@ as $$
     -- The order and the scalar subqueries pin the plan: a walk along pgqueue_message_alone_ix, which is mostly empty.
     select (
         select true from pgqueue_message m
-        where m.alone_at is not null and m.unlock_at is null and m.alone_at <= pgqueue_now()
+        where m.alone_at is not null and m.task is not null and m.unlock_at is null and m.alone_at <= pgqueue_now()
           and (p_queues is null or m.queue = any (p_queues)) and m.queue <> all (p_exclude_queues)
           and (select true from pgqueue_queue q where q.name = m.queue and q.paused_at is not null) is null
           and (

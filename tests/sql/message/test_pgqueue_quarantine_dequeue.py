@@ -42,6 +42,13 @@ def test_where_nothing_is_quarantined_there_is_nothing(session: Session) -> None
     assert take_alone(session) is None
 
 
+def test_a_raw_message_is_no_work_for_it_whatever_its_row_says(session: Session) -> None:
+    raw = session.create()
+    session.rows("update pgqueue_message set alone_at = 1 where id = %s", [raw])
+    assert not waits(session)
+    assert take_alone(session) is None
+
+
 def test_those_that_were_lost_least_come_first(session: Session) -> None:
     poison = quarantined(session)
     assert die_alone_with(session).id == poison
