@@ -15,7 +15,7 @@ from django_pgqueue.spark import query, reader, slices
 from django_pgqueue.spark.errors import DatabaseUnavailable
 from django_pgqueue.spark.options import Options
 from django_pgqueue.spark.schema import ATTEMPTS
-from tests.spark.conftest import finish, numbers
+from tests.spark.conftest import finish, numbers, without_old_pages
 from tests.support.sessions import token
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def test_the_ends_of_the_calendar_are_read(spark: SparkSession, queue: Session) 
 
 
 def test_several_tasks_read_each_row_once_and_are_no_more_than_connections(spark: SparkSession, queue: Session) -> None:
+    without_old_pages(queue)
     ids = finish(queue, 500)
     several = read(spark, numPartitions=5)
     assert numbers(several) == ids

@@ -10,7 +10,7 @@ import pytest
 
 from django_pgqueue.spark import slices
 from django_pgqueue.spark.slices import Slice
-from tests.spark.conftest import finish
+from tests.spark.conftest import finish, without_old_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +24,7 @@ DAY = slices.DAY
 @pytest.fixture
 def history(session: Session) -> Session:
     """Much today, little tomorrow, something on a day that has no partition, and in the far past."""
+    without_old_pages(session)
     for days, number in ((0, 500), (1, 20), (40, 3), (-4000, 2)):
         session.set_clock(int((TODAY + days * DAY).timestamp() * 1000))
         finish(session, number)
