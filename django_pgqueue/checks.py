@@ -99,6 +99,10 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             "a whole number of days from 1 to 100,000, or None",
         ),
         "listen": (lambda value: isinstance(value, bool), "True or False"),
+        "idle_poll_seconds": (
+            lambda value: type(value) in (int, float) and 1 <= value <= limits.MAX_IDLE_POLL_SECONDS,
+            f"a number of seconds from 1 to {limits.MAX_IDLE_POLL_SECONDS:,}",
+        ),
         "metrics_token": (
             lambda value: value is None or (isinstance(value, str) and len(value) >= MIN_TOKEN),
             f"a text of at least {MIN_TOKEN} characters, or None",
@@ -163,7 +167,7 @@ def check_sharing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
 
 def _contradictions(one: PgQueueBackend, other: PgQueueBackend) -> Iterator[checks.CheckMessage]:
     shared = _shared_queues(one, other)
-    names = ["history_days", *(["lock_seconds", "grace_seconds", "listen"] if shared else [])]
+    names = ["history_days", *(["lock_seconds", "grace_seconds", "listen", "idle_poll_seconds"] if shared else [])]
     for name in names:
         values = getattr(one.settings, name), getattr(other.settings, name)
         if values[0] != values[1]:

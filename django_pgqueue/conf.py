@@ -42,6 +42,8 @@ class Options:
     """Whole days for which finished attempts are kept.  None: without end."""
     listen: bool = True
     """Whether idle workers wait for notifications.  False behind a transaction pooler: they poll every second."""
+    idle_poll_seconds: float = 1
+    """How often a worker with nothing to do looks for messages of which no notification told it."""
     lake: str | Path | None = None
     """Folder or URL in which ``manage.py qpipeline`` keeps the history as Parquet files."""
     sensitive: bool | Sequence[str] = False

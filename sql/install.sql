@@ -49,6 +49,7 @@ $$;
 -- Enqueue.  A message is one row, and the transaction that inserts it wakes a sleeping worker.
 \ir queue/pgqueue_advisory_lock.sql
 \ir worker/pgqueue_worker_wake.sql
+\ir worker/pgqueue_worker_wake_by.sql
 \ir channel/pgqueue_channel_room.sql
 \ir message/pgqueue_message_create.sql
 \ir message/pgqueue_message_create_unique.sql
@@ -63,6 +64,7 @@ $$;
 \ir message/pgqueue_message_levels.sql
 \ir message/pgqueue_message_queues.sql
 \ir message/pgqueue_message_next_at.sql
+\ir message/pgqueue_message_attention_at.sql
 \ir message/pgqueue_message_await_turn.sql
 \ir message/pgqueue_message_dequeue.sql
 
@@ -115,9 +117,10 @@ $$;
 \ir channel/pgqueue_channel_release.sql
 \ir channel/pgqueue_channel_repair.sql
 
--- Queues.  Nothing is dequeued from a paused queue.
+-- Queues.  Nothing is dequeued from a paused queue.  The backlog tells an autoscaler how many workers are needed.
 \ir queue/pgqueue_queue_pause.sql
 \ir queue/pgqueue_queue_resume.sql
+\ir queue/pgqueue_backlog.sql
 
 -- Schedules.  A schedule enqueues one message for each of its times.
 \ir schedule/pgqueue_schedule_declare.sql

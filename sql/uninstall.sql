@@ -13,6 +13,7 @@ drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, te
 drop function if exists pgqueue_schedule_declare(text, text, bigint, text, bigint, text, text, jsonb, text, integer, integer, text);
 drop function if exists pgqueue_attempt_enqueue(bigint[], text);
 drop function if exists pgqueue_message_reschedule(bigint[], bigint);
+drop function if exists pgqueue_backlog(text[]);
 drop function if exists pgqueue_queue_resume(text);
 drop function if exists pgqueue_queue_pause(text, text);
 drop function if exists pgqueue_message_cancellations(bigint[], text);
@@ -44,6 +45,7 @@ drop function if exists pgqueue_message_look(pgqueue_message, boolean);
 drop function if exists pgqueue_message_ended() cascade;
 drop function if exists pgqueue_message_expire(integer, text[], boolean);
 drop function if exists pgqueue_message_lose;
+drop function if exists pgqueue_message_attention_at();
 drop function if exists pgqueue_message_next_at(text[], text[], boolean);
 drop function if exists pgqueue_message_queues(integer);
 drop function if exists pgqueue_message_levels();
@@ -74,6 +76,7 @@ drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer,
 drop function if exists pgqueue_worker_lacks(text, text[]);
 drop function if exists pgqueue_worker_version(text, text);
 drop function if exists pgqueue_version_key(text);
+drop function if exists pgqueue_worker_wake_by(text, boolean, bigint);
 drop function if exists pgqueue_worker_wake(text, boolean);
 drop function if exists pgqueue_session_worker();
 drop function if exists pgqueue_advisory_lock(text, boolean, integer);

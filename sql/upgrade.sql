@@ -20,7 +20,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -116,6 +116,7 @@ alter table pgqueue_message
         queue <> '' and greatest(octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker), octet_length(unique_key) - 2045, octet_length(version) + 155) <= 255) not valid;
 alter table pgqueue_worker add column version text, add constraint pgqueue_worker_version_short
     check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]');
+alter table pgqueue_worker add column silent_until bigint;
 \ir attempt/pgqueue_attempt_append.sql
 \ir message/pgqueue_message_defer.sql
 \ir message/pgqueue_message_lane.sql
@@ -128,6 +129,10 @@ alter table pgqueue_worker add column version text, add constraint pgqueue_worke
 \ir worker/pgqueue_worker_lacks.sql
 \ir worker/pgqueue_version_key.sql
 \ir worker/pgqueue_worker_version.sql
+\ir worker/pgqueue_worker_wake.sql
+\ir worker/pgqueue_worker_wake_by.sql
+\ir worker/pgqueue_worker_seen.sql
+\ir worker/pgqueue_worker_gone.sql
 drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer);
 \ir message/pgqueue_message_create.sql
 drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, bigint, text, jsonb, integer);
@@ -149,6 +154,10 @@ drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, intege
 \ir message/pgqueue_message_publish.sql
 drop function if exists pgqueue_attempt_enqueue(bigint[]);
 \ir attempt/pgqueue_attempt_enqueue.sql
+\ir message/pgqueue_message_attention_at.sql
+\ir queue/pgqueue_backlog.sql
+\ir schedule/pgqueue_schedule_declare.sql
+\ir staged/pgqueue_staged_enqueue.sql
 \ir queue/pgqueue_version.sql
 \ir message/pgqueue_message_release.sql
 \ir message/pgqueue_quarantine_waits.sql
@@ -185,7 +194,7 @@ begin
     end loop;
 end
 $$;
-\echo From 0.1.0: 0002_after_0_1_0 (42 statements and files).
+\echo From 0.1.0: 0002_after_0_1_0 (51 statements and files).
 \endif
 
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.

@@ -30,6 +30,10 @@ class Polling:
         """The consumer was woken, and has not looked yet: a message waits."""
         self.polled = False
         """The last look was that of a sleeper that no notification had woken."""
+        self.is_dry = False
+        """Looks have found nothing for some time."""
+        self.rests = False
+        """It waits for a notification, or for the time of its next look, and does nothing else meanwhile."""
         self.next_look = 0.0
         self.company = Company(workers=1, with_room=0)
         self._dry_since: float | None = None
@@ -56,12 +60,14 @@ class Polling:
             if self._found_at is not None:
                 self._gap_seconds += (min(1.0, now - self._found_at) - self._gap_seconds) * 0.25
             self._found_at = now
+        self.is_dry = False
         if found >= wanted:
             self.wants_to_sleep = False
             self.next_look = now
             return
         self._dry_since = now if self._dry_since is None else self._dry_since
         dry_seconds = now - self._dry_since
+        self.is_dry = dry_seconds > AWAKE_SECONDS
         awake_seconds = QUIET_AWAKE_SECONDS if self._is_quiet() else AWAKE_SECONDS
         self.wants_to_sleep = self.listen and not self.asleep and dry_seconds > awake_seconds
         if self.hurries:
@@ -88,10 +94,18 @@ class Polling:
         self.next_look = 0.0
 
     def woke_up(self) -> None:
-        self.asleep = False
+        self.asleep = self.rests = False
+
+    def rest(self, *, until: float) -> None:
+        self.rests = True
+        self.next_look = until
+
+    def ends_rest(self) -> None:
+        if self.rests:
+            self.rests, self.next_look = False, 0.0
 
     def notified(self) -> None:
-        self.hurries = True
+        self.hurries, self.rests = True, False
         self.next_look = 0.0
 
     def due_in(self, seconds: float, *, now: float) -> None:
@@ -99,6 +113,7 @@ class Polling:
         self.next_look = min(self.next_look, now + max(MIN_DUE_SECONDS, seconds))
 
     def pause(self, seconds: float, *, now: float) -> None:
+        self.ends_rest()  # nobody has heard the notifications
         self.next_look = max(self.next_look, now + seconds)
 
 

@@ -82,7 +82,7 @@ from django_pgqueue.functions.message import (
 )
 from django_pgqueue.functions.new_message import After, NewMessage, UniqueKey
 from django_pgqueue.functions.pins import strayed
-from django_pgqueue.functions.queue import message_queues, queue_pause, queue_resume
+from django_pgqueue.functions.queue import Backlog, backlog, message_queues, queue_pause, queue_resume
 from django_pgqueue.functions.schedule import (
     KnownSchedule,
     schedule_declare,
@@ -107,13 +107,18 @@ from django_pgqueue.functions.unknown import (
 from django_pgqueue.functions.worker import (
     Company,
     Deployed,
+    OpenTransactions,
+    open_transactions,
+    transactions_are_over,
     worker_died,
     worker_gone,
     worker_lacks,
+    worker_rest,
     worker_seen,
     worker_version,
     worker_wake,
     worker_wake_next,
+    worker_wake_resting,
     workers_deployed,
 )
 from django_pgqueue.values.error import Error

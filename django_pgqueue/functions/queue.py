@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django_pgqueue.functions.connection import Connection
+
+
+class Backlog(NamedTuple):
+    """What there is to do for workers.  The counts end at 10,000."""
+
+    ready: int
+    """Tasks that a worker could begin now."""
+    oldest_wait_ms: int | None
+    """For how long the first of them has been waiting.  None: nothing is ready."""
+    running: int
+
+
+def backlog(connection: Connection, queues: Sequence[str] | None = None) -> Backlog:
+    """Returns what there is to do in the queues (None: in all), at a bounded cost.
+
+    >>> backlog(connection, ["mail"])  # doctest: +SKIP
+    Backlog(ready=12, oldest_wait_ms=340, running=4)
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("select * from pgqueue_backlog(%s::text[])", (None if queues is None else list(queues),))
+        return Backlog(*cursor.fetchone())
 
 
 def message_queues(connection: Connection) -> list[str]:

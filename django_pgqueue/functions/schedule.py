@@ -115,8 +115,12 @@ def schedule_pause(connection: Connection, name: str) -> bool:
 
 
 RESUME = """
-update pgqueue_schedule set paused_at = null, next_at = greatest(next_at, %s::bigint)
-where name = %s and paused_at is not null
+with resumed as (
+    update pgqueue_schedule set paused_at = null, next_at = greatest(next_at, %s::bigint)
+    where name = %s and paused_at is not null
+    returning queue, next_at
+)
+select pgqueue_worker_wake_by(r.queue, true, r.next_at) from resumed r
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.functions.connection import array_of
 
@@ -117,7 +117,8 @@ class Deployed(NamedTuple):
 DEPLOYED = """
 select distinct w.version, w.queues, w.exclude_queues, w.lacks
 from pgqueue_worker w
-where w.tasks and w.version is not null and w.seen_at > pgqueue_clock() - interval '1 minute'
+where w.tasks and w.version is not null
+  and (w.seen_at > pgqueue_clock() - interval '1 minute' or w.silent_until > pgqueue_now())
 """
 
 
@@ -126,6 +127,91 @@ def workers_deployed(connection: Connection) -> list[Deployed]:
     with connection.cursor() as cursor:
         cursor.execute(DEPLOYED)
         return [Deployed(*row) for row in cursor.fetchall()]
+
+
+# One statement, so that a database in which nothing happens runs one in each IDLE_POLL_SECONDS.
+REST = """
+update pgqueue_worker w
+set seen_at = pgqueue_clock(), silent_until = pgqueue_now() + %s::bigint,
+    asleep_until = case when %s::boolean then pgqueue_now() + %s::bigint end
+where w.id = %s
+returning pgqueue_now(), least(
+    pgqueue_message_next_at(%s::text[], %s::text[], true),
+    pgqueue_message_attention_at(),
+    (select min(s.next_at) from pgqueue_schedule s
+     where s.paused_at is null and (not s.declared or s.name = any (%s::text[]))))
+"""
+
+
+def worker_rest(
+    connection: Connection,
+    *,
+    worker: str,
+    queues: Sequence[str] | None,
+    exclude_queues: Sequence[str],
+    schedules: Sequence[str],
+    silent_ms: int,
+    asleep_ms: int | None,
+) -> tuple[int, int | None] | None:
+    """Records that a worker has nothing to do and will be silent for ``silent_ms``.
+
+    ``asleep_ms``: for how long it waits for notifications; None: it does not.  ``schedules``: the declared schedules
+    that it fires.  Returns the time, and when something will be due (None: nothing is known to come), both in epoch ms;
+    or None if the worker has no row.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            REST,
+            (
+                silent_ms,
+                asleep_ms is not None,
+                asleep_ms,
+                worker,
+                None if queues is None else list(queues),
+                list(exclude_queues),
+                list(schedules),
+            ),
+        )
+        row: tuple[int, int | None] | None = cursor.fetchone()
+        return row
+
+
+class OpenTransactions(NamedTuple):
+    """Transactions that may be open at some moment: an enqueue in one of them may have read the workers before it."""
+
+    before: int
+    """Transactions with lower ids."""
+    at: Any
+
+
+def open_transactions(connection: Connection) -> OpenTransactions:
+    """Returns those that may be open now."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint, clock_timestamp()")
+        return OpenTransactions(*cursor.fetchone())
+
+
+# The second part is for REPEATABLE READ, where a transaction may have read the workers before it had an id.  The
+# sessions of other roles are not visible here.
+ARE_OVER = """
+select pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= %s::bigint and not exists (
+    select from pg_stat_activity a
+    where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
+      and a.backend_xmin is not null and a.xact_start < %s::timestamptz)
+"""
+
+
+def transactions_are_over(connection: Connection, those: OpenTransactions) -> bool:
+    """Whether all those transactions have ended, so that what they have enqueued is visible from now on."""
+    with connection.cursor() as cursor:
+        cursor.execute(ARE_OVER, those)
+        return bool(cursor.fetchone()[0])
+
+
+def worker_wake_resting(connection: Connection, queue: str) -> None:
+    """Wakes the workers of ``queue`` that rest: something has changed of which no enqueue tells them."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_wake_by(%s, null, pgqueue_now())", (queue,))
 
 
 def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:

@@ -109,6 +109,16 @@ class Migration(Upgrade):
                 migrations.AddField("worker", "version", models.TextField(blank=True, null=True)),
             ],
         ),
+        # silent_until: until when a worker that rests says nothing.
+        migrations.RunSQL(
+            "alter table pgqueue_worker add column silent_until bigint",
+            reverse_sql="alter table pgqueue_worker drop column silent_until",
+            state_operations=[
+                migrations.AddField(
+                    "worker", "silent_until", django_pgqueue.models.fields.EpochField(blank=True, null=True)
+                ),
+            ],
+        ),
         ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
         ReplaceFunction("pgqueue_message_defer", since="0.1.0"),
         ReplaceFunction("pgqueue_message_lane", since="0.1.0"),
@@ -121,6 +131,10 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_worker_lacks", since="0.1.0"),
         ReplaceFunction("pgqueue_version_key", since="0.1.0"),
         ReplaceFunction("pgqueue_worker_version", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_wake", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_wake_by", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_seen", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_gone", since="0.1.0"),
         ReplaceFunction("pgqueue_message_create", since="0.1.0"),
         ReplaceFunction("pgqueue_message_create_many", since="0.1.0"),
         ReplaceFunction("pgqueue_message_create_unique", since="0.1.0"),
@@ -135,6 +149,10 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_quarantine_dequeue", since="0.1.0"),
         ReplaceFunction("pgqueue_message_publish", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_enqueue", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_attention_at", since="0.1.0"),
+        ReplaceFunction("pgqueue_backlog", since="0.1.0"),
+        ReplaceFunction("pgqueue_schedule_declare", since="0.1.0"),
+        ReplaceFunction("pgqueue_staged_enqueue", since="0.1.0"),
         # The version.
         ReplaceFunction("pgqueue_version", since="0.1.0"),
         ReplaceFunction("pgqueue_message_release", since="0.1.0"),

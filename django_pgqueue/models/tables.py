@@ -116,6 +116,7 @@ class Worker(models.Model):
     exclude_queues = NamesField(blank=True)
     lacks = NamesField(null=True, blank=True)
     version = models.TextField(null=True, blank=True)  # noqa: DJ001
+    silent_until = EpochField(null=True, blank=True)
 
     class Meta:
         db_table = "pgqueue_worker"

@@ -12,3 +12,5 @@ MAX_MAX_ATTEMPTS = 1_000_000
 DEFAULT_MAX_LOST, MAX_MAX_LOST = 20, 32_767
 """Times that workers may die while they run a message, where it sets no number: as in pgqueue_message_lose.  The limit
 is that of the column."""
+MAX_IDLE_POLL_SECONDS = 3600
+"""pgqueue_worker_wake_by relies on it: what is due later than that wakes nobody."""

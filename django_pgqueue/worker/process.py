@@ -139,6 +139,7 @@ class WorkerProcess:
             versions=self.versions,
             may_take=self.recycling.room,
             settle=self.upkeep.settle,
+            schedules=self.upkeep.scheduler.fired,
             on_claim=self.reporter.claimed,
         )
         self.background = [
@@ -385,6 +386,7 @@ class WorkerProcess:
             self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.stop_now)
             self.held.abandon()
             self.parts.attempt("dependencies", self.upkeep.settle)
+            self.claimer.availability.leave()
             self.parts.attempt("presence", lambda: self.registration.leave(self.session.statements))
             if not self.claimer.unstarted and not self.claimer.unparked:
                 self.marks.sign_off()

@@ -30,6 +30,8 @@ class WorkerSettings:
     grace_seconds: float = 25
     history_days: int | None = 30
     listen: bool = True
+    idle_poll_seconds: float = 1.0
+    """How often a process with nothing to do looks without a notification."""
     max_jobs: int | None = None
     """A process that has ended this many jobs is replaced."""
     max_memory_mb: int | None = None

@@ -20,7 +20,7 @@ as $$
 -- p_max_lost: a task fails when its worker has died so many times in a row while it ran (null: 20 times).
 -- p_version: the version of the deploy that enqueues it.  Workers of an earlier version (pgqueue_version_key) leave it
 -- to others, while workers of this version or a later one live.
--- Writes pgqueue_message; a ready message wakes a sleeping worker.
+-- Writes pgqueue_message; a ready message wakes a sleeping worker, a later one those that would rest past its time.
 declare
     v_id bigint;
     v_now bigint := pgqueue_now(now());  -- the transaction's time: its messages share it and are FIFO by id
@@ -35,6 +35,8 @@ begin
     returning id into v_id;
     if coalesce(p_dequeue_at, v_now) <= v_now then
         perform pgqueue_worker_wake(p_queue, p_task is not null);
+    else
+        perform pgqueue_worker_wake_by(p_queue, p_task is not null, p_dequeue_at);
     end if;
     return v_id;
 end

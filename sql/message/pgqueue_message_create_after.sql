@@ -37,12 +37,15 @@ as $$
                false
         from given g
         where p_channel is null or coalesce(pgqueue_channel_room(p_channel), 1) > 0
-        returning id, awaited_id
+        returning id, awaited_id, check_at
     ),
     told as (  -- no later end will report a message that has ended already
         insert into pgqueue_ended (message_id, look_at)
         select c.awaited_id, g.now from created c, given g
         where c.awaited_id is not null and (select true from pgqueue_message d where d.id = c.awaited_id) is null
+    ),
+    woken as (  -- a worker that rests would not come to its check
+        select c.id, pgqueue_worker_wake_by(p_queue, null, c.check_at) from created c
     )
-    select c.id from created c
+    select w.id from woken w
 $$;

@@ -110,6 +110,15 @@ begin
     loop
         perform pgqueue_worker_wake(v_queue);
     end loop;
+    if exists (select from pgqueue_worker w where w.silent_until is not null) then
+        perform pgqueue_worker_wake_by(l.queue, null, l.dequeue_at)
+        from (
+            select coalesce(m.item ->> 'queue', 'default') as queue, min((m.item ->> 'dequeue_at')::bigint) as dequeue_at
+            from jsonb_array_elements(v_messages) as m (item)
+            where (m.item ->> 'dequeue_at')::bigint > v_now
+            group by 1
+        ) as l;
+    end if;
 end
 $$;
 
@@ -148,6 +157,8 @@ begin
     returning id;
     if found and coalesce(p_dequeue_at, v_now) <= v_now then
         perform pgqueue_worker_wake(p_queue, p_task is not null);
+    elsif found then
+        perform pgqueue_worker_wake_by(p_queue, p_task is not null, p_dequeue_at);
     end if;
     return query select null::bigint from generate_series(v_room + 1, jsonb_array_length(p_contents));
 end

@@ -66,6 +66,8 @@ begin
             p_created := true;
             if coalesce(p_dequeue_at, v_now) <= v_now then
                 perform pgqueue_worker_wake(p_queue, p_task is not null);
+            else
+                perform pgqueue_worker_wake_by(p_queue, p_task is not null, p_dequeue_at);
             end if;
             return;
         end if;
@@ -105,6 +107,8 @@ begin
         continue when not found;  -- it has begun or ended since
         if coalesce(p_dequeue_at, v_now) <= v_now then
             perform pgqueue_worker_wake(v_queue);
+        else
+            perform pgqueue_worker_wake_by(v_queue, null, p_dequeue_at);
         end if;
         return;
     end loop;

@@ -56,10 +56,14 @@ begin
         returning m.id, m.queue, m.task
     loop
         -- The messages come in the order of their queues: one sleeper for each queue is enough.
-        if v_is_ready and (p_queue, p_task is not null) is distinct from (v_woken_queue, v_woken_tasks) then
+        if (p_queue, p_task is not null) is distinct from (v_woken_queue, v_woken_tasks) then
             v_woken_queue := p_queue;
             v_woken_tasks := p_task is not null;
-            perform pgqueue_worker_wake(v_woken_queue, v_woken_tasks);
+            if v_is_ready then
+                perform pgqueue_worker_wake(v_woken_queue, v_woken_tasks);
+            else
+                perform pgqueue_worker_wake_by(v_woken_queue, v_woken_tasks, p_dequeue_at);
+            end if;
         end if;
         return next;
     end loop;

@@ -25,9 +25,13 @@ begin
         where m.id = any (p_ids) and m.worker is null
         returning m.id, m.queue
     loop
-        if v_dequeue_at <= v_now and v_message.queue <> all (v_queues) then
+        if v_message.queue <> all (v_queues) then
             v_queues := v_queues || v_message.queue;
-            perform pgqueue_worker_wake(v_message.queue);
+            if v_dequeue_at <= v_now then
+                perform pgqueue_worker_wake(v_message.queue);
+            else
+                perform pgqueue_worker_wake_by(v_message.queue, null, v_dequeue_at);
+            end if;
         end if;
         return next v_message.id;
     end loop;

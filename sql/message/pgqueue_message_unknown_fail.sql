@@ -17,7 +17,7 @@ as $$
 -- last reason.
 -- While a living worker of the queue may know a task, because it does not record it in pgqueue_worker.lacks, none of
 -- its messages fails: that worker may only be busy.  A worker that records 50 tasks may lack more than these, and a
--- worker that has not been seen for a minute is gone.  One that was parked within the last minute has that time to be
+-- worker that has not been seen for a minute, and has not announced so long a silence, is gone.  One that was parked within the last minute has that time to be
 -- found by those who lack some messages of the task, and not all.  Where no worker lives, nobody was asked, and nothing fails.
 -- Locks rows of pgqueue_message without waiting for any; writes pgqueue_message and pgqueue_attempt.
 declare
@@ -41,7 +41,7 @@ begin
                    count(*) as workers,
                    left(string_agg(format('%s on %s', w.id, w.hostname), ', '), 2000) as names
             from pgqueue_worker w
-            where w.tasks and w.seen_at > pgqueue_clock() - interval '1 minute'
+            where w.tasks and (w.seen_at > pgqueue_clock() - interval '1 minute' or w.silent_until > pgqueue_now())
               and (w.queues is null or p.queue = any (w.queues)) and p.queue <> all (w.exclude_queues)
         ) as a
         where h.unknown_since <= v_since and a.workers > 0 and a.others = 0

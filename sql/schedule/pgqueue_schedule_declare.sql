@@ -61,7 +61,7 @@ begin
         select from pgqueue_schedule_declaration d
         join pgqueue_worker w on w.id = d.worker
         where d.name = p_name and d.declaration = v_stands and d.worker is distinct from p_worker
-          and w.seen_at > pgqueue_clock() - interval '1 minute'
+          and (w.seen_at > pgqueue_clock() - interval '1 minute' or w.silent_until > pgqueue_now())
     ) then
         return false;
     end if;

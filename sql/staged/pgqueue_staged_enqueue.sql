@@ -82,6 +82,14 @@ begin
     loop
         perform pgqueue_worker_wake(v_queue);
     end loop;
+    if exists (select from pgqueue_worker w where w.silent_until is not null) then
+        perform pgqueue_worker_wake_by(l.queue, null, l.dequeue_at)
+        from (
+            select s.queue, min(s.dequeue_at) as dequeue_at from pgqueue_staged s
+            where s.batch = p_batch and s.token = any (p_tokens) and s.dequeue_at > v_now
+            group by s.queue
+        ) as l;
+    end if;
 
     delete from pgqueue_staged s where s.batch = p_batch;
     return p_rows;

@@ -6,7 +6,9 @@
 -- a worker that died asleep is no longer woken.  has_room: the worker is awake, has idle slots and polls every few
 -- milliseconds, so no other worker needs to be woken.  problem: what it cannot do at present (maintenance without the
 -- rights, say); the rest of its work goes on.  lacks: tasks of parked messages that it does not know, or whose arguments
--- it cannot take; at most 50.  version: that of the deploy that it runs, where its settings name one.
+-- it cannot take; at most 50.  version: that of the deploy that it runs, where its settings name one.  silent_until
+-- (epoch ms) is set while the worker rests: it has nothing to do, says nothing before that time, and is alive all the
+-- same.  Everything that would be due before its next look wakes it (pgqueue_worker_wake_by).
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,
@@ -22,6 +24,7 @@ create table pgqueue_worker (
     exclude_queues text[] not null default '{}',
     lacks          text[],
     version        text,
+    silent_until   bigint,
     -- 'pgqueue_' || id is the name of a notification channel, which has less than 64 bytes.
     constraint pgqueue_worker_id_short check (octet_length(id) between 1 and 55 and id !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_hostname_short check (octet_length(hostname) <= 255 and hostname !~ '[\u0001-\u001f\u007f]'),

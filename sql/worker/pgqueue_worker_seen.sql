@@ -32,6 +32,6 @@ begin
             pgqueue_clock(), pgqueue_now() + p_asleep_ms)
     on conflict (id) do update
     set seen_at = excluded.seen_at, asleep_until = excluded.asleep_until, slots = excluded.slots,
-        has_room = excluded.has_room, problem = excluded.problem;
+        has_room = excluded.has_room, problem = excluded.problem, silent_until = null;
 end
 $$;

@@ -7,6 +7,8 @@ as $$
 -- Wakes none while an awake consumer has room: that one polls every few milliseconds, and wakes the next when it has
 -- taken as much as it could.  A consumer that has not been seen for two seconds may be dead, and does not count; until
 -- then the sleepers, which poll every second, find the messages that it misses.
+-- Workers that rest (silent_until) are all woken, up to a hundred: they poll no more, so the message may not depend on
+-- one of them, which may have died.
 -- Reads pgqueue_worker without a row lock and writes nothing, so enqueues never wait for each other here.  While the
 -- workers are busy, none sleeps and none is notified: all commits of a database cluster that notify wait in one line.
 -- Raises no error, whatever pgqueue_worker contains: a notification channel has less than 64 bytes and a payload less
@@ -15,6 +17,7 @@ declare
     v_now bigint;
     v_tasks boolean;
     v_sleeper text;
+    v_resting text[];
     v_awake boolean;
 begin
     -- One statement decides the usual case of a busy queue, because this runs at every enqueue.
@@ -27,8 +30,9 @@ begin
         return;
     end if;
     v_now := pgqueue_now();
-    for v_tasks, v_sleeper, v_awake in
+    for v_tasks, v_sleeper, v_resting, v_awake in
         select w.tasks, min(w.id) filter (where w.asleep_until > v_now and octet_length(w.id) < 56),
+               array_agg(w.id) filter (where w.asleep_until > v_now and w.silent_until > v_now and octet_length(w.id) < 56),
                bool_or(w.asleep_until is null and w.has_room and w.seen_at > pgqueue_clock() - interval '2 seconds')
         from pgqueue_worker w
         where (p_tasks is null or w.tasks = p_tasks)
@@ -38,6 +42,7 @@ begin
     loop
         if v_sleeper is not null and not v_awake then
             perform pg_notify('pgqueue_' || v_sleeper, left(p_queue, 255));
+            perform pg_notify('pgqueue_' || r.id, left(p_queue, 255)) from unnest(v_resting[:100]) as r (id) where r.id <> v_sleeper;
         end if;
     end loop;
 end

@@ -218,6 +218,35 @@ def test_what_a_consumer_asks_costs_the_same_whatever_has_piled_up(conninfo: str
         _assert_flat(call, measured, most_entries=backlog.calls[call])
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "select '{}', 't', 0, true, null from generate_series(1, %s)",
+        "select '{}', 't', 9e15, false, null from generate_series(1, %s)",
+        "select '{}', 't', 0, false, null from generate_series(1, %s)",
+        "select '{}', 't', 0, true, 'acme' from generate_series(1, %s)",
+        "select '{}', null, 0, true, null from generate_series(1, %s)",
+    ],
+    ids=["ready", "scheduled", "due", "in a channel", "raw"],
+)
+def test_the_backlog_costs_the_same_whatever_has_piled_up(conninfo: str, rows: str) -> None:
+    calls = ("pgqueue_backlog()", "pgqueue_backlog('{default}')", "pgqueue_message_attention_at()")
+    costs: dict[str, list[Cost]] = {call: [] for call in calls}
+    with queue(conninfo) as (_, session):
+        plan_while_empty(session, calls)
+        for number in (15_000, 45_000):
+            session.rows(
+                "insert into pgqueue_message (content, task, dequeue_at, in_line, channel) "
+                + rows.replace("%s", f"{number}")
+            )
+            for call in calls:
+                costs[call].append(cost(session, f"select * from {call}"))
+    for call, (few, many) in costs.items():
+        assert "pgqueue_message" not in many.read, f"{call} reads the table from end to end"
+        assert many.probes <= few.probes, call
+        assert sum(many.entries.values()) <= sum(few.entries.values()) <= 10_100, call
+
+
 def _assert_flat(call: str, measured: dict[str, Cost], *, most_entries: int) -> None:
     shown = "\n".join(
         f"{each.buffers:8,} buffers  {each.scans}  {each.entries}  {when}" for when, each in measured.items()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 
 PASS, DROP = "pass", "drop"
+TCP_REPAIR = 19
+"""Of Linux: a socket that is closed in this state says nothing to the other side."""
 
 
 class Proxy:
@@ -18,6 +21,7 @@ class Proxy:
         self.refuses = False
         self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         started = threading.Event()
         threading.Thread(target=self._run, args=[started], name="proxy", daemon=True).start()
@@ -30,6 +34,18 @@ class Proxy:
     def cut(self) -> None:
         """Resets all connections."""
         self._loop.call_soon_threadsafe(self._cut)
+
+    def vanish(self) -> None:
+        """Forgets all connections without a word to the clients, as a router does that was started again.  Needs
+        CAP_NET_ADMIN.
+        """
+        done = asyncio.run_coroutine_threadsafe(self._vanish(), self._loop)
+        done.result()
+
+    async def _vanish(self) -> None:
+        for writer in list(self._clients):
+            writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+        self._cut()
 
     def _cut(self) -> None:
         for writer in list(self._writers):
@@ -52,8 +68,10 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers |= {writer, up}
+        self._clients.add(writer)
         await asyncio.gather(self._pump(reader, up, "requests"), self._pump(above, writer, "answers"))
         self._writers -= {writer, up}
+        self._clients.discard(writer)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str) -> None:
         with contextlib.suppress(OSError):

@@ -6,11 +6,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
+from django.db import connections
 from django.db.models import BigIntegerField, Func, Q
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from django_pgqueue import control
+from django_pgqueue import control, functions
 from django_pgqueue.admin.parts import actions, audit_log, display
 from django_pgqueue.admin.parts.content import ShownContent, sensitivity
 from django_pgqueue.admin.parts.database import alias, now, once, url
@@ -252,6 +253,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
             obj.next_at = form.rule.first_after(now(request))
         fields = [*form.COLUMNS, *(["next_at"] if form.rule_has_changed else [])]
         obj.save(using=alias(), **({"update_fields": fields} if change else {"force_insert": True}))
+        functions.worker_wake_resting(connections[alias()], obj.queue)
 
     # Actions
 

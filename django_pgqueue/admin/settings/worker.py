@@ -11,7 +11,7 @@ from django_pgqueue.admin.parts.database import now
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
+from django_pgqueue.monitoring.overview.coverage import is_silent
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class WorkerColumns:
     @admin.display(description="state")
     def state(self, worker: Worker) -> SafeString:
         seen_at = self._seen(worker)
-        if seen_at <= self.now - SILENT_AFTER:
+        if is_silent(seen_at, worker.silent_until, self.now):
             return display.label(f"not seen for {display.span(self.now - seen_at)}", "red")
         if worker.asleep_until is not None and to_epoch_ms(worker.asleep_until) > to_epoch_ms(self.now):
             return display.label("asleep", "blue")

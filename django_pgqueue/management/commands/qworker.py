@@ -162,6 +162,7 @@ class Command(BaseCommand):
             grace_seconds=seconds("grace-seconds", options["grace_seconds"], defaults.grace_seconds),
             history_days=defaults.history_days,
             listen=defaults.listen,
+            idle_poll_seconds=defaults.idle_poll_seconds,
             max_jobs=options["max_jobs"],
             max_memory_mb=options["max_memory"],
             **watched(options),

@@ -63,7 +63,8 @@ select d.name, string_agg(format('%%s as %%s', d.workers, d.example), ', ' order
 from (
     select d.name, d.declaration, count(*) as workers, min(d.worker) as example
     from pgqueue_schedule_declaration d
-    join pgqueue_worker w on w.id = d.worker and w.seen_at > pgqueue_clock() - %(silent_after)s
+    join pgqueue_worker w on w.id = d.worker
+        and (w.seen_at > pgqueue_clock() - %(silent_after)s or w.silent_until > pgqueue_now())
     group by d.name, d.declaration
 ) as d
 group by d.name

@@ -81,7 +81,7 @@ CONNECTIONS = """
 select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
        (select count(*) from pg_stat_activity a where a.backend_type = 'client backend'),
        (select coalesce(sum(w.slots + 1), 0) from pgqueue_worker w
-        where w.tasks and w.seen_at > pgqueue_clock() - %(silent_after)s)
+        where w.tasks and (w.seen_at > pgqueue_clock() - %(silent_after)s or w.silent_until > pgqueue_now()))
 """
 
 OLDEST = """

@@ -133,7 +133,7 @@ limit %(most)s
 
 PROBLEMS = """
 select w.problem, count(*), min(w.id) from pgqueue_worker w
-where w.problem is not null and w.seen_at > pgqueue_clock() - %(silent_after)s
+where w.problem is not null and (w.seen_at > pgqueue_clock() - %(silent_after)s or w.silent_until > pgqueue_now())
 group by w.problem
 order by 2 desc, 1
 limit %(most)s

@@ -6,14 +6,29 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django.db.models import Q
+
 from django_pgqueue.models.tables import Message, Worker
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 SILENT_AFTER = dt.timedelta(minutes=1)
-"""A worker sends a heartbeat every few seconds; without one for this long it does not count as alive."""
+"""A worker sends a heartbeat every few seconds.  Without one for this long it does not count as alive, unless it has
+announced a longer silence."""
 MAX_WORKERS = 1_000
+
+
+def is_alive(now: dt.datetime) -> Q:
+    """Returns the condition for workers that are alive, as far as their rows tell."""
+    return Q(seen_at__gt=now - SILENT_AFTER) | Q(silent_until__gt=to_epoch_ms(now))
+
+
+def is_silent(seen_at: dt.datetime, silent_until: dt.datetime | None, now: dt.datetime) -> bool:
+    """Whether a worker has been silent for longer than it may be."""
+    rests = silent_until is not None and to_epoch_ms(silent_until) > to_epoch_ms(now)
+    return seen_at <= now - SILENT_AFTER and not rests
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +39,7 @@ class Service:
 
     @classmethod
     def at(cls, now: dt.datetime, *, using: str) -> Service:
-        alive = Worker.objects.using(using).filter(seen_at__gt=now - SILENT_AFTER, tasks=True)
+        alive = Worker.objects.using(using).filter(is_alive(now), tasks=True)
         return cls(list(alive.values_list("queues", "exclude_queues")[:MAX_WORKERS]))
 
     def lacks(self, message: Message) -> bool:

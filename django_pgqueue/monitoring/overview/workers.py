@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, SILENT_AFTER
+from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, is_silent
 from django_pgqueue.values.times import to_epoch_ms
 from django_pgqueue.values.versions import key
 
@@ -43,11 +43,11 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
     rows = list(
         Worker.objects.using(using)
         .order_by("-seen_at")
-        .values_list("id", "hostname", "pid", "slots", "tasks", "asleep_until", Moment("seen_at"), "version")[
-            :MAX_WORKERS
-        ]
+        .values_list(
+            "id", "hostname", "pid", "slots", "tasks", "asleep_until", Moment("seen_at"), "version", "silent_until"
+        )[:MAX_WORKERS]
     )
-    alive = [row for row in rows if row[6] > now - SILENT_AFTER]
+    alive = [row for row in rows if not is_silent(row[6], row[8], now)]
     ours = [row for row in alive if row[4]]
     asleep = [row for row in ours if row[5] is not None and to_epoch_ms(row[5]) > to_epoch_ms(now)]
     return Workers(
@@ -58,7 +58,7 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
         silent=[
             Silent(id=row[0], hostname=row[1], pid=row[2], silence=now - row[6])
             for row in rows
-            if row[4] and row[6] <= now - SILENT_AFTER
+            if row[4] and is_silent(row[6], row[8], now)
         ],
         versions=_versions([row[7] for row in ours]),
     )

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.polling import MAX_POLL_SECONDS
+from django_pgqueue.consumer.polling import MAX_POLL_SECONDS, POLL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +80,13 @@ class Availability:
         if time.monotonic() >= self.registration.next_seen - MAX_POLL_SECONDS:
             self._be_seen(asleep=True)
 
+    def leave(self) -> None:
+        """Wakes the next worker, where that one may rest: it does not know when the retries are due that this one has
+        put back.
+        """
+        if self.settings.idle_poll_seconds > POLL_SECONDS:
+            self._wake_next()
+
     def _is_not_needed(self) -> bool:
         """Whether this worker may sleep, by chance: where several awake workers have room, one of them is enough.
         Fewer workers then share the messages, and take them in larger batches.
@@ -119,5 +126,6 @@ class Availability:
     def _be_seen(self, *, asleep: bool, has_room: bool = False) -> None:
         def be_seen() -> None:
             self.polling.company = self.registration.be_seen(self.session.statements, asleep=asleep, has_room=has_room)
+            self.polling.ends_rest()  # the row no longer says that it rests
 
         self.attempt("presence", be_seen)

@@ -13,6 +13,7 @@ from django_pgqueue.worker.claim.availability import Availability
 from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.idleness import Idleness
 from django_pgqueue.worker.claim.prefetch import MAX_CLAIMED, SHORT_SECONDS, Prefetch
+from django_pgqueue.worker.claim.rest import Rest
 from django_pgqueue.worker.claim.turns import Turns
 from django_pgqueue.worker.run.outcome import Unknown as GivenBack
 
@@ -58,11 +59,13 @@ class Claimer:
         versions: Versions,
         may_take: Callable[[int], int],
         settle: Callable[[], object],
+        schedules: Callable[[], Sequence[str] | None],
         on_claim: Callable[[int, float], None],
     ) -> None:
         """``unfinished`` returns how many held messages have not ended.  ``may_take`` returns how many more the process
         may take beside so many unfinished ones, before another process replaces it.  ``settle`` releases messages that
-        waited for others that have ended.  ``on_claim`` gets the number of messages of each claim, and its seconds.
+        waited for others that have ended.  ``schedules``: see ``Rest``.  ``on_claim`` gets the number of messages of
+        each claim, and its seconds.
         """
         self.settings = settings
         self.session = session
@@ -83,6 +86,7 @@ class Claimer:
         self.availability = Availability(
             settings, session, registration=registration, polling=polling, prefetch=self.prefetch, attempt=parts.attempt
         )
+        self.rest = Rest(settings, session, registration=registration, polling=polling, schedules=schedules)
         self.unstarted: list[Received] = []
         """Messages that no slot has begun, to be given back."""
         self.unparked: list[tuple[Received, str]] = []
@@ -107,16 +111,21 @@ class Claimer:
         decides = time.monotonic() >= self.idleness.due_at()
         if time.monotonic() < self.polling.next_look and not decides:
             return
+        if self.polling.rests and not decides and self.rest.goes_on():
+            return
+        self.polling.rests = False
         # A sleeper that knows of others with room asks whether they are still there, which costs less than a look.
         asks = self.polling.is_poll and self.polling.company.with_room and not (decides or self.settings.burst)
         if asks and self.availability.others_have_room():
             self.polling.sleeps_on(now=time.monotonic())
             return
+        ready = self.rest.is_ready()
         claimed, everywhere = self._look(room)
         found = bool(claimed or self._unreadable or len(self.held)) or not self.unknown.is_over
         self.idleness.looked(found=found, everywhere=everywhere, now=time.monotonic())
         self.parts.attempt("end unreadable messages", self._fail_unreadable)
         self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
+        self.rest.looked(idle=not found and self.unknown.lets_rest, ready=ready)
 
     def due_at(self) -> float:
         """Returns when the next claim is due, by the monotonic clock."""

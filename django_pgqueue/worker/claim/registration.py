@@ -49,6 +49,8 @@ class Registration:
         self.next_seen = 0.0
         self.has_room = False
         """What the row says: enqueues wake nobody where an awake worker has room."""
+        self.rests = False
+        """The row says that the worker rests."""
         self._room_since: float | None = None
         self._full_since: float | None = None
         self._has_news_of_others = False
@@ -58,7 +60,7 @@ class Registration:
         """Gives the worker another name, as if it had just been started.  Returns the name that it had."""
         before, self.id = self.id, new_id()
         self.next_seen = 0.0
-        self.has_room = False
+        self.has_room = self.rests = False
         return before
 
     def has_news_of_others(self) -> bool:
@@ -97,6 +99,7 @@ class Registration:
         if self.version is not None:
             functions.worker_version(connection, self.id, self.version)
         self._record_lacks(connection)
+        self.rests = False
         self.on_seen(company)
         if company.quarantine_waits and self.marks is not None:
             self.marks.want_quarantine()
@@ -109,6 +112,11 @@ class Registration:
         if (lacks := self.lacks()) or self._has_lacked:
             functions.worker_lacks(connection, self.id, lacks)
         self._has_lacked = bool(lacks)
+
+    def announced(self, rests: bool, *, seconds: float) -> None:
+        """Takes note that the row says that the worker rests, for so many seconds.  Without a row it says nothing."""
+        self.rests = rests
+        self.next_seen = time.monotonic() + seconds if rests else 0.0
 
     def leave(self, connection: Connection) -> None:
         functions.worker_gone(connection, self.id)

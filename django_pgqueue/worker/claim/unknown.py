@@ -115,6 +115,11 @@ class Unknown:
         return not (self.wants or self._is_told)
 
     @property
+    def lets_rest(self) -> bool:
+        """Whether no parked message is known of, as the row of a worker that rests has to say."""
+        return self.is_over and not self._lacking
+
+    @property
     def lacks(self) -> list[str]:
         """The tasks of which this worker can take no parked message."""
         busy = {line.task for line, reading in self._readings.items() if not reading.is_done}
@@ -165,6 +170,7 @@ class Unknown:
     def told(self) -> None:
         """Called when messages were parked that this worker may know."""
         self._is_told = True
+        self.polling.ends_rest()  # while any are parked, nobody rests: they are looked at again and again
 
     def seen(self, *, has_parked: bool) -> None:
         """Called when the worker's row was refreshed.  ``has_parked``: messages are parked."""

@@ -65,6 +65,10 @@ class Scheduler:
             self._declare_waiting(connection)
         return fired
 
+    def fired(self) -> list[str] | None:
+        """Returns the names of the declared schedules that this worker fires.  None: it has yet to declare some."""
+        return None if self.declared is None or self.waiting else list(self.declared)
+
     def renamed(self, worker: str) -> None:
         """Notes another name of the worker, under which it declares all once more."""
         if self.worker is not None:

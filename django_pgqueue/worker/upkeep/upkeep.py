@@ -28,6 +28,8 @@ class Upkeep:
         self._next_settling = 0.0
 
     def do_if_due(self) -> None:
+        if self.polling.rests:  # the rest ends when something is due
+            return
         self.parts.attempt("schedules", self._schedule_if_due)
         self.parts.attempt("dependencies", self._settle_if_due)
 
@@ -36,7 +38,7 @@ class Upkeep:
         self.parts.attempt("schedules", lambda: self.scheduler.leave(self.session.statements))
 
     def due_at(self) -> float:
-        return self.parts.due_at("schedules", self.scheduler.next_look)
+        return float("inf") if self.polling.rests else self.parts.due_at("schedules", self.scheduler.next_look)
 
     def settle(self) -> int:
         """Releases messages whose wait for others is over.  Returns how many."""

@@ -17,6 +17,7 @@ import yaml
 from django.core.management import load_command_class
 
 from django_pgqueue.conf import Options
+from django_pgqueue.metrics.queue import STATES
 from django_pgqueue.worker.supervise.supervisor import KILL_SECONDS
 from tests.support.fixtures.workers import diary, environment, rows, session
 from tests.support.pages import FOLDER, ROOT, blocks
@@ -68,6 +69,11 @@ def pod() -> Any:
 def container() -> Any:
     [found] = pod()["containers"]
     return found
+
+
+def keda() -> tuple[Any, Any]:
+    scaled, authentication = yaml.safe_load_all(text_of("keda.yaml"))
+    return scaled, authentication
 
 
 def compose() -> Any:
@@ -204,3 +210,81 @@ def test_alerts_and_dashboards_name_metrics_that_there_are() -> None:
     [group] = yaml.safe_load(rules)["groups"]
     assert all({"alert", "expr", "annotations"} <= set(rule) for rule in group["rules"])
     assert set(re.findall(r"pgqueue_\w+", page)) <= known
+
+
+# Of kedacore/keda, apis/keda/v1alpha1 (scaledobject_types.go, scaledobject_triggers.go and
+# triggerauthentication_types.go), and pkg/scalers/postgresql_scaler.go: the keys of a postgresql trigger are strings.
+KEDA = {
+    "spec": {
+        "scaleTargetRef", "pollingInterval", "initialCooldownPeriod", "cooldownPeriod", "idleReplicaCount",
+        "minReplicaCount", "maxReplicaCount", "advanced", "triggers", "fallback",
+    },
+    "trigger": {"type", "name", "useCachedMetrics", "metadata", "authenticationRef", "metricType"},
+    "postgresql": {
+        "targetQueryValue", "activationTargetQueryValue", "query", "host", "port", "userName", "dbName", "sslmode",
+        "connectionFromEnv", "passwordFromEnv",
+    },
+    "secret": {"parameter", "name", "key"},
+    "parameters": {"connection", "host", "port", "userName", "dbName", "sslmode", "password"},
+}  # fmt: skip
+
+
+def test_keda_understands_the_scaled_object() -> None:
+    scaled, authentication = keda()
+    assert (scaled["apiVersion"], scaled["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")
+    assert set(scaled["spec"]) <= KEDA["spec"]
+    assert {type(value) for name, value in scaled["spec"].items() if name not in ("scaleTargetRef", "triggers")} == {
+        int
+    }
+    assert scaled["spec"]["minReplicaCount"] < scaled["spec"]["maxReplicaCount"]
+    deployment = yaml.safe_load(text_of("kubernetes.yaml"))
+    assert scaled["spec"]["scaleTargetRef"] == {"name": deployment["metadata"]["name"]}, (
+        "a Deployment, where no kind is"
+    )
+    [trigger] = scaled["spec"]["triggers"]
+    assert set(trigger) <= KEDA["trigger"]
+    assert trigger["type"] == "postgresql"
+    assert set(trigger["metadata"]) <= KEDA["postgresql"]
+    assert {type(value) for value in trigger["metadata"].values()} == {str}
+    assert float(trigger["metadata"]["targetQueryValue"]) == slots()
+    assert (authentication["apiVersion"], authentication["kind"]) == ("keda.sh/v1alpha1", "TriggerAuthentication")
+    assert trigger["authenticationRef"] == {"name": authentication["metadata"]["name"]}
+    [secret] = authentication["spec"]["secretTargetRef"]
+    assert set(secret) == KEDA["secret"]
+    assert secret["parameter"] in KEDA["parameters"]
+
+
+def test_the_query_of_keda_gives_a_reader_one_number(environment: dict[str, str], session: Session) -> None:
+    query = keda()[0]["spec"]["triggers"][0]["metadata"]["query"]
+    count_queries.enqueue()
+    count_queries.using(queue_name="elsewhere").enqueue()
+    assert session.rows(query) == [(1,)]
+    session.rows("select * from pgqueue_message_dequeue(p_tasks => true, p_queues => '{default}')")
+    assert session.rows(query) == [(1,)], "it runs, and its worker has to stay"
+    assert "pgqueue_backlog" in (ROOT / "sql" / "roles.sql").read_text()
+
+
+def slots() -> int:
+    """Of a pod."""
+    given = options(container()["args"])
+    return int(given.processes * given.threads)
+
+
+def test_kubernetes_understands_the_autoscaler() -> None:
+    """As autoscaling/v2 has it: k8s.io/api/autoscaling/v2/types.go."""
+    scaler = yaml.safe_load(text_of("hpa.yaml"))
+    deployment = yaml.safe_load(text_of("kubernetes.yaml"))
+    assert (scaler["apiVersion"], scaler["kind"]) == ("autoscaling/v2", "HorizontalPodAutoscaler")
+    assert set(scaler["spec"]) == {"scaleTargetRef", "minReplicas", "maxReplicas", "metrics", "behavior"}
+    assert scaler["spec"]["scaleTargetRef"] == {
+        "apiVersion": deployment["apiVersion"], "kind": deployment["kind"], "name": deployment["metadata"]["name"],
+    }  # fmt: skip
+    [metric] = scaler["spec"]["metrics"]
+    assert set(metric) == {"type", "external"}
+    external = metric["external"]
+    assert external["target"] == {"type": "AverageValue", "averageValue": str(slots())}
+    labels = external["metric"]["selector"]["matchLabels"]
+    assert labels["state"] in STATES
+    page = (FOLDER / "operate" / "monitoring.md").read_text()
+    assert f"| `{external['metric']['name']}`" in page
+    assert set(scaler["spec"]["behavior"]["scaleDown"]) == {"stabilizationWindowSeconds"}

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+import yaml
 from psycopg.errors import InsufficientPrivilege
 
+from django_pgqueue import functions
 from tests.promises.security.conftest import DROP_FILE, ROLES, ROLES_FILE
 from tests.promises.security.programs import CONSUMER, PRODUCER, READER
 from tests.support.databases import psql, sql_files
@@ -71,6 +73,8 @@ FOR_READERS = PURE | {
     "pgqueue_message_queues",
     "pgqueue_message_next_at",
     "pgqueue_message_parked",
+    "pgqueue_message_attention_at",
+    "pgqueue_backlog",
     "pgqueue_channel_room",
     "pgqueue_exchange_route",
     "pgqueue_attempt_fingerprint",
@@ -437,6 +441,40 @@ def test_what_runs_in_sql_alone(guarded: Guarded) -> None:
         assert admin.value("pgqueue_exchange_delete", name="orders") is True
         assert admin.value("pgqueue_channel_release", name="acme") is not None
         admin.rows("delete from pgqueue_attempt")
+
+
+def test_a_reader_tells_the_autoscaler_and_a_consumer_rests(guarded: Guarded) -> None:
+    """The reader with the query of the example for KEDA: it gives one number."""
+    scaled = next(yaml.safe_load_all((ROOT / "docs" / "deploy" / "keda.yaml").read_text()))
+    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    with (
+        guarded.session("producer") as producer,
+        guarded.session("consumer") as consumer,
+        guarded.session("reader") as reader,
+    ):
+        assert reader.one(query) == 0
+        producer.create(task="t")
+        producer.create(task="t", queue="elsewhere")
+        assert reader.one(query) == 1
+        consumer.call(
+            "pgqueue_worker_seen", id="w", queues=None, exclude_queues=[], hostname="h", pid=1, slots=1, asleep_ms=1000
+        )
+        said = functions.worker_rest(
+            consumer.connection,
+            worker="w",
+            queues=None,
+            exclude_queues=(),
+            schedules=[],
+            silent_ms=9000,
+            asleep_ms=9000,
+        )
+        assert said is not None
+        assert said[1] is not None
+        functions.transactions_are_over(consumer.connection, functions.open_transactions(consumer.connection))
+        producer.create(task="t", dequeue_at=said[0] + 1000)
+        for table in ("message", "worker"):
+            with guarded.session() as owner:
+                owner.rows(f"delete from pgqueue_{table}")
 
 
 def run(guarded: Guarded, who: str, *arguments: str, text: str | None = None) -> str:

@@ -48,6 +48,19 @@ def test_it_waits_for_a_living_worker_that_may_know_it(session: Session) -> None
     assert fail(session, "t") == 1, "the other one has not been seen for a minute"
 
 
+def test_a_worker_that_rests_is_asked_for_as_long_as_it_has_announced(session: Session) -> None:
+    session.set_clock(NOON)
+    parked(session)
+    register(session, "rests")
+    session.rows("update pgqueue_worker set silent_until = %s", [NOON + 600_000])
+    session.set_clock(NOON + 599_000)
+    register(session, "lacks", lacks=["t"])
+    assert fail(session, "t") == 0
+    session.set_clock(NOON + 601_000)
+    register(session, "lacks", lacks=["t"])
+    assert fail(session, "t") == 1
+
+
 def test_workers_of_other_queues_and_of_raw_messages_are_not_asked(session: Session) -> None:
     session.set_clock(NOON)
     parked(session)

@@ -37,3 +37,15 @@ def test_how_long_is_silent_may_be_said(session: Session) -> None:
     session.set_clock(NOON + 1001)
     session.call("pgqueue_worker_gone", id="b", silent_ms=1000)
     assert _workers(session) == []
+
+
+def test_who_has_announced_that_it_will_be_silent_stays(session: Session) -> None:
+    session.set_clock(NOON - 700_000)
+    see(session, "a")
+    session.rows("update pgqueue_worker set silent_until = %s", [NOON + 1])
+    session.set_clock(NOON)
+    session.call("pgqueue_worker_gone", id="b")
+    assert _workers(session) == ["a"]
+    session.set_clock(NOON + 1)
+    session.call("pgqueue_worker_gone", id="b")
+    assert _workers(session) == []

@@ -1,0 +1,89 @@
+create or replace function pgqueue_staged_enqueue(
+    p_run_id text,
+    p_epoch bigint,
+    p_batch uuid,
+    p_tokens uuid[],
+    p_rows bigint
+) returns bigint
+language plpgsql
+set search_path from current
+as $$
+-- Enqueues the rows that the tasks p_tokens have staged as p_batch, once.  Returns how many rows that were, or null
+-- when the ledger has this epoch of the run already.  A row whose unique key is held makes no message.
+-- p_rows is the required number of rows; with another number, or when a channel is full, it raises an error and nothing
+-- happens.  A second caller with the same run waits for the first.  Rows from other tries of tasks are deleted.
+-- Writes pgqueue_ledger, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
+-- message.
+declare
+    v_now bigint := pgqueue_now(now());
+    v_clock timestamptz := pgqueue_clock(now());
+    v_plain bigint;
+    v_others bigint := 0;
+    v_queue text;
+    v_messages jsonb;
+    v_refused bigint;
+begin
+    insert into pgqueue_ledger as l (run_id, epoch, rows) values (p_run_id, p_epoch, p_rows)
+    on conflict (run_id) do update set epoch = excluded.epoch, rows = l.rows + excluded.rows, written_at = now()
+    where l.epoch < excluded.epoch;
+    if not found then
+        delete from pgqueue_staged s where s.batch = p_batch;
+        return null;
+    end if;
+
+    insert into pgqueue_message (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)
+    select s.content, s.queue, s.task, s.priority, coalesce(s.dequeue_at, v_now), s.headers, s.max_attempts, v_clock,
+           coalesce(s.dequeue_at, v_now) <= v_now
+    from pgqueue_staged s
+    where s.batch = p_batch and s.token = any (p_tokens) and s.channel is null and s.unique_key is null;
+    get diagnostics v_plain = row_count;
+
+    if v_plain <> p_rows then
+        select count(*) into v_others
+        from pgqueue_staged s
+        where s.batch = p_batch and s.token = any (p_tokens) and (s.channel is not null or s.unique_key is not null);
+    end if;
+    if v_plain + v_others <> p_rows then
+        raise exception 'run % has staged % rows, and pgqueue_staged has %', p_run_id, p_rows, v_plain + v_others
+            using hint = 'The server crashed, or another session emptied pgqueue_staged. Nothing was enqueued: run the write again.';
+    end if;
+
+    if v_others > 5000 then
+        -- More than one call below: keys are in order within a call, but other bulks may begin between two calls.
+        perform pgqueue_message_lock_keys(t.task, true)
+        from (select distinct s.task from pgqueue_staged s
+              where s.batch = p_batch and s.token = any (p_tokens) and s.unique_key is not null order by 1) as t;
+    end if;
+    for v_messages in
+        -- Skipped when there are none: the search alone would read all rows again.
+        select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+                   'queue', o.queue, 'task', o.task, 'priority', o.priority, 'dequeue_at', o.dequeue_at,
+                   'channel', o.channel, 'unique_key', o.unique_key, 'on_conflict', 'keep'))
+                   || jsonb_build_object('content', o.content, 'headers', o.headers, 'max_attempts', o.max_attempts)
+                   order by o.place)
+        from (select s.*, row_number() over (order by s.unique_key collate "C" nulls first) as place
+              from pgqueue_staged s
+              where s.batch = p_batch and s.token = any (p_tokens)
+                and (s.channel is not null or s.unique_key is not null) and v_others > 0) as o
+        group by (o.place - 1) / 5000
+        order by min(o.place)
+    loop
+        select count(*) into v_refused from pgqueue_message_create_many(v_messages) as c (id) where c.id is null;
+        if v_refused > 0 then
+            raise exception 'run % has % rows or more whose channel is full', p_run_id, v_refused
+                using hint = 'Nothing was enqueued. Run the write again when the channel has room, or enqueue fewer rows at a time.';
+        end if;
+    end loop;
+
+    for v_queue in
+        select distinct s.queue from pgqueue_staged s
+        where s.batch = p_batch and s.token = any (p_tokens) and coalesce(s.dequeue_at, v_now) <= v_now
+            and exists (select from pgqueue_worker w where w.asleep_until is not null)
+    loop
+        perform pgqueue_worker_wake(v_queue);
+    end loop;
+
+    delete from pgqueue_staged s where s.batch = p_batch;
+    return p_rows;
+end
+$$;

@@ -1,0 +1,37 @@
+create or replace function pgqueue_worker_seen(
+    p_id text,
+    p_queues text[],
+    p_exclude_queues text[],
+    p_hostname text,
+    p_pid integer,
+    p_slots integer,
+    p_asleep_ms bigint default null,
+    p_tasks boolean default true,
+    p_has_room boolean default false,
+    p_problem text default null
+) returns void
+language plpgsql
+set search_path from current
+as $$
+-- Records that a worker is alive, and registers it on the first call.  p_asleep_ms: it now waits for a notification on
+-- the notification channel 'pgqueue_' || p_id, and calls this again within that time; null: it is awake.
+-- p_tasks: it runs tasks; false: it takes raw messages.
+-- p_has_room: it is awake and polls every few milliseconds.  A worker that sets this must take it back when it does so
+-- no more, and wake the next one (pgqueue_worker_wake) when it took as much as it could.
+-- p_problem: what the worker cannot do at present, for the people who operate it.
+-- A worker that goes to sleep must poll once more after this call is committed: an enqueue that read the sleepers
+-- before did not notify it.
+begin
+    if p_asleep_ms not between -1000000000000 and 1000000000000 then
+        raise exception 'p_asleep_ms is %', p_asleep_ms
+            using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, at most 1000000000000.';
+    end if;
+    insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, tasks, has_room, problem, seen_at,
+        asleep_until)
+    values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, p_tasks, p_has_room, left(p_problem, 500),
+            pgqueue_clock(), pgqueue_now() + p_asleep_ms)
+    on conflict (id) do update
+    set seen_at = excluded.seen_at, asleep_until = excluded.asleep_until, slots = excluded.slots,
+        has_room = excluded.has_room, problem = excluded.problem;
+end
+$$;

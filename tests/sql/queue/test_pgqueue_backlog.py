@@ -1,0 +1,145 @@
+"""What an autoscaler needs to know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.sql.message.test_pgqueue_message_park import parked
+from tests.support.sessions import NOON, tokens
+
+if TYPE_CHECKING:
+    from tests.support.sessions import Session
+
+
+@pytest.fixture(autouse=True)
+def noon(session: Session) -> None:
+    session.set_clock(NOON)
+
+
+def backlog(session: Session, *queues: str) -> tuple[Any, ...]:
+    [row] = session.rows("select * from pgqueue_backlog(%s)", [list(queues) or None])
+    return tuple(row)
+
+
+def both(session: Session) -> tuple[Any, ...]:
+    """The same, whether the queues are named or not."""
+    everywhere = backlog(session)
+    assert backlog(session, "default", "mail", "default") == everywhere
+    return everywhere
+
+
+def test_an_empty_queue_has_none(session: Session) -> None:
+    assert both(session) == (0, None, 0)
+
+
+def test_it_counts_what_is_ready_and_says_how_long_the_first_waits(session: Session) -> None:
+    for priority, queue, age in ((5, "default", 10), (0, "mail", 3000), (0, "mail", 20), (-5, "default", 30)):
+        session.set_clock(NOON - age)
+        session.create(task="t", priority=priority, queue=queue)
+    session.set_clock(NOON)
+    assert both(session) == (4, 3000, 0)
+    assert backlog(session, "mail") == (2, 3000, 0)
+    assert backlog(session, "nowhere") == (0, None, 0)
+
+
+def test_what_is_scheduled_counts_when_it_is_due_though_no_worker_has_seen_that(session: Session) -> None:
+    session.create(task="t", dequeue_at=NOON + 500)
+    assert both(session) == (0, None, 0)
+    session.set_clock(NOON + 700)
+    assert both(session) == (1, 200, 0)
+
+
+def test_a_historical_time_is_no_long_wait(session: Session) -> None:
+    session.create(task="t", dequeue_at=-5)
+    session.set_clock(NOON + 70)
+    assert both(session) == (1, 70, 0)
+
+
+def test_raw_messages_and_paused_queues_are_no_work_for_workers(session: Session) -> None:
+    session.create()
+    session.create(task="t", queue="mail")
+    session.create(task="t", queue="mail", channel="acme")
+    session.call("pgqueue_queue_pause", queue="mail")
+    assert both(session) == (0, None, 0)
+
+
+def test_what_runs_is_told_apart_and_what_has_lost_its_worker_is_ready_again(session: Session) -> None:
+    for lock_ms in (1000, 2000):
+        session.create(task="t")
+        session.take(tasks=True, lock_ms=lock_ms)
+    assert both(session) == (0, None, 2)
+    session.set_clock(NOON + 1500)
+    assert both(session) == (1, 500, 1)
+
+
+class TestAChannel:
+    def test_counts_before_any_worker_has_seen_it(self, session: Session) -> None:
+        for n in range(3):
+            session.create(n, task="t", channel="acme", priority=n)
+        assert both(session) == (3, 0, 0)
+
+    def test_counts_no_more_than_may_begin(self, session: Session) -> None:
+        session.call("pgqueue_channel_set", name="acme", max_concurrency=2)
+        for n in range(5):
+            session.create(n, task="t", channel="acme")
+        assert both(session)[0] == 2
+        [one, two] = session.dequeue(2, tasks=True)
+        assert both(session) == (0, None, 2)
+        session.call("pgqueue_message_complete", id=one.id, attempt=1, worker=one.worker)
+        assert both(session)[::2] == (1, 1), "though no dequeue has seen the end"
+        session.call("pgqueue_message_complete", id=two.id, attempt=1, worker=two.worker)
+        assert both(session)[::2] == (2, 0)
+
+    def test_that_is_full_hides_no_other(self, session: Session) -> None:
+        session.call("pgqueue_channel_set", name="acme", max_concurrency=0)
+        session.create_batch(3, task="t", channel="acme")
+        session.create(task="t", channel="zebra")
+        assert both(session)[0] == 1
+
+
+def test_what_waits_for_others_counts_when_somebody_has_to_look(session: Session) -> None:
+    first = session.create(task="t", dequeue_at=NOON + 900_000)
+    session.value("pgqueue_message_create_after", after_ids=[first], content=1, task="t")
+    assert both(session)[0] == 1
+    session.call("pgqueue_message_settle")
+    assert both(session)[0] == 0
+
+
+def test_a_quarantined_message_counts(session: Session) -> None:
+    session.rows(
+        "update pgqueue_message set alone_at = %s, dequeue_at = 9223372036854775807, in_line = false where id = %s",
+        [NOON - 40, session.create(task="t")],
+    )
+    assert both(session) == (1, 40, 0)
+
+
+def test_parked_messages_count_once_for_each_task(session: Session) -> None:
+    """One worker finds out whether it knows them, and a thousand are no reason for more."""
+    for task, queue in (("s", "default"), ("t", "default"), ("t", "default"), ("t", "mail")):
+        parked(session, task=task, queue=queue)
+    session.set_clock(NOON + 300)
+    assert both(session) == (3, 300, 0)
+    assert backlog(session, "mail") == (1, 300, 0)
+    session.call("pgqueue_queue_pause", queue="mail")
+    assert both(session)[0] == 2
+
+
+def test_one_that_is_left_to_a_later_version_has_not_waited(session: Session) -> None:
+    session.create(task="t", version="2")
+    [taken] = session.dequeue(1, worker="w1", tasks=True)
+    session.ids("pgqueue_message_park", **tokens([taken]), reasons=["later"], unknown=False)
+    session.set_clock(NOON + 300)
+    assert both(session) == (1, 0, 0)
+
+
+def test_counts_end_at_ten_thousand(session: Session) -> None:
+    for queue in ("default", "mail"):
+        session.rows(
+            "insert into pgqueue_message (content, task, queue, dequeue_at) "
+            "select '1', 't', %s, 0 from generate_series(1, 9000)",
+            [queue],
+        )
+    assert both(session)[0] == 10_000
+    assert backlog(session, "mail")[0] == 9000
