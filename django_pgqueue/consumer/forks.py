@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2})
+SIGNALS = frozenset(
+    signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+)
 """The signals that a worker process handles.  Each of them ends a forked process.
 
 SIGINT too, at once and without a KeyboardInterrupt: one that is raised during a fork is swallowed, and Python 3.13 may
@@ -64,7 +66,13 @@ def guarded() -> Iterator[None]:
 
 @cache
 def _register() -> None:
-    os.register_at_fork(before=_prepare, after_in_parent=_go_on, after_in_child=_begin)
+    if can_fork():
+        os.register_at_fork(before=_prepare, after_in_parent=_go_on, after_in_child=_begin)
+
+
+def can_fork() -> bool:
+    """Whether processes can fork here.  Not on Windows."""
+    return hasattr(os, "fork")
 
 
 def note_connection(connection: Any) -> None:

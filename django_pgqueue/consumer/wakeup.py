@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
+import socket
 import threading
 
 
 class Wakeup:
-    """A pipe that ends the wait.  Any thread and any signal handler may call ``wake``; the consumer's thread calls the
-    rest.
+    """A pair of sockets that ends the wait.  Any thread and any signal handler may call ``wake``; the consumer's thread
+    calls the rest.
+
+    Not a pipe: Windows waits for nothing but sockets.
     """
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
+        self._read, self._write = socket.socketpair()
+        self._read.setblocking(False)
+        self._write.setblocking(False)
+        self._number = self._read.fileno()
         self.is_waiting = False
         """The consumer waits or is about to: then, and only then, it is worth a system call to wake it."""
         self._closed = False
@@ -29,26 +32,26 @@ class Wakeup:
             if self._closed:  # the consumer has left: a signal, or a late thread, may come after that
                 return
             with contextlib.suppress(BlockingIOError):  # the pipe is full: it is awake already
-                os.write(self._write, b"!")
+                self._write.send(b"!")
 
     def wait(self, seconds: float, *files: int) -> set[int]:
         """Waits until ``wake``, or until one of ``files`` can be read, and returns those."""
-        readable, _, _ = select.select([self._read, *files], [], [], max(0.0, seconds))
+        readable, _, _ = select.select([self._number, *files], [], [], max(0.0, seconds))
         self.is_waiting = False
-        if self._read in readable:
+        if self._number in readable:
             with contextlib.suppress(BlockingIOError):
-                os.read(self._read, 4096)
-        return set(readable) - {self._read}
+                self._read.recv(4096)
+        return set(readable) - {self._number}
 
     def pause(self, seconds: float) -> None:
         """Lets the other threads run; ``wake`` does not end it.  Not time.sleep, which fails where libfaketime moves
-        the clock.
+        the clock.  It waits for a socket to which nobody sends: Windows refuses to wait for none.
         """
-        select.select([], [], [], seconds)
+        select.select([self._write], [], [], seconds)
 
     def close(self) -> None:
         # Not between the two lines of wake(): the number of a closed file may soon be that of another one.
         with self._closing:
             self._closed = True
-            os.close(self._read)
-            os.close(self._write)
+            self._read.close()
+            self._write.close()

@@ -119,7 +119,8 @@ class Pump:
     def _run(self) -> None:
         # Ctrl-C is for the main thread, which may wait for a message: a signal that this thread takes would not wake
         # it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+        if hasattr(signal, "pthread_sigmask"):  # Windows runs all handlers in the main thread
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         last: BaseException | None = None
         try:
             while not self.stopping:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from django_pgqueue.consumer.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    import pytest
+    import socket
 
 
 def test_it_ends_a_wait_and_may_be_used_when_it_is_closed() -> None:
@@ -20,26 +19,34 @@ def test_it_ends_a_wait_and_may_be_used_when_it_is_closed() -> None:
     waker.wake()
 
 
-def test_who_closes_lets_who_is_just_waking_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    waker, write = Wakeup(), os.write
-    begun, may_write = threading.Event(), threading.Event()
-    written: list[int] = []
+class Late:
+    """A socket that sends when it may."""
 
-    def write_late(file: int, text: bytes) -> int:
-        if file == waker._write:
-            begun.set()
-            may_write.wait(30)
-            written.append(write(file, text))
-            return written[-1]
-        return write(file, text)
+    def __init__(self, real: socket.socket) -> None:
+        self.real = real
+        self.begun, self.may_send = threading.Event(), threading.Event()
+        self.sent: list[int] = []
 
-    monkeypatch.setattr(os, "write", write_late)
+    def send(self, text: bytes) -> int:
+        self.begun.set()
+        self.may_send.wait(30)
+        self.sent.append(self.real.send(text))
+        return self.sent[-1]
+
+    def close(self) -> None:
+        self.real.close()
+
+
+def test_who_closes_lets_who_is_just_waking_finish() -> None:
+    waker = Wakeup()
+    late = Late(waker._write)
+    waker._write = cast("socket.socket", late)
     waking, closing = threading.Thread(target=waker.wake), threading.Thread(target=waker.close)
     waking.start()
-    assert begun.wait(30)
+    assert late.begun.wait(30)
     closing.start()
     closing.join(0.1)  # long enough to close it, if nothing held it back
-    may_write.set()
+    late.may_send.set()
     for thread in (waking, closing):
         thread.join(30)
-    assert written == [1]
+    assert late.sent == [1]

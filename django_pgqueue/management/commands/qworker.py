@@ -17,7 +17,7 @@ from django_pgqueue import functions
 from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.compat import TASKS_LOGGER
 from django_pgqueue.consumer.connection import connect
-from django_pgqueue.consumer.forks import guarded
+from django_pgqueue.consumer.forks import can_fork, guarded
 from django_pgqueue.distribution import install_command
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
@@ -29,8 +29,10 @@ from django_pgqueue.values.names import NAMES_ARE, is_name
 from django_pgqueue.worker.health.monitor import PortTaken
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
-from django_pgqueue.worker.supervise.reloader import ReloadedSupervisor, Reloader, is_started_by_reloader
-from django_pgqueue.worker.supervise.supervisor import Supervisor
+
+if can_fork():  # these modules need signals that Windows has not
+    from django_pgqueue.worker.supervise.reloader import ReloadedSupervisor, Reloader, is_started_by_reloader
+    from django_pgqueue.worker.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -111,6 +113,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         settings = self._settings(options)
+        if not can_fork():
+            refuse_what_needs_forks(options)
         reload = self._reload(options)
         log_to_terminal(options, pgqueue_backends()[settings.backend].settings)
         if options["verbosity"] > 0:
@@ -121,11 +125,7 @@ class Command(BaseCommand):
                 look_for_the_queue(settings)
                 self._explain(settings, options["dry_run"])
                 return
-            if reload and not is_started_by_reloader():
-                code = Reloader().run()
-            else:
-                look_for_the_queue(settings)
-                code = ReloadedSupervisor(settings, exposed=exposed(settings)).run() if reload else run(settings)
+            code = run_reloaded(settings) if reload else run(settings)
         except psycopg.errors.UndefinedFunction as error:
             missing = error.diag.message_primary
             message = f"The queue's functions are missing in the database: run manage.py migrate. ({missing})"
@@ -197,7 +197,7 @@ class Command(BaseCommand):
             raise CommandError(message)
         if wanted is None:
             exits = options["burst"] or options["exit_when_idle"] is not None
-            return django_settings.DEBUG and self._has_command_line and not exits
+            return django_settings.DEBUG and self._has_command_line and can_fork() and not exits
         return wanted
 
     def _backend(self, alias: str | None) -> str:
@@ -231,12 +231,52 @@ def exposed(settings: WorkerSettings) -> Exposed | None:
 
 
 def run(settings: WorkerSettings) -> int:
+    look_for_the_queue(settings)
     if settings.processes > 1 or not settings.burst or settings.is_watched:
-        return Supervisor(settings, exposed=exposed(settings)).run()
+        return run_supervised(settings) if can_fork() else run_alone(settings)
     code = run_here(settings)
     if code == 0 and quarantine_waits(settings):
         return run_here(settings.of_quarantine)
     return code
+
+
+def run_supervised(settings: WorkerSettings) -> int:
+    return Supervisor(settings, exposed=exposed(settings)).run()
+
+
+def run_reloaded(settings: WorkerSettings) -> int:
+    if not is_started_by_reloader():
+        return Reloader().run()
+    look_for_the_queue(settings)
+    return ReloadedSupervisor(settings, exposed=exposed(settings)).run()
+
+
+def run_alone(settings: WorkerSettings) -> int:
+    """Runs a worker without a process that looks after it.  What is quarantined comes first: later no other process
+    would take it.
+    """
+    if quarantine_waits(settings):
+        code = run_here(settings.of_quarantine)
+        if code:
+            return code
+    return run_here(settings)
+
+
+NEED_FORKS = {
+    "processes": "--processes {}: without forks a worker has one process. Start the command several times.",
+    "reload": "--reload needs forks.",
+    "max_jobs": "--max-jobs needs forks: nobody would replace the process.",
+    "max_memory": "--max-memory needs forks: nobody would replace the process.",
+    "metrics_port": "--metrics-port needs forks. The site can serve the metrics of the queue.",
+    "health_port": "--health-port needs forks.",
+}
+
+
+def refuse_what_needs_forks(options: dict[str, Any]) -> None:
+    for name, message in NEED_FORKS.items():
+        value = options[name]
+        if value is not None and value is not False and (name != "processes" or value > 1):
+            raise CommandError(f"{message.format(value)} This system ({sys.platform}) has none.")
 
 
 def quarantine_waits(settings: WorkerSettings) -> bool:
@@ -247,8 +287,9 @@ def quarantine_waits(settings: WorkerSettings) -> bool:
 def run_here(settings: WorkerSettings) -> int:
     consumer = WorkerProcess(settings)
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: consumer.stop())
+        for name in ("SIGTERM", "SIGINT", "SIGBREAK"):  # the last one is Ctrl-Break of Windows
+            if hasattr(signal, name):
+                signal.signal(signal.Signals[name], lambda *_: consumer.stop())
     with guarded():
         return consumer.run()
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import mmap
 import os
-import resource
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.settings import MAX_RETIRING
@@ -20,8 +22,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
+resource: Any = None
+"""Python's module; None on Windows, which has none."""
+with contextlib.suppress(ImportError):
+    resource = import_module("resource")
+
 LOOK_EVERY_SECONDS = 2.0
-PAGE_BYTES = resource.getpagesize()
+PAGE_BYTES = mmap.PAGESIZE
 
 
 class Recycling:
@@ -101,9 +108,13 @@ class Recycling:
 
 
 def memory_bytes() -> int:
-    """Returns the memory that this process uses or, where the system does not show that, the most that it has used."""
+    """Returns the memory that this process uses or, where the system does not show that, the most that it has used; 0
+    where it shows neither.
+    """
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
     except OSError:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if resource is None:
+            return 0
+        most: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
