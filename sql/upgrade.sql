@@ -161,6 +161,8 @@ drop function if exists pgqueue_attempt_enqueue(bigint[]);
 \ir queue/pgqueue_version.sql
 \ir message/pgqueue_message_release.sql
 \ir message/pgqueue_quarantine_waits.sql
+\ir attempt/pgqueue_attempt_partition.sql
+\ir attempt/pgqueue_attempt_drop.sql
 do $$
 declare
     v_function record;
@@ -194,7 +196,7 @@ begin
     end loop;
 end
 $$;
-\echo From 0.1.0: 0002_after_0_1_0 (51 statements and files).
+\echo From 0.1.0: 0002_after_0_1_0 (53 statements and files).
 \endif
 
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.

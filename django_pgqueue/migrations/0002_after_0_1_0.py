@@ -157,4 +157,6 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_version", since="0.1.0"),
         ReplaceFunction("pgqueue_message_release", since="0.1.0"),
         ReplaceFunction("pgqueue_quarantine_waits", since="0.1.0"),
+        ReplaceFunction("pgqueue_attempt_partition", since="0.1.0"),
+        ReplaceFunction("pgqueue_attempt_drop", since="0.1.0"),
     ]

@@ -12,9 +12,13 @@ as $$
 -- be had within lock_timeout, the function raises an error: try again later.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
+    v_partition regclass := (
+        select i.inhrelid::regclass from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'pgqueue_attempt'::regclass and c.relname = v_name
+    );
     v_running bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 begin
-    if to_regclass(quote_ident(v_name)) is null or p_day >= pgqueue_clock()::date
+    if v_partition is null or p_day >= pgqueue_clock()::date
         or pgqueue_attempt_fingerprint(p_day) is distinct from p_fingerprint then
         return false;
     end if;
@@ -25,7 +29,7 @@ begin
     ) then
         return false;
     end if;
-    execute format('drop table %I', v_name);
+    execute format('drop table %s', v_partition);
     return true;
 end
 $$;

@@ -17,7 +17,12 @@ declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
     v_move text;
 begin
-    if to_regclass(quote_ident(v_name)) is not null then
+    -- Not to_regclass: the search_path may lead to another queue as well.
+    if exists (
+        select from pg_class c
+        where c.relname = v_name
+          and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
+    ) then
         return false;
     end if;
     execute format('create table %I (like pgqueue_attempt including defaults including constraints)', v_name);

@@ -68,6 +68,29 @@ def test_the_queue_works_in_a_schema_of_its_own_beside_another_one(two_schemas: 
         ]
 
 
+def test_a_path_that_leads_to_two_queues_means_the_first(empty: str) -> None:
+    with session_in(empty) as session:
+        session.rows("create schema shop")
+    assert psql(empty, "-f", INSTALL).returncode == 0
+    assert psql(empty, "-f", INSTALL, search_path="shop, public").returncode == 0
+    days = (
+        "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid "
+        "where i.inhparent = '{}.pgqueue_attempt'::regclass order by 1"
+    )
+    with session_in(empty, search_path="shop, public") as session:
+        of_shop = session.column(days.format("shop"))
+        assert of_shop == session.column(days.format("public")) != ["pgqueue_attempt_default"]
+        yesterday = session.one("select pgqueue_clock()::date - 1")
+        assert session.one("select public.pgqueue_attempt_partition(%s)", [yesterday]) is True
+        of_public = session.column(days.format("public"))
+        print_of_nothing = session.one("select pgqueue_attempt_fingerprint(%s)", [yesterday])
+        assert session.one("select pgqueue_attempt_drop(%s, %s)", [yesterday, print_of_nothing]) is False
+        assert session.column(days.format("public")) == of_public, "the history of another queue is not touched"
+        assert session.one("select pgqueue_attempt_partition(%s)", [yesterday]) is True
+        assert session.one("select pgqueue_attempt_drop(%s, %s)", [yesterday, print_of_nothing]) is True
+        assert session.column(days.format("public")) == of_public
+
+
 def test_install_is_all_or_nothing(empty: str) -> None:
     with session_in(empty) as session:
         session.rows("create function pgqueue_queue_resume(p_name text) returns text return 'in the way'")

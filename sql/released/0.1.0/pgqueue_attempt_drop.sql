@@ -1,0 +1,31 @@
+create or replace function pgqueue_attempt_drop(p_day date, p_fingerprint text) returns boolean
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set lock_timeout = '200ms'
+as $$
+-- Drops the history of one past day (UTC) if it is still what was copied: p_fingerprint is the fingerprint of the copy,
+-- as pgqueue_attempt_fingerprint returns it.  Returns true when the day was dropped, and false when nothing was done,
+-- because the day has no partition or its content differs.
+-- Reads the day before it takes a lock: ACCESS EXCLUSIVE on pgqueue_attempt, for an instant at the end.  It recognizes
+-- rows that were written in between by their transaction, which was not over at the beginning.  When the lock cannot
+-- be had within lock_timeout, the function raises an error: try again later.
+declare
+    v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
+    v_running bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+begin
+    if to_regclass(quote_ident(v_name)) is null or p_day >= pgqueue_clock()::date
+        or pgqueue_attempt_fingerprint(p_day) is distinct from p_fingerprint then
+        return false;
+    end if;
+    lock table pgqueue_attempt in access exclusive mode;
+    if exists (
+        select from pgqueue_attempt a
+        where a.finished_at >= p_day and a.finished_at < p_day + 1 and a.transaction_id >= v_running
+    ) then
+        return false;
+    end if;
+    execute format('drop table %I', v_name);
+    return true;
+end
+$$;
