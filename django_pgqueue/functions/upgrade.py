@@ -53,11 +53,14 @@ end
 $$;"""
 
 # A replaced function runs with the rights of its caller again, and one that was made anew may be called by everybody:
-# from the upgrade until sql/roles.sql is run again, producers could not enqueue, or strangers could.
+# from the upgrade until sql/roles.sql is run again, producers could not enqueue, or strangers could.  Both also search
+# the temporary tables of their session first again: where a function with the rights of the owner calls them, a login
+# could have its own view read with these rights.
 REMEMBER_RIGHTS = """do $$
 begin
     perform set_config('pgqueue.rights', coalesce((
-        select jsonb_agg(jsonb_build_object('id', p.oid::bigint, 'name', p.proname, 'as_owner', p.prosecdef, 'roles', (
+        select jsonb_agg(jsonb_build_object('id', p.oid::bigint, 'name', p.proname, 'as_owner', p.prosecdef,
+            'is_safe', p.proconfig::text like '%pg\\_temp%', 'roles', (
             select jsonb_agg(a.grantee::bigint) from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
         )))
         from pg_proc p join pg_namespace n on n.oid = p.pronamespace
@@ -96,6 +99,16 @@ begin
             end loop;
         end if;
     end loop;
+    if jsonb_path_exists(current_setting('pgqueue.rights')::jsonb, '$[*] ? (@.is_safe == true)') then
+        for v_function in
+            select p.oid::regprocedure as signature, n.nspname as schema
+            from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+            where n.nspname = current_schema() and p.proname like 'pgqueue\\_%' and p.prokind = 'f'
+              and p.proconfig::text like '%search\\_path=%' and p.proconfig::text not like '%pg\\_temp%'
+        loop
+            execute format('alter function %s set search_path = %I, pg_temp', v_function.signature, v_function.schema);
+        end loop;
+    end if;
 end
 $$;"""
 

@@ -322,6 +322,26 @@ def test_replaced_functions_keep_their_rights(conninfo: str) -> None:
         ]
 
 
+def test_no_function_searches_temporary_tables_first_after_an_upgrade(conninfo: str) -> None:
+    """Functions with the rights of the owner call others, which must not read what a login has made."""
+    searching = (
+        "select oid::regprocedure::text from pg_proc where proname ~ '^pgqueue' and proconfig::text ~ 'search_path='"
+    )
+    open_ones = f"{searching} and proconfig::text !~ 'pg_temp' order by 1"
+    new = "create function pgqueue_new() returns bigint language sql set search_path from current as 'select 1::bigint'"
+    with empty_database(conninfo, "pinned") as database, session_in(database) as session:
+        install(session)
+        changed = [sql_files.current("pgqueue_worker_wake"), new]
+        with session.connection.transaction(force_rollback=True):
+            session.connection.execute("\n".join(upgrade.at_once([], changed)))
+            assert "pgqueue_new()" in session.column(open_ones), "roles.sql has not been run here"
+        for signature in session.column(searching):
+            session.rows(f"alter function {signature} set search_path = public, pg_temp")
+        with session.connection.transaction():
+            session.connection.execute("\n".join(upgrade.at_once([], changed)))
+        assert session.column(open_ones) == []
+
+
 def test_an_upgrade_does_not_queue_up_behind_a_long_transaction(conninfo: str) -> None:
     """It would keep all others waiting behind it."""
     with (
