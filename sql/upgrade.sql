@@ -164,6 +164,7 @@ drop function if exists pgqueue_attempt_enqueue(bigint[]);
 \ir message/pgqueue_quarantine_waits.sql
 \ir attempt/pgqueue_attempt_partition.sql
 \ir attempt/pgqueue_attempt_drop.sql
+\ir message/pgqueue_message_ended.sql
 do $$
 declare
     v_function record;
@@ -207,7 +208,7 @@ begin
     end if;
 end
 $$;
-\echo From 0.1.0: 0002_after_0_1_0 (53 statements and files).
+\echo From 0.1.0: 0002_after_0_1_0 (54 statements and files).
 \endif
 
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.
@@ -218,8 +219,14 @@ commit;
 select string_to_array(:'installed', '.')::integer[] <= '{0, 2, 0}'::integer[] as is_left \gset
 \if :is_left
 set client_min_messages = warning;
+select format('drop index concurrently %s', i.indexrelid::regclass)
+from pg_index i join pg_class c on c.oid = i.indexrelid
+where c.relname = 'pgqueue_message_parked_ix' and c.relnamespace = current_schema()::regnamespace and not i.indisvalid \gexec
 create index concurrently if not exists pgqueue_message_parked_ix on pgqueue_message
     (queue, task, parked_at, id) where parked_at is not null and task is not null;
+select format('drop index concurrently %s', i.indexrelid::regclass)
+from pg_index i join pg_class c on c.oid = i.indexrelid
+where c.relname = 'pgqueue_message_unknown_ix' and c.relnamespace = current_schema()::regnamespace and not i.indisvalid \gexec
 create index concurrently if not exists pgqueue_message_unknown_ix on pgqueue_message
     (queue, task, unknown_since) where parked_at is not null and task is not null;
 alter table pgqueue_message validate constraint pgqueue_message_counts_range;

@@ -136,12 +136,12 @@ class Session:
         """
         if time.monotonic() - self._opened_at > MAX_RECONNECT_SECONDS:
             self.reconnect_seconds = MIN_RECONNECT_SECONDS
-        self._opened_at = float("inf")
         seconds = self.reconnect_seconds
         line = f"database error {self.kind}=%s retry_in_seconds=%.1f: %s"
         logger.warning(line, self.consumer, seconds, error)
         if is_of_no_use(self.connection, error):
             self.connection.close()
+        self._opened_at = float("inf") if self.is_closed else time.monotonic()
         self.reconnect_at = time.monotonic() + seconds
         self.reconnect_seconds = min(MAX_RECONNECT_SECONDS, 2 * seconds)
         return seconds

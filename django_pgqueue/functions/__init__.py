@@ -108,6 +108,7 @@ from django_pgqueue.functions.worker import (
     Company,
     Deployed,
     OpenTransactions,
+    Outlook,
     open_transactions,
     transactions_are_over,
     worker_died,

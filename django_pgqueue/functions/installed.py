@@ -157,6 +157,14 @@ def require_whole(connection: Connection, database: str) -> Installed | None:
     return found
 
 
+def misplaced(found: Installed) -> HalfInstalled:
+    message = (
+        f"There is no queue in the first schema of the search_path. It finds one in {found.schema!r}, and nothing was "
+        f"changed. Run the migration with the search_path that the queue was made with: {found.schema!r} first."
+    )
+    return HalfInstalled(message)
+
+
 def half_installed(database: str, there: set[str], missing: list[str]) -> str:
     shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -124,6 +125,24 @@ def at_once(tables: Sequence[str], statements: Iterable[str]) -> list[str]:
     return [*([lock(tables)] if tables else []), REMEMBER_RIGHTS, *statements, RESTORE_RIGHTS]
 
 
+DROP_UNFINISHED = """select format('drop index concurrently %s', i.indexrelid::regclass)
+from pg_index i join pg_class c on c.oid = i.indexrelid
+where c.relname = '{name}' and c.relnamespace = current_schema()::regnamespace and not i.indisvalid"""
+
+
+def index_of(statement: str) -> str | None:
+    """Returns the name of the index that the statement builds while others work, if it does that."""
+    found = re.match(r"create (?:unique )?index concurrently if not exists (\w+)", statement)
+    return None if found is None else found[1]
+
+
+def drop_unfinished(name: str) -> str:
+    """Returns the query for the statement that drops the index, if it was not finished: ``if not exists`` would take it
+    for the index.
+    """
+    return DROP_UNFINISHED.format(name=name)
+
+
 class Install(migrations.Migration):
     """Migration that makes the queue of a release, unless there is one: then it only takes note of it."""
 
@@ -157,6 +176,8 @@ class Upgrade(migrations.Migration):
                 self._do_afterwards(schema_editor)
             return state
         found = installed.installed_here(schema_editor.connection)
+        if found is None and (elsewhere := installed.installed_queue(schema_editor.connection)) is not None:
+            raise installed.misplaced(elsewhere)
         is_due = found is None or not found.is_after(self.since)
         if is_due:
             forwards = [self._collected(schema_editor, one.database_forwards) for one in self.operations]
@@ -184,6 +205,12 @@ class Upgrade(migrations.Migration):
 
     def _do_afterwards(self, schema_editor: Any) -> None:
         for statement in self.afterwards:
+            if not schema_editor.collect_sql and (name := index_of(statement)) is not None:
+                with schema_editor.connection.cursor() as cursor:
+                    cursor.execute(drop_unfinished(name))
+                    unfinished = [drop for (drop,) in cursor.fetchall()]
+                for drop in unfinished:
+                    schema_editor.execute(drop, params=None)
             schema_editor.execute(statement, params=None)
 
     def _collected(self, schema_editor: Any, run: Callable[..., None]) -> list[str]:

@@ -139,8 +139,21 @@ returning pgqueue_now(), least(
     pgqueue_message_next_at(%s::text[], %s::text[], true),
     pgqueue_message_attention_at(),
     (select min(s.next_at) from pgqueue_schedule s
-     where s.paused_at is null and (not s.declared or s.name = any (%s::text[]))))
+     where s.paused_at is null and (not s.declared or s.name = any (%s::text[])))),
+    exists (select from pgqueue_worker o
+            where o.tasks and o.id <> w.id and o.silent_until is null
+              and o.seen_at > pgqueue_clock() - interval '1 minute')
 """
+
+
+class Outlook(NamedTuple):
+    """What a worker is told that wants to rest."""
+
+    now: int
+    due_at: int | None
+    """When something will be due; None: nothing is known to come.  Both are epoch ms."""
+    others_are_awake: bool
+    """Another living worker does not rest."""
 
 
 def worker_rest(
@@ -152,12 +165,11 @@ def worker_rest(
     schedules: Sequence[str],
     silent_ms: int,
     asleep_ms: int | None,
-) -> tuple[int, int | None] | None:
-    """Records that a worker has nothing to do and will be silent for ``silent_ms``.
+) -> Outlook | None:
+    """Records that a worker has nothing to do and will be silent for ``silent_ms``.  Returns None if it has no row.
 
     ``asleep_ms``: for how long it waits for notifications; None: it does not.  ``schedules``: the declared schedules
-    that it fires.  Returns the time, and when something will be due (None: nothing is known to come), both in epoch ms;
-    or None if the worker has no row.
+    that it fires.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -172,8 +184,8 @@ def worker_rest(
                 list(schedules),
             ),
         )
-        row: tuple[int, int | None] | None = cursor.fetchone()
-        return row
+        row = cursor.fetchone()
+        return None if row is None else Outlook(*row)
 
 
 class OpenTransactions(NamedTuple):

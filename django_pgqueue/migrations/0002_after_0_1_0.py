@@ -159,4 +159,5 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_quarantine_waits", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_partition", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_drop", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_ended", since="0.1.0"),
     ]

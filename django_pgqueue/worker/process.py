@@ -388,7 +388,7 @@ class WorkerProcess:
             self.parts.attempt("dependencies", self.upkeep.settle)
             self.claimer.availability.leave()
             self.parts.attempt("presence", lambda: self.registration.leave(self.session.statements))
-            if not self.claimer.unstarted and not self.claimer.unparked:
+            if not self.claimer.has_left_something:
                 self.marks.sign_off()
             self.session.connection.close()
         except psycopg.Error as error:

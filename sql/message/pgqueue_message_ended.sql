@@ -10,13 +10,17 @@ as $$
 -- these ids, it costs one index probe, however many they are.
 -- The queries of this function see what was committed before they begin, and they begin after the rows were deleted.
 -- pgqueue_message_settle relies on that order: see there.  In a transaction whose snapshot is older (repeatable read) they
--- do not, so there the function records every id.
+-- do not, so there the function records every id, and wakes all workers that rest: they look at such records.
 -- Writes pgqueue_ended; wakes a sleeping worker for each queue with waiting messages.
 declare
     v_waiting record;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         insert into pgqueue_ended (message_id, look_at) select g.id, pgqueue_now() from gone g;
+        perform pg_notify('pgqueue_' || r.id, (select min(g.queue) from gone g))
+        from (
+            select w.id from pgqueue_worker w where w.silent_until is not null and octet_length(w.id) < 56 limit 100
+        ) as r;
         return null;
     end if;
     if not exists (

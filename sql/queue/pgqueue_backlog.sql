@@ -20,7 +20,8 @@ as $$
 --   p_running         tasks that workers hold
 -- Raw messages do not count.  Counts end at 10000, which means "at least".  So does everything else here: it costs a
 -- bounded number of index probes, whatever is scheduled, ready or running.  In all queues together it reads the heads of
--- the first 1000 pairs of priority and queue, the first 1000 lanes of channels, and the first 1000 parked tasks.
+-- the first 1000 pairs of priority and queue, up to 1000 of the first 10000 lanes of channels, and the first 1000 parked
+-- tasks.
 -- The plan must be generic: see pgqueue_message_next_at, and (task is null) = v_raw.
 declare
     v_most constant integer := 10000;
@@ -160,14 +161,17 @@ begin
         ) as n
     ), head as (
         select l.channel, l.queue, h.priority
-        from (select l.channel, l.queue from lane l limit 1000) as l
+        from (
+            select l.channel, l.queue from (select * from lane limit 10000) as l
+            where l.queue <> all (v_paused) and (p_queues is null or l.queue = any (p_queues))
+            limit 1000
+        ) as l
         cross join lateral (
             select m.priority from pgqueue_message m
             where m.channel = l.channel and m.queue = l.queue and (m.task is null) = v_raw and m.unlock_at is null
               and m.channel is not null
             order by m.priority desc limit 1
         ) as h
-        where l.queue <> all (v_paused) and (p_queues is null or l.queue = any (p_queues))
         union all
         select l.channel, l.queue, h.priority
         from head l
@@ -186,10 +190,19 @@ begin
             from head h
             cross join lateral (
                 select coalesce((
-                    select c.max_concurrency - c.running
-                        + coalesce((select sum(a.ended) from (
-                            select e.ended from pgqueue_arrival e where e.channel = c.name limit 1000) as a), 0)
-                    from pgqueue_channel c where c.name = h.channel), v_most) as room
+                    select case
+                        when c.release_at > v_now then 0
+                        when c.release_interval_ms > 0 then least(1, t.room)
+                        else t.room
+                    end
+                    from pgqueue_channel c
+                    cross join lateral (
+                        select c.max_concurrency - c.running
+                            + coalesce((select sum(a.ended) from (
+                                select e.ended from pgqueue_arrival e where e.channel = c.name limit 1000) as a), 0)
+                        as room
+                    ) as t
+                    where c.name = h.channel), v_most) as room
             ) as r
             cross join lateral (
                 select greatest(m.dequeue_at, pgqueue_to_epoch(m.created_at)) as since from pgqueue_message m

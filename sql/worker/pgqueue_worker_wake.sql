@@ -6,7 +6,7 @@ as $$
 -- messages when it is false, one of each when it is null.  The notification is delivered at the caller's commit.
 -- Wakes none while an awake consumer has room: that one polls every few milliseconds, and wakes the next when it has
 -- taken as much as it could.  A consumer that has not been seen for two seconds may be dead, and does not count; until
--- then the sleepers, which poll every second, find the messages that it misses.
+-- then the sleepers, which poll every second, find the messages that it misses: none rests while it lives.
 -- Workers that rest (silent_until) are all woken, up to a hundred: they poll no more, so the message may not depend on
 -- one of them, which may have died.
 -- Reads pgqueue_worker without a row lock and writes nothing, so enqueues never wait for each other here.  While the
@@ -31,7 +31,7 @@ begin
     end if;
     v_now := pgqueue_now();
     for v_tasks, v_sleeper, v_resting, v_awake in
-        select w.tasks, min(w.id) filter (where w.asleep_until > v_now and octet_length(w.id) < 56),
+        select w.tasks, min(w.id) filter (where w.asleep_until > v_now and (w.silent_until > v_now) is not false and octet_length(w.id) < 56),
                array_agg(w.id) filter (where w.asleep_until > v_now and w.silent_until > v_now and octet_length(w.id) < 56),
                bool_or(w.asleep_until is null and w.has_room and w.seen_at > pgqueue_clock() - interval '2 seconds')
         from pgqueue_worker w

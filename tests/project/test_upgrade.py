@@ -257,6 +257,10 @@ def test_a_queue_of_another_schema_is_no_queue_of_this_one(conninfo: str) -> Non
         assert described(session, "shop") == described(session, "public")
 
         session.rows("create schema other")
+        migrate(database, search_path="shop")
+        session.rows("delete from shop.django_migrations where name like '0002%%'", {})
+        with pytest.raises(HalfInstalled, match="It finds one in 'shop', and nothing was changed"):
+            migrate(database, search_path="other,shop")
         done = psql(database, "-f", str(sql_files.folder() / "upgrade.sql"), search_path="other,shop")
         assert done.returncode != 0
         assert "there is no queue in the schema other" in done.stderr
@@ -289,6 +293,26 @@ def test_all_that_an_upgrade_changes_is_sent_at_once(conninfo: str) -> None:
     of_tables = [statement for statement in back if f"drop function if exists {VERSION}()" in statement]
     assert len(of_tables) == len(upgrade_sql.upgrades())
     assert [statement for statement in back if statement not in of_tables and "alter table" in statement] == []
+
+
+@pytest.mark.parametrize("by", ["migrate", "psql"])
+def test_an_index_that_was_not_finished_is_made_anew(conninfo: str, by: str) -> None:
+    """Where the build was interrupted, an index of the name is there and no query uses it."""
+    valid = (
+        "select bool_and(indisvalid) from pg_index "
+        "where indexrelid::regclass::text in ('pgqueue_message_parked_ix', 'pgqueue_message_unknown_ix')"
+    )
+    with empty_database(conninfo, "unfinished") as database, session_in(database) as session:
+        migrate(database)
+        session.rows("update pg_index set indisvalid = false where indexrelid = 'pgqueue_message_parked_ix'::regclass")
+        session.rows("delete from django_migrations where app = 'django_pgqueue' and name like '0002%%'", {})
+        assert session.one(valid) is False
+        if by == "migrate":
+            migrate(database)
+        else:
+            done = psql(database, "-f", str(sql_files.folder() / "upgrade.sql"))
+            assert (done.returncode, done.stderr) == (0, "")
+        assert session.one(valid) is True
 
 
 def test_replaced_functions_keep_their_rights(conninfo: str) -> None:

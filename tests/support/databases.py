@@ -112,7 +112,7 @@ def session_in(conninfo: str, *, search_path: str | None = None) -> Iterator[Ses
         yield Session(connection)
 
 
-def migrate(conninfo: str, *, back: bool = False, to: str | None = None) -> list[str]:
+def migrate(conninfo: str, *, back: bool = False, to: str | None = None, search_path: str | None = None) -> list[str]:
     """Runs the migrations of the queue, forward or back to zero, or ``to`` one.  Returns the statements."""
     sent: list[str] = []
 
@@ -122,6 +122,8 @@ def migrate(conninfo: str, *, back: bool = False, to: str | None = None) -> list
 
     connection: Any = connections["default"].copy(alias="another")
     connection.settings_dict["NAME"] = conninfo_to_dict(conninfo)["dbname"]
+    if search_path is not None:
+        connection.settings_dict["OPTIONS"]["options"] = f"-c search_path={search_path}"
     connections["another"] = connection
     try:
         executor = MigrationExecutor(connection)

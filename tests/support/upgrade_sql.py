@@ -20,7 +20,7 @@ from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files
 from django_pgqueue.functions.installed import needed, version_after
 from django_pgqueue.functions.replace_function import ReplaceFunction
-from django_pgqueue.functions.upgrade import Install, Upgrade, at_once
+from django_pgqueue.functions.upgrade import Install, Upgrade, at_once, drop_unfinished, index_of
 from tests.support.released_sql import MIGRATIONS
 
 if TYPE_CHECKING:
@@ -152,8 +152,13 @@ def afterwards(folder: Path, package: str) -> Iterator[str]:
             yield AFTERWARDS.format(
                 migration=name,
                 until_array=array(version_after(migration.since)),
-                statements="\n".join(statement.strip().removesuffix(";") + ";" for statement in migration.afterwards),
+                statements="\n".join(map(afterwards_one, migration.afterwards)),
             )
+
+
+def afterwards_one(statement: str) -> str:
+    text, index = statement.strip().removesuffix(";") + ";", index_of(statement)
+    return text if index is None else f"{drop_unfinished(index)} \\gexec\n{text}"
 
 
 def named_upgrades(folder: Path, package: str) -> Iterator[tuple[str, type[Upgrade]]]:

@@ -224,6 +224,43 @@ class TestWhenItRests:
         ended(result)
         wait_until(lambda: rests(consumer), "it rests")
 
+    def test_not_beside_another_one_that_is_awake(self, consume: Consume, session: Session) -> None:
+        """That one may leave something behind of which nobody is told."""
+        session.rows("insert into pgqueue_worker (id, hostname, pid, slots) values ('other', 'h', 1, 1)")
+        consumer = consume(idle_poll_seconds=LONG)
+        wait_until(lambda: consumer.registration.rests, "it has announced its rest")
+        looks = consumer.polling.next_look
+        wait_until(lambda: consumer.polling.next_look > looks + 2, "it polls")
+        assert not rests(consumer)
+        session.rows("update pgqueue_worker set silent_until = pgqueue_now() + 60000 where id = 'other'")
+        wait_until(lambda: rests(consumer), "it rests with the other one")
+        ended(jobs.which_session.enqueue())
+        session.rows(
+            "update pgqueue_worker set seen_at = now() - interval '2 minutes', silent_until = null where id = 'other'"
+        )
+        wait_until(lambda: rests(consumer), "the other one is gone")
+
+    def test_not_while_a_notification_waits_that_came_when_it_asked(self, consume: Consume, session: Session) -> None:
+        """The message is newer than what the statement saw that sends the worker to rest."""
+        session.rows(
+            "create function slow_rest() returns trigger language plpgsql as "
+            "$$ begin perform pg_sleep(0.5); return new; end $$"
+        )
+        session.rows(
+            "create trigger slow_rest after update on pgqueue_worker for each row "
+            "when (new.silent_until is not null) execute function slow_rest()"
+        )
+        try:
+            asks = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+            consumer = consume(idle_poll_seconds=LONG)
+            for _ in range(4):
+                wait_until(lambda: session.value(asks) == 1, "it asks whether it may rest")
+                ended(jobs.which_session.enqueue())
+            wait_until(lambda: rests(consumer), "it rests")
+        finally:
+            session.rows("drop trigger slow_rest on pgqueue_worker")
+            session.rows("drop function slow_rest")
+
     def test_nobody_rests_who_was_not_told_to(self, consume: Consume) -> None:
         consumer = consume()
         looks = consumer.polling.next_look

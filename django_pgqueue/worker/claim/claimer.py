@@ -86,7 +86,7 @@ class Claimer:
         self.availability = Availability(
             settings, session, registration=registration, polling=polling, prefetch=self.prefetch, attempt=parts.attempt
         )
-        self.rest = Rest(settings, session, registration=registration, polling=polling, schedules=schedules)
+        self.rest = Rest(settings, session, parts, registration=registration, polling=polling, schedules=schedules)
         self.unstarted: list[Received] = []
         """Messages that no slot has begun, to be given back."""
         self.unparked: list[tuple[Received, str]] = []
@@ -145,6 +145,11 @@ class Claimer:
             told_at = max(self.prefetch.last_progress + SHORT_SECONDS, self.session.reconnect_at)
             due_at = min(due_at, self.parts.due_at("presence", told_at))
         return due_at
+
+    @property
+    def has_left_something(self) -> bool:
+        """Whether messages that this process has not begun are still locked by it."""
+        return bool(self.unstarted or self.unparked or self.later or self.left)
 
     def _room(self, unfinished: int) -> int:
         return min(self.prefetch.room(unfinished), self.may_take(self.unfinished()))

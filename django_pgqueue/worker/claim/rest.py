@@ -3,6 +3,9 @@
 A sleeper looks every second, because a notification may miss it: an enqueue that read the workers before this one
 slept, and commits after its last look, notifies nobody.  So a worker rests only when no transaction is left that began
 before its row said that it rests.  From then on whatever is enqueued wakes it, or is due after its next look.
+
+It does not rest beside a worker that is awake: the database is awake then anyway, and that worker may leave something
+behind of which nobody is told, when it ends a job, gives back what it has not begun, or dies.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ from django_pgqueue.consumer.row import SEEN_EVERY_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from django_pgqueue.consumer.parts import Parts
     from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
-    from django_pgqueue.functions import OpenTransactions
+    from django_pgqueue.functions import OpenTransactions, Outlook
     from django_pgqueue.worker.claim.registration import Registration
     from django_pgqueue.worker.settings import WorkerSettings
 
@@ -34,6 +38,7 @@ class Rest:
         self,
         settings: WorkerSettings,
         session: Session,
+        parts: Parts,
         *,
         registration: Registration,
         polling: Polling,
@@ -44,6 +49,7 @@ class Rest:
         """
         self.settings = settings
         self.session = session
+        self.parts = parts
         self.registration = registration
         self.polling = polling
         self.schedules = schedules
@@ -74,7 +80,7 @@ class Rest:
             return
         if not self.is_wanted or not (self.polling.asleep or self.polling.is_dry) or self.schedules() is None:
             return
-        if ready or not self.polling.listen:
+        if (ready and self.registration.rests) or not self.polling.listen:
             self.goes_on()
         elif not self.registration.rests:
             if self._announce() is not None:
@@ -87,18 +93,24 @@ class Rest:
     def _ask_again(self) -> None:
         """Asks whether something is due, while the worker waits for transactions and does not refresh its row."""
         self._ask_at = time.monotonic() + SEEN_EVERY_SECONDS
-        answer = self._announce()
-        if answer is not None and answer[1] is not None and answer[1] <= answer[0]:
+        outlook = self._announce()
+        if outlook is not None and outlook.due_at is not None and outlook.due_at <= outlook.now:
             self.registration.next_seen = 0.0  # as in goes_on
 
     def goes_on(self) -> bool:
         """Asks whether something is due and, if not, rests until something will be, or for ``IDLE_POLL_SECONDS``."""
-        answer, now = self._announce(), time.monotonic()
+        outlook, now = self._announce(), time.monotonic()
+        if self.polling.hurries:  # a notification came meanwhile, for a message that the outlook does not know
+            self.polling.rests, self.polling.next_look = False, 0.0
+            return False
         seconds = self.seconds
-        if answer is not None and answer[1] is not None:
-            seconds = min(seconds, (answer[1] - answer[0]) / 1000)
-        if answer is not None and seconds > 0:
+        if outlook is not None and outlook.due_at is not None:
+            seconds = min(seconds, (outlook.due_at - outlook.now) / 1000)
+        if outlook is not None and seconds > 0:
             self._in_vain = False
+            if outlook.others_are_awake:
+                self.polling.rests, self.polling.next_look = False, now + min(seconds, polls.POLL_SECONDS)
+                return False
             self.polling.rest(until=now + seconds)
             return True
         self.polling.rests = False
@@ -107,10 +119,17 @@ class Rest:
         self.registration.next_seen = 0.0  # quarantined messages that are due, and parked ones, are noticed there
         return False
 
-    def _announce(self) -> tuple[int, int | None] | None:
-        """Returns the time and when something is due, or None if the row of the worker is gone."""
+    def _announce(self) -> Outlook | None:
+        """Returns None if the row of the worker is gone, or if the rest is not possible at present."""
+        outlooks: list[Outlook | None] = []
+        self.parts.attempt("rest", lambda: outlooks.append(self._write()))
+        outlook = outlooks[0] if outlooks else None
+        self.registration.announced(outlook is not None, seconds=self.seconds + LATE_SECONDS)
+        return outlook
+
+    def _write(self) -> Outlook | None:
         silent_ms = int((self.seconds + LATE_SECONDS) * 1000)
-        answer = functions.worker_rest(
+        return functions.worker_rest(
             self.session.statements,
             worker=self.registration.id,
             queues=self.settings.queues,
@@ -120,5 +139,3 @@ class Rest:
             # Beyond the next look: until that one renews it, enqueues of what is due after it wake the worker too.
             asleep_ms=2 * silent_ms if self.polling.asleep else None,
         )
-        self.registration.announced(answer is not None, seconds=self.seconds + LATE_SECONDS)
-        return answer

@@ -199,6 +199,7 @@ class Unknown:
         lines = [line for line in self.wanted if line.task not in self._lacking and not self.versions.waits(line, now)]
         limit = room - len(ids)
         unparked = functions.message_unpark(self.session.statements, lines, limit=limit, ids=ids)
+        lines = lines[1:] + lines[:1]  # where there are fewer slots than lines, each has its turn to be the first
         self.wanted = lines if unparked - len(ids) >= limit > 0 or (lines and not limit) else []
         self._is_told = self._is_told or unparked > 0
 

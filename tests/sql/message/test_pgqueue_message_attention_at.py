@@ -64,6 +64,18 @@ def test_it_is_the_time_of_the_first_quarantined_message(session: Session) -> No
     assert attention_at(session) is None, "no worker takes a raw message, whatever its row says"
 
 
+def test_behind_a_hundred_of_a_paused_queue_it_is_in_a_minute_at_the_latest(session: Session) -> None:
+    session.rows(
+        "insert into pgqueue_message (content, task, queue, dequeue_at, in_line, alone_at) "
+        "select '{}', 't', 'paused', 9223372036854775807, false, %s from generate_series(1, 100)",
+        [NOON],
+    )
+    session.call("pgqueue_queue_pause", queue="paused")
+    assert attention_at(session) == NOON + 60_000
+    session.rows("delete from pgqueue_message where id = (select min(id) from pgqueue_message)")
+    assert attention_at(session) is None
+
+
 def test_it_is_now_while_a_message_is_parked(session: Session) -> None:
     """A worker that knows it may have missed the notification, and one that does not has to fail it in time."""
     parked(session)

@@ -67,6 +67,21 @@ def test_an_end_in_an_old_snapshot_is_told_all_the_same(connect: Connect) -> Non
     assert session.take().id == waiting
 
 
+def test_an_end_in_an_old_snapshot_wakes_all_that_rest(connect: Connect) -> None:
+    """They look at what was recorded, and would not before the next poll."""
+    session, other = connect(), connect(autocommit=False)
+    listener = Listener(connect(), "pgqueue_rests", "pgqueue_awake")
+    for name in ("rests", "awake"):
+        session.rows("insert into pgqueue_worker (id, hostname, pid, slots) values (%s, 'h', 1, 1)", [name])
+    session.rows("update pgqueue_worker set silent_until = pgqueue_now() + 60000 where id = 'rests'")
+    first = session.create("first", queue="mail")
+    create_after(session, first)
+    other.rows("set transaction isolation level repeatable read")
+    other.rows("delete from pgqueue_message where id = %s", [first])
+    other.commit()
+    assert listener.heard(session) == [("pgqueue_rests", "mail")]
+
+
 def test_an_end_looks_once_for_those_that_wait_whatever_the_size_of_the_batch(connect: Connect) -> None:
     session = connect()
     wait_for(session, 5000, "2000000 + n")

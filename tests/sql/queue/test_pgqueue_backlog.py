@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.sql.lanes import set_channel
 from tests.sql.message.test_pgqueue_message_park import parked
-from tests.support.sessions import NOON, tokens
+from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
     from tests.support.sessions import Session
@@ -105,6 +106,30 @@ def test_what_waits_for_others_counts_when_somebody_has_to_look(session: Session
     assert both(session)[0] == 1
     session.call("pgqueue_message_settle")
     assert both(session)[0] == 0
+
+
+def test_a_channel_that_releases_one_at_a_time_lets_one_begin(session: Session) -> None:
+    set_channel(session, release_interval_ms=60_000)
+    for _ in range(3):
+        session.create(task="t", channel="acme")
+    assert both(session) == (1, 0, 0)
+    [taken] = session.dequeue(3, tasks=True)
+    assert both(session) == (0, None, 1)
+    session.set_clock(NOON + 60_000)
+    assert session.value("pgqueue_message_complete", **token(taken)) is True
+    assert both(session) == (1, 60_000, 0)
+
+
+def test_the_lanes_of_another_queue_hide_none(session: Session) -> None:
+    session.rows(
+        "insert into pgqueue_message (content, task, queue, channel, dequeue_at) "
+        "select '{}', 't', 'bulk', 'a' || n, %s from generate_series(1, 1100) as n",
+        [NOON],
+    )
+    session.create(task="t", channel="z", queue="mail")
+    assert backlog(session, "mail") == (1, 0, 0)
+    session.call("pgqueue_queue_pause", queue="bulk")
+    assert backlog(session) == (1, 0, 0)
 
 
 def test_a_quarantined_message_counts(session: Session) -> None:
