@@ -12,12 +12,11 @@ as $$
 -- be had within lock_timeout, the function raises an error: try again later.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
-    v_partition regclass := (
-        select i.inhrelid::regclass from pg_inherits i join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'pgqueue_attempt'::regclass and c.relname = v_name
-    );
+    v_partition regclass;
     v_running bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 begin
+    select i.inhrelid into v_partition from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'pgqueue_attempt'::regclass and c.relname = v_name;
     if v_partition is null or p_day >= pgqueue_clock()::date
         or pgqueue_attempt_fingerprint(p_day) is distinct from p_fingerprint then
         return false;

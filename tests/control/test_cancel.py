@@ -119,10 +119,12 @@ class TestNothingToCancel:
 def slots(transactional_db: None, diary: Diary) -> Iterator[Slots]:
     """A worker's slots, one for plain and one for async tasks, without the worker."""
     backend: Any = task_backends["default"]
-    slots = Slots(1, backend=backend, clock=DatabaseClock(), wakeup=Wakeup(), on_end=lambda _: None, idle_seconds=0.5)
+    wakeup = Wakeup()
+    slots = Slots(1, backend=backend, clock=DatabaseClock(), wakeup=wakeup, on_end=lambda _: None, idle_seconds=0.5)
     yield slots
     slots.stop()
     close_event_loop(slots)
+    wakeup.close()
 
 
 class TestBetween:

@@ -285,6 +285,7 @@ def test_all_that_an_upgrade_changes_is_sent_at_once(conninfo: str) -> None:
     with empty_database(conninfo, "at_once") as database:
         migrate(database, to="0001_initial")
         later = {statement for migration in upgrade_sql.upgrades() for statement in migration.afterwards}
+        later |= {upgrade.drop_unfinished(name) for name in map(upgrade.index_of, later) if name is not None}
         there = [sent for sent in migrate(database) if changes.search(sent) and sent not in later]
         back = [statement for statement in migrate(database, to="0001_initial") if changes.search(statement)]
     afterwards = [statement for migration in upgrade_sql.upgrades() for statement in migration.afterwards]
@@ -292,7 +293,8 @@ def test_all_that_an_upgrade_changes_is_sent_at_once(conninfo: str) -> None:
     # Back, the functions change first, while the columns that they use are still there.
     of_tables = [statement for statement in back if f"drop function if exists {VERSION}()" in statement]
     assert len(of_tables) == len(upgrade_sql.upgrades())
-    assert [statement for statement in back if statement not in of_tables and "alter table" in statement] == []
+    of_functions = [statement for statement in back if statement not in of_tables]
+    assert [statement for statement in of_functions if re.search("^alter table", statement, re.MULTILINE)] == []
 
 
 @pytest.mark.parametrize("by", ["migrate", "psql"])
@@ -352,7 +354,7 @@ def test_no_function_searches_temporary_tables_first_after_an_upgrade(conninfo: 
         "select oid::regprocedure::text from pg_proc where proname ~ '^pgqueue' and proconfig::text ~ 'search_path='"
     )
     open_ones = f"{searching} and proconfig::text !~ 'pg_temp' order by 1"
-    new = "create function pgqueue_new() returns bigint language sql set search_path from current as 'select 1::bigint'"
+    new = "create function pgqueue_new() returns bigint language sql set search_path from current as 'select 1';"
     with empty_database(conninfo, "pinned") as database, session_in(database) as session:
         install(session)
         changed = [sql_files.current("pgqueue_worker_wake"), new]

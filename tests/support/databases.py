@@ -107,7 +107,7 @@ def empty_database(conninfo: str, suffix: str) -> Iterator[str]:
 @contextmanager
 def session_in(conninfo: str, *, search_path: str | None = None) -> Iterator[Session]:
     """A session that commits each statement."""
-    options = f"-c search_path={search_path}" if search_path else ""
+    options = _options(search_path)
     with psycopg.connect(conninfo, autocommit=True, options=options) as connection:
         yield Session(connection)
 
@@ -123,7 +123,7 @@ def migrate(conninfo: str, *, back: bool = False, to: str | None = None, search_
     connection: Any = connections["default"].copy(alias="another")
     connection.settings_dict["NAME"] = conninfo_to_dict(conninfo)["dbname"]
     if search_path is not None:
-        connection.settings_dict["OPTIONS"]["options"] = f"-c search_path={search_path}"
+        connection.settings_dict["OPTIONS"]["options"] = _options(search_path)
     connections["another"] = connection
     try:
         executor = MigrationExecutor(connection)
@@ -138,7 +138,7 @@ def migrate(conninfo: str, *, back: bool = False, to: str | None = None, search_
 
 def psql(conninfo: str, *arguments: str, search_path: str | None = None) -> subprocess.CompletedProcess[str]:
     """Runs psql, which comes with the embedded server or with the system."""
-    options = f"-c search_path={search_path}" if search_path else ""
+    options = _options(search_path)
     return subprocess.run(
         [str(_psql()), "--no-psqlrc", "--quiet", *arguments, make_conninfo(conninfo, options=options)],
         capture_output=True,
@@ -146,6 +146,10 @@ def psql(conninfo: str, *arguments: str, search_path: str | None = None) -> subp
         check=False,
         cwd="/",  # \ir finds the files beside install.sql wherever psql is started
     )
+
+
+def _options(search_path: str | None) -> str:
+    return "-c search_path=" + search_path.replace(" ", r"\ ") if search_path else ""
 
 
 def _psql() -> Path:

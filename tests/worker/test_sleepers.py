@@ -82,7 +82,7 @@ def test_who_sleeps_says_that_he_lives_in_the_transaction_in_which_he_looks(
         statuses.append(consumer.session.connection.info.transaction_status.name)
         return seen(*args, **kwargs)
 
-    consumer = consume()
+    consumer = consume(idle_poll_seconds=0.1)
     wait_until(lambda: len(asleep()) == 1, "it sleeps")
     monkeypatch.setattr(functions, "worker_seen", noted)
     monkeypatch.setattr(polling, "POLL_SECONDS", 0.1)

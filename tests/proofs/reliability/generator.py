@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, connection, connections, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, connections, transaction
 
 from django_pgqueue.backend import enqueue_many
 from django_pgqueue.exceptions import ChannelFull
@@ -166,6 +166,9 @@ class Generator:
         with transaction.atomic():
             self._enqueue(chooser, token)
             transaction.set_rollback(True)
+        if transaction.get_rollback():  # the savepoint could not be rolled back: Django would not commit, and be silent
+            message = "the connection is lost"
+            raise OperationalError(message)
 
     def _enqueue(self, chooser: random.Random, token: int) -> None:
         [kind] = chooser.choices(list(KINDS), list(KINDS.values()))

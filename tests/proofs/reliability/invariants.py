@@ -305,12 +305,10 @@ def no_worker_crashes_by_itself(log: Log) -> Iterator[str]:
 def no_worker_ends_by_anything_but_its_own_job(log: Log) -> Iterator[str]:
     """Every end of a worker process that its supervisor saw is a fault's, or that of a job that asked for it."""
     tasks = {end.message_id: end.task for end in log.ends}
-    began = {run.worker for run in log.runs}
     left = {run.worker for run in log.runs if (tasks.get(run.message_id) or "").endswith(".leave")}
-    turned_away = log.turned_away - {pid_of(worker) for worker in began}
-    allowed = {KILLED: log.killed, LEFT: {pid_of(worker) for worker in left}, NO_DATABASE: turned_away}
-    for pid, code in log.deaths:
-        if pid not in allowed.get(code, ()):
+    allowed = {KILLED: log.killed, LEFT: {pid_of(worker) for worker in left}}
+    for pid, code, found_no_database in log.deaths:
+        if pid not in allowed.get(code, ()) and not (code == NO_DATABASE and found_no_database):
             yield f"the worker process {pid} ended with {code}, and neither a fault nor its own job was the reason"
     if log.starts_of_bystanders != 1:
         yield f"the worker that no fault aims at was started {log.starts_of_bystanders} times"

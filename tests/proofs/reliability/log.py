@@ -84,6 +84,8 @@ class Death(NamedTuple):
 
     pid: int
     code: int
+    found_no_database: bool = False
+    """It had said so just before: the numbers of processes come again within an hour."""
 
 
 class Recount(NamedTuple):
@@ -132,8 +134,6 @@ class Log:
     deaths: list[Death] = field(default_factory=list)
     killed: set[int] = field(default_factory=set)
     """The processes that we have killed, and those that their supervisors have."""
-    turned_away: set[int] = field(default_factory=set)
-    """Those that found no database when they started."""
     starts_of_bystanders: int = 1
     bystanders: list[tuple[int, float]] = field(default_factory=list)
     """The tokens of jobs that no fault aims at, and when each was asked for."""
@@ -193,15 +193,24 @@ def load(folder: Path, diary: Path) -> Log:
         setattr(log, name, value)
     said = (diary.parent / "workers.log").read_text(errors="replace")
     log.crashes = list(crashes(said))
-    log.deaths = [Death(int(pid), int(code)) for pid, code in re.findall(r"\bcrashed pid=(\d+) code=(-?\d+)", said)]
+    log.deaths = list(deaths(said))
     log.killed = pids((diary.parent / "killed").read_text(), r"\d+") if (diary.parent / "killed").exists() else set()
     log.killed |= pids(said, r"\bkilled pid=(\d+)")
-    log.turned_away = pids(said, r"\bworker pid=(\d+) cannot start")
     return log
 
 
 def pids(text: str, pattern: str) -> set[int]:
     return set(map(int, re.findall(pattern, text)))
+
+
+def deaths(text: str) -> Iterator[Death]:
+    without: set[str] = set()
+    for turned_away, pid, code in re.findall(r"\bworker pid=(\d+) cannot start|\bcrashed pid=(\d+) code=(-?\d+)", text):
+        if turned_away:
+            without.add(turned_away)
+        else:
+            yield Death(int(pid), int(code), pid in without)
+            without.discard(pid)
 
 
 def crashes(text: str) -> Iterator[str]:

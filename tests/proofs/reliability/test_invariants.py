@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.proofs.reliability import bystanders, invariants, zones
-from tests.proofs.reliability.log import Change, Death, Effect, End, Log, Look, Recount, Run, Spell, Stop
+from tests.proofs.reliability.log import Change, Death, Effect, End, Log, Look, Recount, Run, Spell, Stop, deaths
 
 PAY, NOTE, FLAKY, LEAVE = (f"tests.proofs.reliability.tasks.{name}" for name in ("pay", "note", "flaky", "leave"))
 
@@ -90,12 +90,12 @@ def with_bystanders(*, calm: float, storm: float, **changes: Any) -> Log:
     return forged(bystanders=asked, runs=[*honest().runs, *runs], **(defaults | changes))
 
 
-def with_deaths(*deaths: Death, ran: str = "A", **changes: Any) -> Log:
+def with_deaths(*deaths: Death, **changes: Any) -> Log:
     """Beside one of each kind that is allowed."""
-    runs = [Run(104, 4, 1, "host-33-0123abcd"), Run(101, 1, 1, ran)]
+    runs = [Run(104, 4, 1, "host-33-0123abcd"), Run(101, 1, 1, "A")]
     end = End(4, 1, "lost", False, 14, 30, "A", LEAVE)
-    allowed = [Death(11, -9), Death(22, 70), Death(33, 3)]
-    there = {"ends": [*honest().ends, end], "runs": runs, "killed": {11}, "turned_away": {22}}
+    allowed = [Death(11, -9), Death(22, 70, found_no_database=True), Death(33, 3)]
+    there = {"ends": [*honest().ends, end], "runs": runs, "killed": {11}}
     return forged(deaths=[*allowed, *deaths], **there, **changes)
 
 
@@ -178,8 +178,8 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
         (with_deaths(Death(44, -9)), "the worker process 44 ended with -9"),
         (with_deaths(Death(11, 3)), "the worker process 11 ended with 3"),
         (with_deaths(Death(11, -11)), "the worker process 11 ended with -11"),
+        (with_deaths(Death(11, 3, found_no_database=True)), "the worker process 11 ended with 3"),
         (with_deaths(Death(44, 70)), "the worker process 44 ended with 70"),
-        (with_deaths(ran="host-22-0123abcd"), "the worker process 22 ended with 70"),
         (with_deaths(starts_of_bystanders=2), "the worker that no fault aims at was started 2 times"),
     ],
     "bystanders_are_not_held_up": [
@@ -222,6 +222,12 @@ def test_the_time_after_a_fault_that_stops_everybody_counts_to_it() -> None:
 
 def test_worker_processes_that_faults_or_their_jobs_have_ended_are_no_violation() -> None:
     assert list(invariants.no_worker_ends_by_anything_but_its_own_job(with_deaths())) == []
+
+
+def test_a_process_that_found_no_database_is_not_taken_for_one_that_had_its_number_before() -> None:
+    turned_away, crashed = "worker pid=22 cannot start: refused", "crashed pid=22 code=70 lived_seconds=1"
+    text = f"{crashed}\n{turned_away}\ncrashed pid=33 code=-9\n{crashed}\n{crashed}"
+    assert [death.found_no_database for death in deaths(text)] == [False, False, True, False]
 
 
 def test_a_percentile_is_a_wait_that_somebody_had() -> None:
