@@ -44,7 +44,7 @@ class Parts:
         self._postponed: dict[str, Postponed] = {}
         self._apart_until = 0.0
 
-    def attempt(self, part: str, do: Callable[[], object]) -> None:
+    def do(self, part: str, work: Callable[[], object]) -> None:
         """Does a part.  Its error is raised only if the connection is to blame.  Any other error is logged once, and
         the part is left out for a while.
         """
@@ -52,7 +52,7 @@ class Parts:
         if postponed is not None and time.monotonic() < postponed.until and not self.are_together:
             return
         try:
-            do()
+            work()
         except (psycopg.Error, UnicodeError) as error:
             if self.are_together or is_of_the_connection(self.session.connection, error):
                 raise

@@ -12,35 +12,31 @@ import psycopg
 
 from django_pgqueue import functions, traces
 from django_pgqueue.compat import task_backends
-from django_pgqueue.consumer.background import Background
 from django_pgqueue.consumer.loop import Loop
 from django_pgqueue.consumer.parts import Parts
 from django_pgqueue.consumer.polling import Polling
 from django_pgqueue.consumer.session import Session
 from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.tasks import registry
+from django_pgqueue.worker.beside import Beside
 from django_pgqueue.worker.claim.claimer import Claimer
-from django_pgqueue.worker.claim.held import Heartbeats, Held, ProgressReports
+from django_pgqueue.worker.claim.held import Heartbeats, ProgressReports
 from django_pgqueue.worker.claim.registration import Registration
-from django_pgqueue.worker.claim.unknown import Unknown
-from django_pgqueue.worker.claim.versions import Versions
 from django_pgqueue.worker.health.reporter import NoReporter, Reporter
+from django_pgqueue.worker.phase import Phase
 from django_pgqueue.worker.record.log import log_end
-from django_pgqueue.worker.record.recorder import RECORD_WITHIN_SECONDS, Recorder
+from django_pgqueue.worker.record.recorder import Recorder
 from django_pgqueue.worker.run.clock import DatabaseClock
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.run.threads import Slots
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE
 from django_pgqueue.worker.upkeep import deaths
-from django_pgqueue.worker.upkeep.maintenance import Maintenance
-from django_pgqueue.worker.upkeep.recycling import Recycling
 from django_pgqueue.worker.upkeep.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_pgqueue.backend.pgqueue import PgQueueBackend
-    from django_pgqueue.consumer.background import Duty
     from django_pgqueue.worker.run.marks import Death
     from django_pgqueue.worker.run.outcome import EndedAttempt
     from django_pgqueue.worker.settings import WorkerSettings
@@ -52,7 +48,6 @@ ROW_WAIT_MS = 50
 """A statement of the process's thread waits this long for a lock of another session: everything else in the process
 waits with it."""
 STATEMENT_MS = 60_000
-BACKGROUND_ROW_WAIT_MS = 200
 
 
 class WorkerProcess:
@@ -81,77 +76,60 @@ class WorkerProcess:
         self.reporter = reporter or NoReporter()
         self.marks = marks or Marks(settings.threads)
         self.died = died
-        self.backend = cast("PgQueueBackend", task_backends[settings.backend])
-        self.registration = Registration(settings, None if settings.quarantine else self.marks, problem=self._problem)
+        self.options = cast("PgQueueBackend", task_backends[settings.backend]).settings
+        self.phase = Phase(settings.grace_seconds)
+        self.registration = Registration(settings, self.marks, problem=self._problem)
         self.polling = Polling(listen=settings.listen)
         self.wakeup = Wakeup()
         self.session = Session(
-            self.backend.settings.database,
+            self.options.database,
             consumer=self.registration.id,
             pooled=not settings.listen,
             notified=self.polling.notified,
+            parked=self._parked,
             row_wait_ms=ROW_WAIT_MS,
             statement_ms=STATEMENT_MS,
             renamed=self._renamed,
-            parked=self._parked,
         )
-        self.versions = Versions(self.session, self.backend.settings.version)
-        self.unknown = Unknown(
-            settings,
-            self.session,
-            fail_after_seconds=self.backend.settings.unknown_task_seconds,
-            polling=self.polling,
-            versions=self.versions,
-            changed=self._be_seen_soon,
-        )
-        self.registration.lacks = lambda: self.unknown.lacks
-        self.registration.version = self.versions.own
-        self.registration.on_seen = lambda company: self.unknown.seen(has_parked=company.has_parked)
         self.parts = Parts(self.session)
         self.loop = Loop(
             self.session, self.polling, self.wakeup, on_reconnect=self._reconnected, on_back_off=self._backed_off
         )
-        self.recycling = Recycling(settings, retirement)
-        self.held = Held(settings, self.session, self.parts)
-        self.upkeep = Upkeep(settings, self.session, self.parts, polling=self.polling)
-        self.maintenance = Maintenance(history_days=settings.history_days)
         self.clock = DatabaseClock()
         self.slots = Slots(
-            self.settings.threads,
-            backend=self.backend,
+            settings.threads,
+            backend=cast("PgQueueBackend", task_backends[settings.backend]),
             clock=self.clock,
             wakeup=self.wakeup,
-            on_end=partial(log_end, settings=self.backend.settings),
+            on_end=partial(log_end, settings=self.options),
             marks=self.marks,
             idle_seconds=settings.idle_seconds,
         )
         self.recorder = Recorder(self.session, announce=self.slots.announce, on_recorded=self._recorded)
+        self.upkeep = Upkeep(settings, self.session, self.parts, polling=self.polling, retirement=retirement)
         self.claimer = Claimer(
-            self.settings,
+            settings,
             self.session,
             self.parts,
             slots=self.slots,
-            held=self.held,
-            unfinished=self.unfinished,
             polling=self.polling,
             registration=self.registration,
-            unknown=self.unknown,
-            versions=self.versions,
-            may_take=self.recycling.room,
+            options=self.options,
+            unrecorded=self.recorder.__len__,
+            may_take=self.upkeep.recycling.room,
             settle=self.upkeep.settle,
             schedules=self.upkeep.scheduler.fired,
             on_claim=self.reporter.claimed,
         )
-        self.background = [
-            self._beside("heartbeats", Heartbeats(self.settings, self.held), ProgressReports(self.slots.reports)),
-            self._beside("upkeep", self.maintenance),
-        ]
+        self.held, self.unfinished = self.claimer.held, self.claimer.unfinished
+        self.beside = Beside(
+            self.session,
+            {
+                "heartbeats": [Heartbeats(settings, self.held), ProgressReports(self.slots.reports)],
+                "upkeep": [self.upkeep.maintenance],
+            },
+        )
         self.is_started = False
-        self.retiring = False
-        """Another process has taken its place: this one ends what it has begun, and leaves."""
-        self.stop_by: float | None = None
-        self.stop_now = self.stopping = False
-        self._former_ids: list[str] = []
 
     @property
     def id(self) -> str:
@@ -166,7 +144,7 @@ class WorkerProcess:
             self._report()
             self._stop_if_asked()  # even while the database is away: to open the session again may take long
             self.loop.turn(self.turn, self.due_at)
-            if self.parent not in (None, os.getppid()) and self.stop_by is None:
+            if self.parent not in (None, os.getppid()) and not self.phase.is_stopping:
                 logger.error("worker=%s has lost its supervisor", self.id)
                 self.stop()
         return self._leave()
@@ -188,44 +166,25 @@ class WorkerProcess:
         """Returns when the next turn is due, by the monotonic clock."""
         if self._is_finished():
             return 0.0
+        stop_by = float("inf") if self.phase.stop_by is None else self.phase.stop_by
         if self.session.is_closed:  # everything else waits for the session
-            reconnect_at = self.session.reconnect_at
-            return min(self.slots.next_timeout(), reconnect_at, self.stop_by or reconnect_at)
+            return min(self.slots.next_timeout(), self.session.reconnect_at, stop_by)
         busy = self.unfinished() - len(self.slots.done) > 0
-        due = [self.slots.next_timeout(), self.recorder.due_at(busy=busy), self.held.attention_is_due_at()]
-        due += [self.claimer.attention_is_due_at(), *(one.due_at() for one in self.background)]
-        if self.slots.done:
-            due.append(time.monotonic() + (RECORD_WITHIN_SECONDS if busy else 0))
-        if self.stop_by is not None:
-            due.append(self.stop_by)
-        elif not self.retiring:
+        due = [stop_by, self.slots.next_timeout(), self.beside.due_at(), self.held.attention_is_due_at()]
+        due += [self.recorder.due_at(busy=busy, ended=len(self.slots.done)), self.claimer.attention_is_due_at()]
+        if not self.phase.is_leaving:
             due += [self.upkeep.due_at(), self.claimer.due_at()]
-            due.append(self.parts.due_at("unknown tasks", self.unknown.due_at()))
         return min(due)
 
     def stop(self, *, again: bool = True) -> None:
-        """Asks the process to stop: it begins nothing new, and running jobs may end within the grace.  A second call
-        stops it now, unless ``again=False`` marks it as the same request.  A signal handler may call it.
-        """
-        if self.stop_by is None:
-            self.stop_by = time.monotonic() + self.settings.grace_seconds
-        elif again:
-            self.stop_now = True
+        """Asks the process to stop: see ``Phase``.  A signal handler may call it."""
+        self.phase.stop(again=again)
         self.wakeup.wake()
 
-    @property
-    def is_leaving(self) -> bool:
-        """Whether the process claims nothing more."""
-        return self.retiring or self.stop_by is not None
-
-    def unfinished(self) -> int:
-        """Returns how many held messages have not ended."""
-        return len(self.held) - len(self.recorder)
-
     def _is_finished(self) -> bool:
-        if self.stop_by is None:
-            return (self._is_idle_for_long() or self.retiring) and not self._is_busy()
-        return self.stop_now or not self._is_busy() or time.monotonic() > self.stop_by
+        if self.phase.is_stopping:
+            return self.phase.has_to_end or not self._is_busy()
+        return (self._is_idle_for_long() or self.phase.is_retiring) and not self._is_busy()
 
     def _is_idle_for_long(self) -> bool:
         """Whether to leave.  A burst leaves by itself.  Otherwise the processes of a worker leave together."""
@@ -246,16 +205,6 @@ class WorkerProcess:
         self.is_started = True
         logger.info("started worker=%s slots=%s queues=%s", self.id, self.settings.threads, self.settings.served)
 
-    def _beside(self, name: str, *duties: Duty) -> Background:
-        return Background(
-            name,
-            duties,
-            database=self.session.database,
-            worker=self.id,
-            pooled=self.session.pooled,
-            row_wait_ms=BACKGROUND_ROW_WAIT_MS,
-        )
-
     # The steps of a turn
 
     def _claim_if_woken(self) -> None:
@@ -264,25 +213,24 @@ class WorkerProcess:
             self._claim_if_due()
 
     def _claim_if_due(self) -> None:
-        if not self.is_leaving:
+        if not self.phase.is_leaving:
             self.claimer.claim_if_due()
 
     def _look_after_held(self) -> None:
-        self.claimer.give_back_if_due(stopping=self.stop_by is not None)
+        self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
         self.held.look_after(self.slots.cancel)
 
     def _do_upkeep_if_due(self) -> None:
-        self.claimer.availability.be_seen_if_due(stopping=self.is_leaving)
-        if self.is_leaving:
+        self.claimer.availability.be_seen_if_due(stopping=self.phase.is_leaving)
+        if self.phase.is_leaving:
             self.upkeep.leave()
         else:
             self.upkeep.do_if_due()
-            self.parts.attempt("unknown tasks", self.unknown.look_if_due)
+            self.claimer.look_at_parked_if_due()
 
     def _look_after_slots(self) -> None:
-        for background in self.background:
-            background.start_if_due()
-        died = self.recycling.look_after(self.slots, patience_seconds=self.settings.grace_seconds)
+        self.beside.start_if_due()
+        died = self.upkeep.recycling.look_after(self.slots, patience_seconds=self.settings.grace_seconds)
         if died is not None:
             logger.error("slot died worker=%s: %s; the supervisor replaces the process", self.id, died)
 
@@ -290,7 +238,7 @@ class WorkerProcess:
         """Takes the ended attempts from the slots."""
         if ends := self.slots.take_done():
             self.claimer.learn(ends)
-            self.recycling.jobs += len(ends)
+            self.upkeep.recycling.jobs += len(ends)
             self.recorder.add(ends, now=time.monotonic())
 
     def _recorded(self, ends: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
@@ -298,67 +246,47 @@ class WorkerProcess:
         self.claimer.recorded(ends)
 
     def _retire_if_due(self) -> None:
-        if self.is_leaving:
+        if self.phase.is_leaving:
             return
-        reason = self.recycling.retire(unfinished=self.unfinished())
-        if reason is not None:
-            self.retiring = True
-            if self.recycling.is_stuck:  # more may be stuck: other workers begin at once what this one has not begun
-                self.claimer.take_back()
-            running = self.unfinished() - len(self.claimer.unstarted)
-            logger.info("retiring worker=%s running=%s: %s", self.id, running, reason)
+        recycling = self.upkeep.recycling
+        if (reason := recycling.retire(unfinished=self.unfinished())) is not None:
+            self.phase.is_retiring = True
+            if recycling.is_stuck:  # more may be stuck: other workers begin at once what this one has not begun
+                self.claimer.give_back.take_back()
+            logger.info("retiring worker=%s running=%s: %s", self.id, self.claimer.running(), reason)
 
     # Monitoring
 
     def _report(self) -> None:
         if self.settings.exit_when_idle_seconds is not None:
             self.marks.be_idle(self.claimer.idleness.is_over and not self._is_busy())
+        watchdog = self.upkeep.recycling.watchdog
         self.reporter.turned(
             running=self.unfinished(),
             connected=not self.session.is_closed,
-            stopping=self.stop_by is not None,
-            blocked_seconds=self.recycling.watchdog.blocked_seconds,
-            died=self.recycling.watchdog.died,
+            stopping=self.phase.is_stopping,
+            blocked_seconds=watchdog.blocked_seconds,
+            died=watchdog.died,
         )
 
     def _problem(self) -> str | None:
         """Returns what the process cannot do at present, for qdoctor."""
-        problems = self.parts.problems
-        for background in self.background:
-            problems += [f"{name}: {why}" for name, why in list(background.problems.items())]
-        problems += list(self.maintenance.problems.values())
+        problems = [*self.parts.problems, *self.beside.problems, *self.upkeep.maintenance.problems.values()]
         return "; ".join(problems) or None
-
-    def _parked(self) -> None:
-        self.unknown.told()
-
-    def _be_seen_soon(self) -> None:
-        self.registration.next_seen = 0.0
 
     # The connection
 
     def _reconnected(self) -> None:
-        self.registration.next_seen = 0.0
+        self.registration.reconnected(self.session.statements)
         self.slots.reconnects += 1
-        for name in self._former_ids:
-            functions.worker_gone(self.session.statements, name)
-        self._former_ids = []
         self.reporter.reconnected()
 
+    def _parked(self) -> None:
+        self.claimer.unknown.told()
+
     def _renamed(self) -> str:
-        """Renames the worker after the server was restarted, or another one has taken over.  Such a server may have
-        lost its last commits, and may give their ids to other messages.  With a new name, no end of a message held here
-        can be taken for the end of another one.
-        """
-        before = self.registration.rename()
-        self._former_ids.append(before)
-        self.marks.sign_on(self.id)
-        self.upkeep.scheduler.renamed(self.id)
-        logger.warning(
-            "the connection leads to another server, or the server was restarted: worker=%s goes on as worker=%s",
-            before,
-            self.id,
-        )
+        """Called when the connection leads to another server than before."""
+        self.upkeep.scheduler.renamed(self.registration.rename())
         return self.id
 
     def _backed_off(self, seconds: float) -> None:
@@ -367,40 +295,39 @@ class WorkerProcess:
     # The end
 
     def _stop_if_asked(self) -> None:
-        if self.stop_by is None or self.stopping:
-            return
-        self.stopping = True
-        self.claimer.take_back()
-        logger.info(
-            "stopping worker=%s running=%s grace_seconds=%s",
-            self.id,
-            self.unfinished() - len(self.claimer.unstarted),
-            self.settings.grace_seconds,
-        )
+        if self.phase.begins_to_stop():
+            self.claimer.give_back.take_back()
+            logger.info(
+                "stopping worker=%s running=%s grace_seconds=%s",
+                self.id, self.claimer.running(), self.settings.grace_seconds,
+            )  # fmt: skip
 
     def _leave(self) -> int:
         self.slots.stop()
         try:
-            self.claimer.give_back_if_due(stopping=self.stop_by is not None)
-            self._collect()
-            self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.stop_now)
-            self.held.abandon()
-            self.parts.attempt("dependencies", self.upkeep.settle)
-            self.claimer.availability.leave()
-            self.parts.attempt("presence", lambda: self.registration.leave(self.session.statements))
-            if not self.claimer.has_left_something:
-                self.marks.sign_off()
-            self.session.connection.close()
+            self._end()
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
-        for background in self.background:
-            background.stop()
+        self.beside.stop()
         self.wakeup.close()
         self.reporter.write()
-        if self.backend.settings.traces:
+        if self.options.traces:
             traces.flush()
         self.marks.leave()
         logger.info("stopped worker=%s abandoned=%s", self.id, len(self.held))
         if self.held:
             return 1
-        return RECYCLED_EXIT_CODE if self.retiring else 0
+        return RECYCLED_EXIT_CODE if self.phase.is_retiring else 0
+
+    def _end(self) -> None:
+        """Ends the business with the database."""
+        self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
+        self._collect()
+        self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.phase.stops_now)
+        self.held.abandon()
+        self.parts.do("dependencies", self.upkeep.settle)
+        self.claimer.availability.leave()
+        self.parts.do("presence", lambda: self.registration.leave(self.session.statements))
+        if not self.claimer.give_back.has_left_something:
+            self.marks.sign_off()
+        self.session.connection.close()

@@ -10,6 +10,7 @@ import pytest
 from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS
 from django_pgqueue.worker.claim.registration import FULL_AFTER_SECONDS, ROOM_AFTER_SECONDS, Registration
 from django_pgqueue.worker.process import WorkerProcess
+from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def presence() -> Registration:
-    presence = Registration(WorkerSettings())
+    presence = Registration(WorkerSettings(), Marks(1))
     presence.has_room = True
     return presence
 

@@ -207,7 +207,7 @@ class TestSessions:
             assert is_on_time(seconds_of(result))
         assert statuses(ended(neighbour)) == ["succeeded"]
         assert statuses(ended(slow.lock_async.enqueue())) == ["succeeded"]
-        assert not consumer.recycling.is_stuck
+        assert not consumer.upkeep.recycling.is_stuck
         assert effects() == ["locked"]
 
     @pytest.mark.usefixtures("effects")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.claim.registration import Registration
     from django_pgqueue.worker.settings import WorkerSettings
 
-    Attempt = Callable[[str, Callable[[], object]], None]
+    DoPart = Callable[[str, Callable[[], object]], None]
 
 
 class Availability:
@@ -36,15 +36,15 @@ class Availability:
         registration: Registration,
         polling: Polling,
         prefetch: Prefetch,
-        attempt: Attempt,
+        do: DoPart,
     ) -> None:
-        """``attempt`` does a part of the turn that may fail without harm to the rest (``Parts.attempt``)."""
+        """``do`` does a part of the turn that may fail without harm to the rest (``Parts.do``)."""
         self.settings = settings
         self.session = session
         self.registration = registration
         self.polling = polling
         self.prefetch = prefetch
-        self.attempt = attempt
+        self.do = do
 
     def looked(self, *, found: bool, full: bool) -> None:
         """Called after a look.  ``full``: the claim took all that it had room for, and so there may be more."""
@@ -109,7 +109,7 @@ class Availability:
         """Wakes the next sleeper, because there may be more than this process can do.  For any queue: while this worker
         had room, enqueues woke nobody.
         """
-        self.attempt(
+        self.do(
             "wake the next worker", lambda: functions.worker_wake_next(self.session.statements, self.settings.queues)
         )
 
@@ -128,4 +128,4 @@ class Availability:
             self.polling.company = self.registration.be_seen(self.session.statements, asleep=asleep, has_room=has_room)
             self.polling.ends_rest()  # the row no longer says that it rests
 
-        self.attempt("presence", be_seen)
+        self.do("presence", be_seen)

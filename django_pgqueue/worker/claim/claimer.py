@@ -1,4 +1,4 @@
-"""Takes messages when there is room for them, hands them to the slots, and gives back what they do not begin."""
+"""Takes messages when there is room for them, and hands them to the slots."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from django_pgqueue.consumer.errors import first_line
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.claim.availability import Availability
 from django_pgqueue.worker.claim.floors import Floors
+from django_pgqueue.worker.claim.give_back import GiveBack
+from django_pgqueue.worker.claim.held import Held
 from django_pgqueue.worker.claim.idleness import Idleness
 from django_pgqueue.worker.claim.prefetch import MAX_CLAIMED, SHORT_SECONDS, Prefetch
 from django_pgqueue.worker.claim.rest import Rest
 from django_pgqueue.worker.claim.turns import Turns
+from django_pgqueue.worker.claim.unknown import Unknown
+from django_pgqueue.worker.claim.versions import Versions
 from django_pgqueue.worker.run.outcome import Unknown as GivenBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from django_pgqueue.conf import Options
     from django_pgqueue.consumer.parts import Parts
     from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
     from django_pgqueue.functions import DequeueArguments, Floor, Received
-    from django_pgqueue.worker.claim.held import Held
     from django_pgqueue.worker.claim.registration import Registration
-    from django_pgqueue.worker.claim.unknown import Unknown
-    from django_pgqueue.worker.claim.versions import Versions
     from django_pgqueue.worker.run.outcome import EndedAttempt
     from django_pgqueue.worker.run.threads import Slots
     from django_pgqueue.worker.settings import WorkerSettings
@@ -37,12 +39,10 @@ logger = logging.getLogger("django_pgqueue.worker")
 LET_BEGIN_SECONDS = 50e-6
 """A pause of the process's thread after it has handed over jobs: without it, a slot would get the interpreter only when
 this thread waits."""
-STALLED_SECONDS = 0.5
-"""When nothing has ended for this long, the worker gives back what it claimed ahead: others may start it sooner."""
 
 
 class Claimer:
-    """Called by the process's thread alone: in each turn to give back and to claim, and after attempts have ended."""
+    """Called by the process's thread alone: in each turn to claim, and after attempts have ended."""
 
     def __init__(
         self,
@@ -51,19 +51,17 @@ class Claimer:
         parts: Parts,
         *,
         slots: Slots,
-        held: Held,
-        unfinished: Callable[[], int],
         polling: Polling,
         registration: Registration,
-        unknown: Unknown,
-        versions: Versions,
+        options: Options,
+        unrecorded: Callable[[], int],
         may_take: Callable[[int], int],
         settle: Callable[[], object],
         schedules: Callable[[], Sequence[str] | None],
         on_claim: Callable[[int, float], None],
     ) -> None:
-        """``unfinished`` returns how many held messages have not ended.  ``may_take`` returns how many more the process
-        may take beside so many unfinished ones, before another process replaces it.  ``settle`` releases messages that
+        """``unrecorded`` returns how many held messages have ended.  ``may_take`` returns how many more the process may
+        take beside so many unfinished ones, before another process replaces it.  ``settle`` releases messages that
         waited for others that have ended.  ``schedules``: see ``Rest``.  ``on_claim`` gets the number of messages of
         each claim, and its seconds.
         """
@@ -71,37 +69,58 @@ class Claimer:
         self.session = session
         self.parts = parts
         self.slots = slots
-        self.held = held
-        self.unfinished = unfinished
         self.polling = polling
         self.registration = registration
-        self.unknown = unknown
-        self.versions = versions
+        self.unrecorded = unrecorded
         self.may_take = may_take
         self.settle = settle
         self.on_claim = on_claim
+        self.held = Held(settings, session, parts)
+        self.versions = Versions(session, options.version)
+        self.unknown = Unknown(
+            settings,
+            session,
+            fail_after_seconds=options.unknown_task_seconds,
+            polling=polling,
+            versions=self.versions,
+            changed=registration.be_seen_soon,
+        )
+        registration.version = self.versions.own
+        registration.lacks = lambda: self.unknown.lacks
+        registration.on_seen = lambda company: self.unknown.seen(has_parked=company.has_parked)
         self.prefetch = Prefetch(settings.threads, ahead=not settings.quarantine)
         self.floors = Floors()
         self.turns = Turns(settings.lock_ms)
         self.availability = Availability(
-            settings, session, registration=registration, polling=polling, prefetch=self.prefetch, attempt=parts.attempt
+            settings, session, registration=registration, polling=polling, prefetch=self.prefetch, do=parts.do
         )
         self.rest = Rest(settings, session, parts, registration=registration, polling=polling, schedules=schedules)
-        self.unstarted: list[Received] = []
-        """Messages that no slot has begun, to be given back."""
-        self.unparked: list[tuple[Received, str]] = []
-        """Messages that this worker does not know, to be parked, with the reasons."""
-        self.later: list[Received] = []
-        """Messages of a later version, about which is not decided yet."""
-        self.left: list[tuple[Received, str]] = []
-        """Messages that are left to workers of a later version, to be parked, with the reasons."""
+        self.give_back = GiveBack(
+            settings,
+            session,
+            parts,
+            slots=slots,
+            polling=polling,
+            prefetch=self.prefetch,
+            unknown=self.unknown,
+            versions=self.versions,
+            forget=self.forget,
+        )
         self.idleness = Idleness(settings.leaves_after_seconds)
         self._unreadable: list[tuple[functions.Token, Error]] = []
+
+    def unfinished(self) -> int:
+        """Returns how many held messages have not ended."""
+        return len(self.held) - self.unrecorded()
+
+    def running(self) -> int:
+        """Returns how many of these have begun."""
+        return self.unfinished() - len(self.give_back.unstarted)
 
     # When
 
     def claim_if_due(self) -> None:
-        self.parts.attempt("claim", self._claim_if_due)
+        self.parts.do("claim", self._claim_if_due)
 
     def _claim_if_due(self) -> None:
         room = self._room(self.unfinished())
@@ -123,33 +142,28 @@ class Claimer:
         claimed, everywhere = self._look(room)
         found = bool(claimed or self._unreadable or len(self.held)) or not self.unknown.is_over
         self.idleness.looked(found=found, everywhere=everywhere, now=time.monotonic())
-        self.parts.attempt("end unreadable messages", self._fail_unreadable)
+        self.parts.do("end unreadable messages", self._fail_unreadable)
         self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
         self.rest.looked(idle=not found and self.unknown.lets_rest, ready=ready)
 
     def due_at(self) -> float:
-        """Returns when the next claim is due, by the monotonic clock."""
+        """Returns when the next claim is due, or the next look at parked messages, by the monotonic clock."""
+        due_at = self.parts.due_at("unknown tasks", self.unknown.due_at())
         if not self._room(self.unfinished() - len(self.slots.done)):
-            return float("inf")
-        return self.parts.due_at("claim", min(self.polling.next_look, self.idleness.due_at()))
+            return due_at
+        return min(due_at, self.parts.due_at("claim", min(self.polling.next_look, self.idleness.due_at())))
+
+    def look_at_parked_if_due(self) -> None:
+        self.parts.do("unknown tasks", self.unknown.look_if_due)
 
     def attention_is_due_at(self) -> float:
         """Returns when to give back what no slot begins, or to write that there is no room."""
-        due_at = float("inf")
-        if self.slots.waiting():
-            due_at = self.parts.due_at("give back", self.prefetch.last_progress + STALLED_SECONDS)
+        due_at = self.give_back.due_at()
         full_asleep = self.polling.asleep and not self.prefetch.room(self.unfinished())
-        if self.unparked or self.later or self.left:  # after an error
-            due_at = min(due_at, self.parts.due_at("park", 0.0))
         if self.registration.says_room_by_mistake or full_asleep:  # after an error, not before the reconnect
             told_at = max(self.prefetch.last_progress + SHORT_SECONDS, self.session.reconnect_at)
             due_at = min(due_at, self.parts.due_at("presence", told_at))
         return due_at
-
-    @property
-    def has_left_something(self) -> bool:
-        """Whether messages that this process has not begun are still locked by it."""
-        return bool(self.unstarted or self.unparked or self.later or self.left)
 
     def _room(self, unfinished: int) -> int:
         return min(self.prefetch.room(unfinished), self.may_take(self.unfinished()))
@@ -167,13 +181,13 @@ class Claimer:
         with self.parts.together(wanted=polls or unparks):
             # A burst must not end before it has done what only waited for its last jobs.
             if polls or self.settings.burst:
-                self.parts.attempt("dependencies", self.settle)
+                self.parts.do("dependencies", self.settle)
             if polls:
                 self.availability.be_seen_with_a_poll()
             alone = not self.parts.are_together
             began = time.monotonic()
             if unparks:  # what was unparked stands before the floors
-                self.parts.attempt("unpark", lambda: self.unknown.unpark(room))
+                self.parts.do("unpark", lambda: self.unknown.unpark(room))
             floors = None if unparks else self.floors.choose(began)
             wanted = min(MAX_CLAIMED, room + self.unknown.extra)
             claimed, waited_seconds = self._claim(wanted, floors, alone=alone, now=began)
@@ -228,18 +242,15 @@ class Claimer:
     def _begin(self, claimed: list[Received], room: int) -> None:
         self.prefetch.last_progress = time.monotonic()
         self.slots.clock.correct(claimed[0].locked_at)
-        added = self.held.add(claimed, now=self.prefetch.last_progress)
-        added, later = self.versions.split(added)
+        added, later = self.versions.split(self.held.add(claimed, now=self.prefetch.last_progress))
         new, unknown = self.unknown.sift(added)
-        self.unparked += unknown
-        self.later += later
         if len(new) > room:  # known ones among those for which there was no room
-            self.unstarted += new[room:]
+            self.give_back.unstarted += new[room:]
             new = new[:room]
         self.slots.refill_below = self.prefetch.refill_below
         self.slots.submit(new)
-        if unknown or later:  # after the submission, because an error of the connection ends the turn
-            self.parts.attempt("park", lambda: self._park(room - len(new), alone=not new))
+        # After the submission, because an error of the connection ends the turn.
+        self.give_back.park(unknown, later, room=room - len(new), alone=not new)
         if len(new) <= self.settings.threads:
             self.slots.wakeup.pause(LET_BEGIN_SECONDS)
 
@@ -266,67 +277,6 @@ class Claimer:
         while self._unreadable:
             token, error = self._unreadable.pop()
             functions.message_fail(self.session.statements, token, error=error)
-
-    # Giving back
-
-    def give_back_if_due(self, *, stopping: bool) -> None:
-        """Gives back what no slot has begun, when the process stops or when nothing has ended for a while."""
-        if self.unparked or self.later or self.left:
-            self.parts.attempt("park", self._park)
-        self.parts.attempt("give back", lambda: self._give_back(stopping=stopping))
-
-    def _give_back(self, *, stopping: bool) -> None:
-        stalled = self.slots.waiting() and time.monotonic() - self.prefetch.last_progress > STALLED_SECONDS
-        if stalled or stopping:
-            self.prefetch.stalled()
-            self.take_back()
-        while self.unstarted:  # by worker: after a failover this one has another name than those it held before
-            worker = self.unstarted[0].worker
-            given_back = [message for message in self.unstarted if message.worker == worker]
-            functions.message_release(self.session.statements, given_back, worker=worker)
-            for message in given_back:
-                self.forget(message)
-            self.unstarted = [message for message in self.unstarted if message.worker != worker]
-
-    def _park(self, room: int = 0, *, alone: bool = False) -> None:
-        """Parks what this worker does not know, or leaves to others.  What could not be parked is tried again in the
-        next turn.  ``room``: so many may begin of those that it takes because no worker of a later version lives.
-        ``alone``: the claim has found no others.
-        """
-        if self.later:
-            self._decide(room, alone=alone)
-        self.unparked = self._parked(self.unparked, unknown=True)
-        self.left = self._parked(self.left, unknown=False)
-        if self.settings.burst:  # which ends when it finds nothing more
-            self.polling.notified()
-
-    def _decide(self, room: int, *, alone: bool) -> None:
-        taken, left = self.versions.sort(self.later)
-        self.later = []
-        self.left += left
-        new, unknown = self.unknown.sift(taken)
-        self.unparked += unknown
-        self.unstarted += new[room:]
-        self.slots.submit(new[:room])
-        if alone and not taken:
-            self.unknown.none_runs(len(left))
-
-    def _parked(self, waiting: list[tuple[Received, str]], *, unknown: bool) -> list[tuple[Received, str]]:
-        """Parks them, and returns what is left to do."""
-        while waiting:  # by worker, as above
-            worker = waiting[0][0].worker
-            ours = [(message, reason) for message, reason in waiting if message.worker == worker]
-            functions.message_park(self.session.statements, ours, worker=worker, unknown=unknown)
-            waiting = [(message, reason) for message, reason in waiting if message.worker != worker]
-            for message, _ in ours:
-                self.forget(message)
-        return waiting
-
-    def take_back(self) -> None:
-        """Takes unstarted messages from the slots, to be given back.  None of them begins from now on, even while the
-        database is away.
-        """
-        self.unstarted += self.slots.take_unstarted()
 
     # What has ended
 

@@ -88,7 +88,7 @@ class Held:
 
     def look_after(self, cancel: Callable[[set[int]], None]) -> None:
         """Asks now and then which held messages have to stop, and calls ``cancel`` with their ids."""
-        self.parts.attempt("attend", lambda: self._look_after(cancel))
+        self.parts.do("attend", lambda: self._look_after(cancel))
 
     def attention_is_due_at(self) -> float:
         return self.parts.due_at("attend", self.next_attention) if self._held else float("inf")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Connection
     from django_pgqueue.worker.run.marks import Marks
     from django_pgqueue.worker.settings import WorkerSettings
+
+logger = logging.getLogger("django_pgqueue.worker")
 
 SEEN_WITH_ROOM_SECONDS = 0.5
 """An awake worker with free slots refreshes its row this often, so that workers with free slots share the polling."""
@@ -31,7 +34,7 @@ class Registration:
     def __init__(
         self,
         settings: WorkerSettings,
-        marks: Marks | None = None,
+        marks: Marks,
         *,
         problem: Callable[[], str | None] = lambda: None,
     ) -> None:
@@ -55,13 +58,34 @@ class Registration:
         self._full_since: float | None = None
         self._has_news_of_others = False
         self._has_lacked = False
+        self._former_ids: list[str] = []
 
     def rename(self) -> str:
-        """Gives the worker another name, as if it had just been started.  Returns the name that it had."""
+        """Renames the worker after the server was restarted, or another one has taken over.  Such a server may have
+        lost its last commits, and may give their ids to other messages.  With a new name, no end of a message held here
+        can be taken for the end of another one.  Returns the new name.
+        """
         before, self.id = self.id, new_id()
-        self.next_seen = 0.0
+        self._former_ids.append(before)
+        self.marks.sign_on(self.id)
+        self.be_seen_soon()
         self.has_room = self.rests = False
-        return before
+        logger.warning(
+            "the connection leads to another server, or the server was restarted: worker=%s goes on as worker=%s",
+            before,
+            self.id,
+        )
+        return self.id
+
+    def reconnected(self, connection: Connection) -> None:
+        """Writes the row soon, and deletes those of former names."""
+        self.be_seen_soon()
+        for name in self._former_ids:
+            functions.worker_gone(connection, name)
+        self._former_ids = []
+
+    def be_seen_soon(self) -> None:
+        self.next_seen = 0.0
 
     def has_news_of_others(self) -> bool:
         """Whether the worker has read about the others since the last call."""
@@ -101,7 +125,7 @@ class Registration:
         self._record_lacks(connection)
         self.rests = False
         self.on_seen(company)
-        if company.quarantine_waits and self.marks is not None:
+        if company.quarantine_waits and not self.settings.quarantine:
             self.marks.want_quarantine()
         self._has_news_of_others = self.has_room and has_room
         self.has_room = has_room

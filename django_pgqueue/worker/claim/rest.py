@@ -122,7 +122,7 @@ class Rest:
     def _announce(self) -> Outlook | None:
         """Returns None if the row of the worker is gone, or if the rest is not possible at present."""
         outlooks: list[Outlook | None] = []
-        self.parts.attempt("rest", lambda: outlooks.append(self._write()))
+        self.parts.do("rest", lambda: outlooks.append(self._write()))
         outlook = outlooks[0] if outlooks else None
         self.registration.announced(outlook is not None, seconds=self.seconds + LATE_SECONDS)
         return outlook

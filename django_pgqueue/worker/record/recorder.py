@@ -76,14 +76,14 @@ class Recorder:
         self._first_ended = max(self._first_ended, now + seconds - RECORD_WITHIN_SECONDS)
         self._retry_at = max(self._retry_at, now + seconds)
 
-    def due_at(self, *, busy: bool) -> float:
-        """Returns when to write, by the monotonic clock.  ``busy``: more ends will come, and can be
-        written together.
+    def due_at(self, *, busy: bool, ended: int = 0) -> float:
+        """Returns when to write, by the monotonic clock.  ``busy``: more ends will come, and can be written together.
+        ``ended``: so many wait in the slots.
         """
-        due = float("inf")
+        due = time.monotonic() + (RECORD_WITHIN_SECONDS if busy else 0) if ended else float("inf")
         if self.unwritten:
             wait = busy and len(self.unwritten) < MAX_RECORDED
-            due = self._first_ended + (RECORD_WITHIN_SECONDS if wait else 0)
+            due = min(due, self._first_ended + (RECORD_WITHIN_SECONDS if wait else 0))
         return min(due, self._retry_at) if self.blocked else due
 
     def write_if_due(self, *, now: float, busy: bool) -> None:

@@ -1,4 +1,4 @@
-"""Work for the whole queue in a process's own turn: schedules, and messages that wait for others."""
+"""What a process does beside its jobs: schedules, messages that wait for others, maintenance, its own replacement."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
+from django_pgqueue.worker.upkeep.maintenance import Maintenance
+from django_pgqueue.worker.upkeep.recycling import Recycling
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
     from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.upkeep.retirement import Retirement
 
 SETTLE_EVERY_SECONDS = 0.2
 
@@ -20,22 +23,33 @@ SETTLE_EVERY_SECONDS = 0.2
 class Upkeep:
     """Called by the process's thread alone, in each turn."""
 
-    def __init__(self, settings: WorkerSettings, session: Session, parts: Parts, *, polling: Polling) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        session: Session,
+        parts: Parts,
+        *,
+        polling: Polling,
+        retirement: Retirement | None,
+    ) -> None:
         self.session = session
         self.parts = parts
         self.polling = polling
         self.scheduler = Scheduler(session.database, worker=session.consumer, off=settings.burst)
+        self.maintenance = Maintenance(history_days=settings.history_days)
+        """Done in a thread of its own."""
+        self.recycling = Recycling(settings, retirement)
         self._next_settling = 0.0
 
     def do_if_due(self) -> None:
         if self.polling.rests:  # the rest ends when something is due
             return
-        self.parts.attempt("schedules", self._schedule_if_due)
-        self.parts.attempt("dependencies", self._settle_if_due)
+        self.parts.do("schedules", self._schedule_if_due)
+        self.parts.do("dependencies", self._settle_if_due)
 
     def leave(self) -> None:
         """Called when the process claims nothing more, so that its declarations hold up no other worker."""
-        self.parts.attempt("schedules", lambda: self.scheduler.leave(self.session.statements))
+        self.parts.do("schedules", lambda: self.scheduler.leave(self.session.statements))
 
     def due_at(self) -> float:
         return float("inf") if self.polling.rests else self.parts.due_at("schedules", self.scheduler.next_look)

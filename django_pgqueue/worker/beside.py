@@ -1,0 +1,52 @@
+"""What may have to wait for other sessions, in threads and connections beside the process's thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_pgqueue.consumer.background import Background
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from django_pgqueue.consumer.background import Duty
+    from django_pgqueue.consumer.session import Session
+
+ROW_WAIT_MS = 200
+
+
+class Beside:
+    """Called by the process's thread: ``start_if_due`` in each turn, and ``stop`` at the end."""
+
+    def __init__(self, session: Session, duties: Mapping[str, Sequence[Duty]]) -> None:
+        """``session``: that of the process's thread; the others lead to the same database.  ``duties``: those of each
+        thread, by the thread's name.
+        """
+        self.threads = [
+            Background(
+                name,
+                of_thread,
+                database=session.database,
+                worker=session.consumer,
+                pooled=session.pooled,
+                row_wait_ms=ROW_WAIT_MS,
+            )
+            for name, of_thread in duties.items()
+        ]
+
+    def start_if_due(self) -> None:
+        for thread in self.threads:
+            thread.start_if_due()
+
+    def due_at(self) -> float:
+        """Returns when the process's thread has to start a thread."""
+        return min(thread.due_at() for thread in self.threads)
+
+    @property
+    def problems(self) -> list[str]:
+        """What a duty cannot do at present."""
+        return [f"{name}: {why}" for thread in self.threads for name, why in list(thread.problems.items())]
+
+    def stop(self) -> None:
+        for thread in self.threads:
+            thread.stop()
