@@ -370,7 +370,9 @@ def test_an_attempt_that_ends_while_the_partition_of_its_day_is_made_is_recorded
 
 
 def test_a_message_with_an_id_that_comes_again_is_begun() -> None:
-    holdings = WorkerProcess(WorkerSettings()).held
+    process = WorkerProcess(WorkerSettings())
+    process.wakeup.close()
+    holdings = process.held
     old = received(created_at=NOON)
     assert holdings.add([old], now=1.0) == [old]
     assert holdings.add([received(created_at=NOON, worker="renamed")], now=2.0) == [], "a claim that was undone"
