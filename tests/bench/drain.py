@@ -23,6 +23,10 @@ insert into pgqueue_message (content, task, dequeue_at, max_attempts, priority, 
 select '{"args": [1], "kwargs": {}}', %s, pgqueue_now() + 86400000 + n, null, 100 - mod(n, %s), false
 from generate_series(0, %s - 1) as n
 """
+UNKNOWN = """
+insert into pgqueue_message (content, task, dequeue_at, max_attempts)
+select '{"args": [1], "kwargs": {}}', 'gone.tasks.t' || mod(n, 10), 0, null from generate_series(0, %s - 1) as n
+"""
 HISTORY = """
 insert into pgqueue_attempt (message_id, dequeue_at, created_at, started_at, finished_at, attempt, priority, final,
                              status, queue, task, worker, content)
@@ -70,6 +74,23 @@ def behind_scheduled(bench: Bench) -> None:
         drained = workers.drain(bench.sizes.jobs, tasks.noop, priority=-100)
         words = "1 priority" if priorities == 1 else f"{priorities} priorities"
         bench.rate(f"{bench.sizes.ahead:,} scheduled ahead, {words}", drained.rate, limit=EMPTY, costs=drained.costs)
+
+
+def beside_unknown(bench: Bench) -> None:
+    """Messages of tasks that no worker knows: they are parked while others run, or have been parked before."""
+    add(bench, EMPTY, tasks.noop)
+    database.empty()
+    database.execute(UNKNOWN, (bench.sizes.unknown,))
+    drained = workers.drain(bench.sizes.jobs, tasks.noop)
+    name = f"{bench.sizes.unknown:,} unknown ones stand before, and are parked"
+    bench.rate(name, drained.rate, limit=EMPTY, costs=drained.costs)
+    with workers.workers():
+        workers.wait_for(
+            lambda: not database.value("select exists (select from pgqueue_message where parked_at is null)"),
+            "all to be parked",
+        )
+    drained = workers.drain(bench.sizes.jobs, tasks.noop)
+    bench.rate(f"{bench.sizes.unknown:,} parked", drained.rate, limit=EMPTY, costs=drained.costs)
 
 
 def beside_history(bench: Bench) -> None:

@@ -16,6 +16,7 @@ class Sizes:
     jobs: int = 50_000
     bulk: int = 50_000
     ahead: int = 200_000
+    unknown: int = 100_000
     history: int = 200_000
     held: int = 200_000
     segment: int = 50_000
@@ -65,6 +66,7 @@ HELP = {
     "jobs": "jobs of each drain",
     "bulk": "messages of a bulk enqueue",
     "ahead": "scheduled messages before a drain",
+    "unknown": "messages before a drain whose tasks no worker knows",
     "history": "finished attempts in the history during a drain",
     "held": "jobs that are drained while a snapshot is held",
     "segment": "jobs of each part of that drain",
