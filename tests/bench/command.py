@@ -30,6 +30,7 @@ WORKLOADS = {
     "idle": "what a worker costs that has nothing to do",
     "scheduled": "a drain behind messages that are scheduled, over 1 and 201 priorities",
     "unknown": "a drain beside messages of tasks that no worker knows",
+    "dependants": "a chain, and a chain of two beside others that wait",
     "history": "a drain beside a long history",
     "snapshot": "a drain while another session holds a snapshot",
     "burst": "the first burst on tables that were never analysed",
@@ -120,7 +121,7 @@ def run(options: argparse.Namespace, chosen: sizes.Sizes, figures: Figures, cons
 
 def workloads() -> dict[str, Callable[[Bench], None]]:
     """Imported here: they need Django's settings."""
-    from tests.bench import channels, drain, enqueue, mixed, pickup, prediction
+    from tests.bench import channels, dependants, drain, enqueue, mixed, pickup, prediction
     from tests.bench.peers import comparison
 
     return {
@@ -133,6 +134,7 @@ def workloads() -> dict[str, Callable[[Bench], None]]:
         "idle": pickup.idle,
         "scheduled": drain.behind_scheduled,
         "unknown": drain.beside_unknown,
+        "dependants": dependants.chains,
         "history": drain.beside_history,
         "snapshot": drain.beside_snapshot,
         "burst": drain.first_burst,

@@ -17,6 +17,8 @@ class Sizes:
     bulk: int = 50_000
     ahead: int = 200_000
     unknown: int = 100_000
+    links: int = 10_000
+    dependants: int = 100_000
     history: int = 200_000
     held: int = 200_000
     segment: int = 50_000
@@ -67,6 +69,8 @@ HELP = {
     "bulk": "messages of a bulk enqueue",
     "ahead": "scheduled messages before a drain",
     "unknown": "messages before a drain whose tasks no worker knows",
+    "links": "jobs of a chain",
+    "dependants": "messages that wait beside another chain",
     "history": "finished attempts in the history during a drain",
     "held": "jobs that are drained while a snapshot is held",
     "segment": "jobs of each part of that drain",
