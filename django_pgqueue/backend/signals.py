@@ -33,7 +33,7 @@ def has_receivers(signal: Signal) -> bool:
 
 def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
     """Whether sending the signal has an effect: Django's own receivers only log, and only if ``level`` is enabled."""
-    return has_receivers(signal) or is_logged(level)
+    return tasks_logger.isEnabledFor(level) or has_receivers(signal)
 
 
 def is_logged(level: int) -> bool:

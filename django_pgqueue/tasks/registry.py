@@ -43,7 +43,7 @@ def autodiscover() -> None:
 def forget() -> None:
     """Forgets the tasks and apps that were found so far, for tests that make and delete tasks."""
     _discovered.clear()
-    for cached in (find, timeout_seconds, is_async, parameters):
+    for cached in (find, timeout_seconds, is_async, is_sensitive, parameters):
         cached.cache_clear()
 
 
@@ -136,6 +136,12 @@ def timeout_seconds(path: str) -> float | None:
 def is_async(path: str) -> bool:
     """Whether the task at a dotted path is a coroutine function."""
     return iscoroutinefunction(find(path).func)
+
+
+@cache
+def is_sensitive(path: str) -> bool:
+    """Whether errors may not quote the arguments of the task at a dotted path."""
+    return bool(getattr(find(path), "sensitive", False))
 
 
 @cache

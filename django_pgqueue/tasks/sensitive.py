@@ -138,7 +138,7 @@ def hides(task: AnyTask, options: Options) -> bool:
 def hides_message(path: str | None, options: Options) -> bool:
     """Whether errors may not quote the arguments of a message, whose task may not be in the code."""
     try:
-        return bool(options.sensitive) or (path is not None and hides(registry.find(path), options))
+        return bool(options.sensitive) or (path is not None and registry.is_sensitive(path))
     except UnknownTask:
         return True
 

@@ -30,6 +30,7 @@ from django_pgqueue.worker.run import atomic, task_signals
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.run.failure import outcome_of
 from django_pgqueue.worker.run.outcome import (
+    WITHOUT_RESULT,
     Cancelled,
     Deferred,
     EndedAttempt,
@@ -180,7 +181,8 @@ class Execution:
             await sync_to_async(know)(self.result)
 
     def send_started(self) -> None:
-        task_signals.send(self, task_started)
+        if signals.is_heard(task_started):
+            task_signals.send(self, task_started)
 
     async def asend_started(self) -> None:
         await task_signals.asend(self, task_started)
@@ -199,25 +201,23 @@ class Execution:
 
     def send_finished(self, outcome: Outcome | None = None) -> None:
         """Called inside the except block: receivers find the exception of a failure in ``sys.exc_info()``."""
-        if self._claim_end() and self._is_seen_finished():
+        if self._claim_end() and (result := self.result_or_none) is not None and result.is_finished:
             task_signals.send(self, task_finished, task_signals.shown(outcome))
 
     async def asend_finished(self, outcome: Outcome | None = None) -> None:
-        if self._claim_end() and self._is_seen_finished():
+        if self._claim_end() and (result := self.result_or_none) is not None and result.is_finished:
             await task_signals.asend(self, task_finished, task_signals.shown(outcome))
 
     def ended(self, outcome: Outcome, exception: BaseException | None = None) -> EndedAttempt:
-        goes_on = isinstance(outcome, (Retried, Deferred, RolledBack))
-        tell = partial(task_signals.send_delayed, self, exception) if goes_on and exception is not None else None
+        tell = None
+        if exception is not None and isinstance(outcome, (Retried, Deferred, RolledBack)):
+            tell = partial(task_signals.send_delayed, self, exception)
         return EndedAttempt(self.message, outcome, self.started_at, self.finished_at, tell)
 
     def _claim_end(self) -> bool:
         """Returns False if its time was up before: then receivers know of its end already."""
         was_over, self.is_over = self.is_over, True
         return not was_over
-
-    def _is_seen_finished(self) -> bool:
-        return self.result_or_none is not None and bool(self.result_or_none.is_finished)
 
     def clean_up_after_receivers(self, signal: Signal) -> None:
         """Rolls back what a receiver began and did not end: the task would write into it, and lose that."""
@@ -317,10 +317,10 @@ class Execution:
     # How it ended
 
     def _succeeded(self, value: Any) -> Outcome:
-        normal, text = self.returned(value)
+        normal, text = (None, None) if value is None else self.returned(value)
         self.finished_at = self.clock()
         self.succeed(normal)
-        return Succeeded(text)
+        return WITHOUT_RESULT if text is None else Succeeded(text)
 
     def returned(self, value: Any) -> tuple[Any, str | None]:
         if value is None:
