@@ -7,7 +7,7 @@ Without --port the shop takes 8000, or a free port where that is taken. Ctrl-C (
 
 What the demo keeps (its secrets, the admin's password, the mails that it "sent") stands in the folder .example, or in
 the one that PGQUEUE_EXAMPLE_HOME names. Its PostgreSQL is its own, unless DATABASE_URL names another; look into it with
-.venv/bin/python -m example_project.embedded_postgres psql
+.venv/bin/python -m example_project.development.embedded_postgres psql
 """
 
 # Any Python 3 must be able to read this file: the one that starts it may be older than what the project needs.
@@ -18,7 +18,7 @@ from pathlib import Path
 # Python put this folder first on the path. Its parent belongs there: a module must not have two names.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from example_project import bootstrap  # noqa: E402
+from example_project.development import bootstrap  # noqa: E402
 
 if __name__ == "__main__":
     if sys.argv[1:2] in (["-h"], ["--help"]):

@@ -15,7 +15,7 @@ def superuser_url(profile: str = "demo") -> str | None:
     """URL of the demo's own PostgreSQL. None where DATABASE_URL names another, with a login that is used as it is."""
     if os.environ.get("DATABASE_URL"):
         return None
-    from example_project import embedded_postgres  # noqa: PLC0415 - not needed, and not loaded, with a DATABASE_URL
+    from example_project.development import embedded_postgres  # noqa: PLC0415 - not needed, and not loaded, with a DATABASE_URL
 
     return embedded_postgres.start(profile)
 

@@ -22,8 +22,8 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 
 from example_project import database, logins, state
-from example_project.embedded_postgres import EmbeddedPostgresError
-from example_project.processes import Command, Processes, Saying, Stopped, say, take_signals
+from example_project.development.embedded_postgres import EmbeddedPostgresError
+from example_project.development.processes import Command, Processes, Saying, Stopped, say, take_signals
 
 HOST = "127.0.0.1"
 USUAL_PORT = 8000

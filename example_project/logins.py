@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from django_pgqueue.functions import sql_files
-from example_project.embedded_postgres import EmbeddedPostgresError, programs
+from example_project.development.embedded_postgres import EmbeddedPostgresError, programs
 
 VARIABLE = "PGQUEUE_EXAMPLE_LOGIN"
 OWNER = "owner"

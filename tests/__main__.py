@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-from example_project import bootstrap  # noqa: E402
+from example_project.development import bootstrap  # noqa: E402
 
 
 def main(arguments: "list[str]") -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-from example_project import bootstrap, interpreter  # noqa: E402
+from example_project.development import bootstrap, interpreter  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable

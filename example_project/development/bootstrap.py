@@ -3,7 +3,7 @@
 The commands are folders with a `__main__.py` that begins with::
 
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    from example_project import bootstrap
+    from example_project.development import bootstrap
 
     bootstrap.enter("demo")  # returns only inside the environment, with the dependency group "demo" installed
 
@@ -12,7 +12,7 @@ Standard library only, and readable by an old Python 3 (see interpreter.py).
 
 import sys
 
-from example_project import interpreter
+from example_project.development import interpreter
 
 
 def enter(*names: str) -> None:
@@ -23,7 +23,7 @@ def enter(*names: str) -> None:
     The environment is `.venv` at the repository's root, or the folder that PGQUEUE_VENV names.
     """
     interpreter.require(sys.argv)
-    from example_project.environment import Environment, NoEnvironment  # noqa: PLC0415 - in newer syntax
+    from example_project.development.environment import Environment, NoEnvironment  # noqa: PLC0415 - in newer syntax
 
     try:
         environment = Environment.provided(names)

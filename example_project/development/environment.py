@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NoReturn, Self
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = ROOT / "pyproject.toml"
-CONSTRAINTS = ROOT / "example_project" / "constraints.txt"
-REQUIREMENTS = ROOT / "example_project" / "requirements.txt"
+CONSTRAINTS = ROOT / "example_project" / "development" / "constraints.txt"
+REQUIREMENTS = ROOT / "example_project" / "development" / "requirements.txt"
 STAMP = "pgqueue-stamp.json"
 LOCK = "pgqueue-lock"
 # Keeps a user's own settings from sending the packages elsewhere, and uv from looking for another Python.

@@ -23,7 +23,7 @@ SERVER_SETTINGS = {
 def database() -> Any:
     if given := os.environ.get("DATABASE_URL"):
         return dj_database_url.parse(given)
-    from example_project import embedded_postgres
+    from example_project.development import embedded_postgres
 
     return dj_database_url.parse(embedded_postgres.start("bench", settings=SERVER_SETTINGS, keep=False))
 

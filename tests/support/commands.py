@@ -48,8 +48,8 @@ def needed_file(words: list[str]) -> str | None:
     match words:
         case ["python3", folder, *_]:
             return f"{folder}/__main__.py"
-        case [".venv/bin/python", "-m", "example_project.embedded_postgres", *_]:
-            return "example_project/embedded_postgres/__main__.py"
+        case [".venv/bin/python", "-m", "example_project.development.embedded_postgres", *_]:
+            return "example_project/development/embedded_postgres/__main__.py"
         case ["python", "-m", module] if module.startswith("tests."):
             return f"{module.replace('.', '/')}.py"
         case ["python", "-m", "properdocs", "build", "--strict", "-f", file] | ["psql", "-f", file]:

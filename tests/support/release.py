@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django_pgqueue.functions import sql_files
-from example_project.environment import (
+from example_project.development.environment import (
     CONSTRAINTS,
     INSTALLERS_VARIABLES,
     Environment,

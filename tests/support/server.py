@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from example_project.embedded_postgres.account import Account
-from example_project.embedded_postgres.binaries import Binaries
-from example_project.embedded_postgres.cluster import environment
-from example_project.embedded_postgres.postmaster import accepts_connections, free_port
+from example_project.development.embedded_postgres.account import Account
+from example_project.development.embedded_postgres.binaries import Binaries
+from example_project.development.embedded_postgres.cluster import environment
+from example_project.development.embedded_postgres.postmaster import accepts_connections, free_port
 from tests.support.launcher import launch
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from django.db import connection, transaction
 
 from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.models import Message
-from example_project.embedded_postgres.account import Account
-from example_project.embedded_postgres.postmaster import free_port
+from example_project.development.embedded_postgres.account import Account
+from example_project.development.embedded_postgres.postmaster import free_port
 from tests.support.site.tasks import (
     chain,
     hold,

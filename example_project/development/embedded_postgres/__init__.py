@@ -4,10 +4,10 @@
 
     users ──lease (shared lock)──> folder <──watches── supervisor ──owns──> postmaster
 
-On a command line: ``python -m example_project.embedded_postgres psql``.
+On a command line: ``python -m example_project.development.embedded_postgres psql``.
 """
 
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
-from example_project.embedded_postgres.server import start
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.server import start
 
 __all__ = ["EmbeddedPostgresError", "start"]

@@ -1,21 +1,21 @@
 """Run a program of PostgreSQL against the embedded server.
 
-python -m example_project.embedded_postgres url
-python -m example_project.embedded_postgres psql -c 'select count(*) from pgqueue_message'
-python -m example_project.embedded_postgres --profile bench pgbench -i
+python -m example_project.development.embedded_postgres url
+python -m example_project.development.embedded_postgres psql -c 'select count(*) from pgqueue_message'
+python -m example_project.development.embedded_postgres --profile bench pgbench -i
 """
 
 import argparse
 import sys
 
-from example_project.embedded_postgres import programs
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
-from example_project.embedded_postgres.server import start
+from example_project.development.embedded_postgres import programs
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.server import start
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m example_project.embedded_postgres",
+        prog="python -m example_project.development.embedded_postgres",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

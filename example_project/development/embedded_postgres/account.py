@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypedDict
 
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
 
 ENTER_FOLDER = ["/bin/sh", "-c", 'cd "$1" 2>/dev/null', "sh"]
 

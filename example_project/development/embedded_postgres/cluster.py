@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from example_project.embedded_postgres.account import Account
-from example_project.embedded_postgres.binaries import Binaries
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.account import Account
+from example_project.development.embedded_postgres.binaries import Binaries
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
 
 NAME = "pgqueue"  # name of the superuser and of the database
 PASSWORD = "pgqueue-password"  # noqa: S105 - a file name; the file is in the data directory, so the two stay together

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from example_project.embedded_postgres.account import Account
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.account import Account
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FALLBACK = Path("/var/tmp")  # noqa: S108 - made private, and checked, in fallback()
 
 

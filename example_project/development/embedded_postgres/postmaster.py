@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from example_project.embedded_postgres.cluster import NAME, Cluster, environment
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
-from example_project.embedded_postgres.folder import Folder
-from example_project.embedded_postgres.lock import Lock, is_held
+from example_project.development.embedded_postgres.cluster import NAME, Cluster, environment
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.folder import Folder
+from example_project.development.embedded_postgres.lock import Lock, is_held
 
 START_SECONDS = 60.0  # crash recovery may take its time
 STOP_SECONDS = 20.0

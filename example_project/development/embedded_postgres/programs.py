@@ -5,8 +5,8 @@ import subprocess
 from typing import IO
 from urllib.parse import urlsplit
 
-from example_project.embedded_postgres.binaries import Binaries
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.binaries import Binaries
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
 
 
 def run(

@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from example_project.embedded_postgres.binaries import Binaries
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
-from example_project.embedded_postgres.folder import ROOT, Folder, Server
-from example_project.embedded_postgres.lock import Lock, is_held
-from example_project.embedded_postgres.postmaster import accepts_connections
-from example_project.embedded_postgres.profile import Profile
-from example_project.embedded_postgres.supervisor import READY, Order
+from example_project.development.embedded_postgres.binaries import Binaries
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.folder import ROOT, Folder, Server
+from example_project.development.embedded_postgres.lock import Lock, is_held
+from example_project.development.embedded_postgres.postmaster import accepts_connections
+from example_project.development.embedded_postgres.profile import Profile
+from example_project.development.embedded_postgres.supervisor import READY, Order
 
 START_SECONDS = 90.0
 OTHER_USERS_SECONDS = 10.0
@@ -22,7 +22,7 @@ LOG_BYTES = 10_000_000
 # Isolated from the user's settings and packages: the supervisor needs the standard library only, and starts faster.
 SUPERVISOR = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from example_project.embedded_postgres.supervisor import main; main(*sys.argv[2:])"
+    "from example_project.development.embedded_postgres.supervisor import main; main(*sys.argv[2:])"
 )
 
 # One lease a profile, for the rest of this process's life. A forked child shares it; an executed program does not.

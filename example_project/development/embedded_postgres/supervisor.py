@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from example_project.embedded_postgres.account import Account
-from example_project.embedded_postgres.binaries import Binaries
-from example_project.embedded_postgres.cluster import Cluster
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
-from example_project.embedded_postgres.folder import Folder, Server
-from example_project.embedded_postgres.lock import Lock
-from example_project.embedded_postgres.postmaster import Postmaster, serving_alone
+from example_project.development.embedded_postgres.account import Account
+from example_project.development.embedded_postgres.binaries import Binaries
+from example_project.development.embedded_postgres.cluster import Cluster
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.folder import Folder, Server
+from example_project.development.embedded_postgres.lock import Lock
+from example_project.development.embedded_postgres.postmaster import Postmaster, serving_alone
 
 READY = "ready"
 LOOK_SECONDS = 0.1

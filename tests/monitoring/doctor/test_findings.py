@@ -44,7 +44,7 @@ from django_pgqueue.monitoring.doctor import (
 )
 from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.worker.upkeep import bloat
-from example_project.embedded_postgres.postmaster import free_port
+from example_project.development.embedded_postgres.postmaster import free_port
 from tests.support.address import conninfo
 from tests.support.fixtures.admin import claim, complete, fail, send, sign_in, sql
 from tests.support.pooler import Pooler

@@ -14,8 +14,8 @@ from django.db import connections
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from example_project.embedded_postgres.binaries import Binaries
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.binaries import Binaries
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
 from tests.support.fixtures.example import mailers
 from tests.support.pages import ROOT
 

@@ -21,8 +21,8 @@ from psycopg.conninfo import make_conninfo
 
 from django_pgqueue import functions
 from django_pgqueue.worker.upkeep.maintenance import Maintenance
-from example_project.embedded_postgres.binaries import Binaries
-from example_project.embedded_postgres.errors import EmbeddedPostgresError
+from example_project.development.embedded_postgres.binaries import Binaries
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
 from tests.support.address import url
 from tests.support.pages import FOLDER, ROOT, blocks
 from tests.support.server import Node, Server

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import psycopg
 
-from example_project.environment import Environment
+from example_project.development.environment import Environment
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -102,7 +102,7 @@ class Shop:
 @contextmanager
 def served(home: Home) -> Iterator[str]:
     """The address of the demo's own server for its superuser; it runs as long as somebody uses it, as we do here."""
-    program = "from example_project import embedded_postgres; print(embedded_postgres.start(), flush=True); input()"
+    program = "from example_project.development import embedded_postgres as e; print(e.start(), flush=True); input()"
     words = [sys.executable, "-c", program]
     with subprocess.Popen(
         words, cwd=ROOT, env=home.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from example_project import processes
-from example_project.processes import Command, Processes, Stopped
+from example_project.development import processes
+from example_project.development.processes import Command, Processes, Stopped
 from tests.project.setup.servers import alive
 from tests.support.waiting import wait_until
 
@@ -101,7 +101,7 @@ def test_children_end_when_the_demo_is_killed() -> None:
     code = f"""
 import signal, sys
 sys.path.insert(0, {str(ROOT)!r})
-from example_project.processes import Command, Processes
+from example_project.development.processes import Command, Processes
 child = Command(name="web", words=[sys.executable, "-c", "import time; time.sleep(60)"], stop=signal.SIGINT)
 with Processes(child) as children:
     print(children.running[0].popen.pid, flush=True)
@@ -119,7 +119,7 @@ def test_a_signal_that_came_while_all_stood_still_is_heard() -> None:
     code = f"""
 import signal, sys
 sys.path.insert(0, {str(ROOT)!r})
-from example_project.processes import Command, Processes, take_signals
+from example_project.development.processes import Command, Processes, take_signals
 take_signals(signal.default_int_handler)
 child = Command(name="web", words=[sys.executable, "-c", "import time; time.sleep(60)"], stop=signal.SIGTERM)
 with Processes(child, child) as children:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from example_project.environment import INSTALLERS_VARIABLES, Environment
+from example_project.development.environment import INSTALLERS_VARIABLES, Environment
 from tests.support.databases import psql
 from tests.support.pages import ROOT, Block, blocks
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import psycopg
 
-from example_project.embedded_postgres.folder import Folder, Server
-from example_project.embedded_postgres.lock import is_held
-from example_project.embedded_postgres.postmaster import wait_until
+from example_project.development.embedded_postgres.folder import Folder, Server
+from example_project.development.embedded_postgres.lock import is_held
+from example_project.development.embedded_postgres.postmaster import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 20.0
@@ -24,7 +24,7 @@ SECONDS = 20.0
 PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from example_project import embedded_postgres
+from example_project.development import embedded_postgres
 try:
     print(embedded_postgres.start(sys.argv[2], **json.loads(sys.argv[3])), flush=True)
 except embedded_postgres.EmbeddedPostgresError as error:

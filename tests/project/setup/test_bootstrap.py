@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from example_project import interpreter
+from example_project.development import interpreter
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -54,7 +54,7 @@ COMMAND = """
 import sys
 from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
-from example_project import bootstrap
+from example_project.development import bootstrap
 arguments = sys.argv[1:]
 bootstrap.enter(*arguments[0].split(","))
 import json, os
@@ -117,11 +117,13 @@ class Project:
 def project(tmp_path: Path) -> Project:
     root = tmp_path / "a project"  # users have blanks in their paths
     (root / "command").mkdir(parents=True)
-    (root / "example_project").mkdir()
+    tools = Path("example_project") / "development"
+    (root / tools).mkdir(parents=True)
+    shutil.copy(ROOT / tools.parent / "__init__.py", root / tools.parent)
     for name in ("__init__.py", "bootstrap.py", "environment.py", "interpreter.py"):
-        shutil.copy(ROOT / "example_project" / name, root / "example_project" / name)
-    (root / "example_project" / "constraints.txt").touch()
-    (root / "example_project" / "requirements.txt").touch()
+        shutil.copy(ROOT / tools / name, root / tools / name)
+    (root / tools / "constraints.txt").touch()
+    (root / tools / "requirements.txt").touch()
     (root / "pyproject.toml").write_text(PYPROJECT)
     (root / "backend.py").write_text(BACKEND)
     (root / "command" / "__main__.py").write_text(COMMAND)
@@ -137,7 +139,7 @@ def test_the_first_start_makes_the_environment_and_goes_on_inside_it(project: Pr
     assert seen["path"] == str(project.root / ".venv" / "bin")
     called = f"downloads=never pip install --python {project.root}/.venv/bin/python --quiet"
     assert project.calls == [
-        f"{called} --require-hashes --only-binary :all: -r example_project/requirements.txt",
+        f"{called} --require-hashes --only-binary :all: -r example_project/development/requirements.txt",
         f"{called} --no-deps --no-build-isolation -e .",
     ]
 
@@ -156,8 +158,8 @@ def test_groups_and_extras_add_up(project: Project) -> None:
     project.run("cli")
     assert [line.partition(" --quiet ")[2] for line in project.installs] == [
         "--no-deps --no-build-isolation -e .",
-        "-c example_project/constraints.txt leaf twig>=2 -e .",
-        "-c example_project/constraints.txt leaf twig>=2 -e .[cli]",
+        "-c example_project/development/constraints.txt leaf twig>=2 -e .",
+        "-c example_project/development/constraints.txt leaf twig>=2 -e .[cli]",
     ]
 
 
@@ -171,10 +173,10 @@ def test_changed_requirements_are_installed_and_changed_lint_rules_are_not(proje
     )
     project.run("demo")
     assert len(project.installs) == 2
-    (project.root / "example_project" / "constraints.txt").write_text("django==5.2\n")
+    (project.root / "example_project" / "development" / "constraints.txt").write_text("django==5.2\n")
     project.run("demo")
     assert len(project.installs) == 3
-    (project.root / "example_project" / "requirements.txt").write_text("# another hash\n")
+    (project.root / "example_project" / "development" / "requirements.txt").write_text("# another hash\n")
     project.run("demo")
     assert len(project.installs) == 4
 
@@ -292,7 +294,8 @@ def test_an_old_python_hands_over_to_the_newest_one(project: Project) -> None:
 
 @pytest.mark.parametrize("name", ["tests/__main__.py", "example_project/__main__.py"])
 def test_an_old_python_can_read_the_files_it_starts_with(name: str) -> None:
-    for path in (ROOT / name, *(ROOT / "example_project" / f"{module}.py" for module in ("bootstrap", "interpreter"))):
+    tools = ROOT / "example_project" / "development"
+    for path in (ROOT / name, tools / "__init__.py", tools / "bootstrap.py", tools / "interpreter.py"):
         ast.parse(path.read_text(), feature_version=(3, 7))
 
 

@@ -24,7 +24,7 @@ def test_a_given_url_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_with_a_given_url_no_server_is_started_or_looked_for() -> None:
     program = (
         "import sys; from example_project.database import database_url; print(database_url());"
-        "sys.exit('example_project.embedded_postgres' in sys.modules)"
+        "sys.exit('example_project.development.embedded_postgres' in sys.modules)"
     )
     env = {**os.environ, "DATABASE_URL": "postgresql://somewhere/else", "PGQUEUE_POSTGRES_BIN": "/nowhere"}
     done = subprocess.run(

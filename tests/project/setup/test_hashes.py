@@ -1,4 +1,4 @@
-"""What the demo runs with is known by its hashes: example_project/requirements.txt."""
+"""What the demo runs with is known by its hashes: example_project/development/requirements.txt."""
 
 import hashlib
 import os
@@ -21,12 +21,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from django_pgqueue.distribution import DISTRIBUTION
-from example_project.environment import dependency_groups, requirements_of, steps
-from example_project.interpreter import MINORS, OLDEST
+from example_project.development.environment import dependency_groups, requirements_of, steps
+from example_project.development.interpreter import MINORS, OLDEST
 
 ROOT = Path(__file__).resolve().parents[3]
-LISTED = (ROOT / "example_project" / "requirements.txt").read_text()
-CONSTRAINTS = (ROOT / "example_project" / "constraints.txt").read_text()
+RUN = "run example_project/development/hashes.py"
+LISTED = (ROOT / "example_project" / "development" / "requirements.txt").read_text()
+CONSTRAINTS = (ROOT / "example_project" / "development" / "constraints.txt").read_text()
 BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
 HASH = r"--hash=sha256:[0-9a-f]{64}"
 LINE = rf"[\w-]+==[\w.]+( ; [^\\#@/]+)?( \\\n    {HASH})+"
@@ -86,8 +87,10 @@ def test_what_the_demo_brings_along_is_in_the_file() -> None:
         if canonicalize_name(requirement.name) == DISTRIBUTION:
             continue
         version = versions.get(canonicalize_name(requirement.name))
-        assert version, f"{requirement} is needed and has no hash: run example_project/hashes.py"
-        assert requirement.specifier.contains(version), f"{requirement} and {version}: run example_project/hashes.py"
+        assert version, f"{requirement} is needed and has no hash: run example_project/development/hashes.py"
+        assert requirement.specifier.contains(version), (
+            f"{requirement} and {version}: run example_project/development/hashes.py"
+        )
         assert distribution(requirement.name).version == version
 
 
@@ -103,7 +106,7 @@ def test_what_builds_the_project_is_in_the_file(monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def shelf(tmp_path: Path) -> Path:
     """A checkout whose demo needs a leaf, and a folder of wheels that has one."""
-    for name in ("wheels", "checkout/example_project"):
+    for name in ("wheels", "checkout/example_project/development"):
         (tmp_path / name).mkdir(parents=True)
     make_wheel(tmp_path / "wheels", "leaf")
     return tmp_path
@@ -123,7 +126,7 @@ def make_wheel(folder: Path, name: str, code: str = "", requires: str = "") -> P
 
 def require(shelf: Path, *wheels: Path) -> None:
     lines = [f"{w.name.split('-')[0]}==1 --hash=sha256:{hashlib.sha256(w.read_bytes()).hexdigest()}\n" for w in wheels]
-    (shelf / "checkout" / "example_project" / "requirements.txt").write_text("".join(lines))
+    (shelf / "checkout" / "example_project" / "development" / "requirements.txt").write_text("".join(lines))
 
 
 def install(shelf: Path, installer: str) -> "subprocess.CompletedProcess[str]":
@@ -180,7 +183,7 @@ class TestInstalling:
         """What builds them would be fetched without a hash."""
         (shelf / "wheels" / "leaf-1-py3-none-any.whl").unlink()
         archive = shutil.make_archive(str(shelf / "wheels" / "leaf-1"), "gztar", shelf, "checkout")
-        listed = shelf / "checkout" / "example_project" / "requirements.txt"
+        listed = shelf / "checkout" / "example_project" / "development" / "requirements.txt"
         listed.write_text(f"leaf==1 --hash=sha256:{hashlib.sha256(Path(archive).read_bytes()).hexdigest()}\n")
         done = install(shelf, installer)
         assert (done.returncode != 0, installed(shelf)) == (True, False)

@@ -15,14 +15,14 @@ import trove_classifiers
 from packaging.requirements import Requirement
 
 from django_pgqueue.distribution import DISTRIBUTION
-from example_project.environment import dependency_groups, requirements_of
+from example_project.development.environment import dependency_groups, requirements_of
 
 ROOT = Path(__file__).resolve().parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PYPROJECT["project"]["version"]
 WHEEL = DISTRIBUTION.replace("-", "_")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-CONSTRAINTS = (ROOT / "example_project" / "constraints.txt").read_text()
+CONSTRAINTS = (ROOT / "example_project" / "development" / "constraints.txt").read_text()
 # Parts of the top level that a build must know; docs may be missing where only the code was copied.
 TEXTS = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "UPGRADING.md", "LICENSE"}
 SDIST = {"django_pgqueue", "sql", "example_project", "tests", "docs", "pyproject.toml"} | TEXTS
@@ -86,7 +86,7 @@ def test_the_sdist_has_what_is_needed_to_build_and_to_test(built: Path) -> None:
         "sql/install.sql",
         "sql/message/pgqueue_message_fail.sql",
         "tests/__main__.py",
-        "example_project/constraints.txt",
+        "example_project/development/constraints.txt",
     } <= names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc") or "/output/" in name]
 

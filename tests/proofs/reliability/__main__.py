@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[0] = str(ROOT)
 
-from example_project import bootstrap  # noqa: E402
+from example_project.development import bootstrap  # noqa: E402
 
 
 def main() -> int:

@@ -10,15 +10,15 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from example_project.embedded_postgres.cluster import environment
-from example_project.embedded_postgres.postmaster import free_port
+from example_project.development.embedded_postgres.cluster import environment
+from example_project.development.embedded_postgres.postmaster import free_port
 from tests.support.launcher import launch
 from tests.support.server import END_WITH_PARENT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from example_project.embedded_postgres.account import Account
+    from example_project.development.embedded_postgres.account import Account
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 MISSING = "PgBouncer is not installed (Debian: pgbouncer)"
