@@ -40,17 +40,21 @@ def test_every_public_extra_is_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", [pytest.param(name, marks=[pytest.mark.spark] if name == "spark" else []) for name in FOR]
+    "extras",
+    [[""], ["django52"], ["prometheus", "otel", "cli"], pytest.param(["spark"], marks=pytest.mark.spark)],
+    ids=" ".join,
 )
 def test_the_wheel_is_installed_by_its_name_and_runs_the_readme(
-    extra: str, shelf: Path, tmp_path: Path, conninfo: str
+    extras: list[str], shelf: Path, tmp_path: Path, conninfo: str
 ) -> None:
+    """One extra after the other, and the README at the end: it takes long."""
     installation = Installation.made(tmp_path)
-    wanted = f"{DISTRIBUTION}[{extra}]=={VERSION}" if extra else f"{DISTRIBUTION}=={VERSION}"
-    installation.install("--find-links", str(shelf), wanted, "psycopg[binary]")
     with empty_database(conninfo, "installed") as database:
         installation.write_readmes_project(database)
-        installation.try_out(FOR[extra])
+        for extra in extras:
+            wanted = f"{DISTRIBUTION}[{extra}]=={VERSION}" if extra else f"{DISTRIBUTION}=={VERSION}"
+            installation.install("--find-links", str(shelf), wanted, "psycopg[binary]")
+            installation.try_out(FOR[extra])
         where = installation.run("-c", "import django_pgqueue; print(django_pgqueue.__file__)").strip()
         assert where.startswith(str(installation.environment.folder)), "it is the wheel, and not this checkout"
         installation.follow_readme(database)
