@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import connection
 from psycopg import IsolationLevel
+from psycopg.rows import dict_row, tuple_row
+from psycopg.types.string import TextLoader
 
 from django_pgqueue.tasks import task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import psycopg
+    from psycopg.abc import Buffer
 
 SQL = {
     "search_path": "set search_path = pg_catalog",
@@ -55,6 +60,44 @@ def of_the_driver() -> None:
     connection.connection.read_only = True
 
 
+class OtherTextLoader(TextLoader):
+    def load(self, data: Buffer) -> str:
+        return f"not {super().load(data)}"
+
+
+def autocommit_of_the_driver() -> None:
+    """A write would seem to be stored from now on, and be seen by its own session."""
+    connection.ensure_connection()
+    connection.connection.autocommit = False
+
+
+def rows_of_the_driver() -> None:
+    """Nothing is said to the server."""
+    connection.connection.row_factory = tuple_row if connection.connection.row_factory is dict_row else dict_row
+
+
+def prepared_by_the_driver() -> None:
+    connection.ensure_connection()
+    connection.connection.prepare_threshold = 0
+    connection.connection.prepared_max = 1
+
+
+def adapters_of_the_driver() -> None:
+    connection.ensure_connection()
+    connection.connection.adapters.register_loader("text", OtherTextLoader)
+
+
+def handlers_of_the_driver() -> None:
+    connection.ensure_connection()
+    connection.connection.add_notice_handler(print)
+    connection.connection.add_notify_handler(print)
+
+
+def wrapper_of_django() -> None:
+    connection.execute_wrappers.append(lambda execute, *args: execute(*args))
+    connection.force_debug_cursor = True
+
+
 def and_close() -> None:
     """Which gives it back to Django's pool, where there is one."""
     in_sql("set statement_timeout = '9s'")()
@@ -65,8 +108,15 @@ LEAVERS: dict[str, Callable[[], None]] = {
     **{name: in_sql(statement) for name, statement in SQL.items()},
     "below Django": below_django,
     "of the driver": of_the_driver,
+    "autocommit of the driver": autocommit_of_the_driver,
+    "rows of the driver": rows_of_the_driver,
+    "prepared by the driver": prepared_by_the_driver,
+    "adapters of the driver": adapters_of_the_driver,
+    "handlers of the driver": handlers_of_the_driver,
     "and closes": and_close,
 }
+OF_THE_DRIVER = [name for name in LEAVERS if name.endswith("driver")]
+LEAVERS["wrapper of Django"] = wrapper_of_django
 
 STATE = {
     "settings": """
@@ -90,7 +140,18 @@ def state() -> dict[str, Any]:
             cursor.execute(sql)
             [found[name]] = cursor.fetchone()
     session = connection.connection
-    return {**found, "driver": [repr(session.isolation_level), session.read_only, session.deferrable]}
+    return {
+        **found,
+        "driver": {name: repr(getattr(session, name)) for name in settable(session)},
+        "handlers": [len(session._notice_handlers), len(session._notify_handlers)],
+        "Django": [len(connection.execute_wrappers), connection.force_debug_cursor],
+    }
+
+
+def settable(session: psycopg.Connection[Any]) -> set[str]:
+    """Whatever a task may set in the driver's connection, by psycopg's own names."""
+    properties = {name for name in dir(type(session)) if getattr(getattr(type(session), name), "fset", None)}
+    return properties | {name for name in vars(session) if not name.startswith("_")} - {"pgconn", "lock", "wait"}
 
 
 def backend() -> int:

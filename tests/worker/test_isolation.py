@@ -6,10 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection
 
+from django_pgqueue.worker.run.session_reset import ATTRIBUTES
 from tests.support.site.tasks import (
     SPOILERS,
     count_queries,
+    hold_on,
     remember,
     remember_on,
     spoil,
@@ -17,8 +20,8 @@ from tests.support.site.tasks import (
     write_row,
     write_row_on,
 )
-from tests.support.watching import ended
-from tests.worker.leaving_state import LEAVERS, leave, leave_on, look, look_on
+from tests.support.watching import ended, started
+from tests.worker.leaving_state import LEAVERS, OF_THE_DRIVER, leave, leave_on, look, look_on, settable
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
@@ -91,6 +94,31 @@ def test_what_an_async_job_changes_in_the_session_does_not_reach_the_next_one(st
         ended(leave_on.enqueue(name))
         after, _ = ended(look_on.enqueue()).return_value
         assert after == before, name
+
+
+@pytest.mark.parametrize("how", ["thread", "async", "async beside another", "pooled"])
+def test_what_a_job_sets_in_the_driver_loses_no_write_of_the_next_one(
+    start: Start, session: Session, diary: Diary, rows: str, how: str
+) -> None:
+    """Another session sees the write: the session that wrote it does so in any case."""
+    leaver, writer = (leave_on, write_row_on) if "async" in how else (leave, write_row)
+    threads = "2" if "beside" in how else "1"
+    start("--threads", threads, "-v", "0", ready=False, options={"LISTEN": how != "pooled"})
+    if how == "async beside another":
+        hold_on.enqueue("other")
+        started(diary, "other")
+    for name in OF_THE_DRIVER:
+        ended(writer.enqueue("before"))
+        assert ended(leaver.enqueue(name)).status == "SUCCESSFUL", name
+        assert ended(writer.enqueue(name)).status == "SUCCESSFUL", name
+        assert session.rows("select count(*) from worker_row where word = %s", name) == [(1,)], name
+    diary.allow("other-1")
+
+
+def test_whatever_can_be_set_in_the_driver_is_put_back(transactional_db: None) -> None:
+    """A new attribute of psycopg's may lose the writes of the next job, too."""
+    connection.ensure_connection()
+    assert settable(connection.connection) == set(ATTRIBUTES)
 
 
 def test_what_psycopg_has_prepared_for_a_job_is_kept(start: Start) -> None:

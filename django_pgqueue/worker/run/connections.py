@@ -12,6 +12,7 @@ from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.logs import in_a_line
+from django_pgqueue.worker.run.cut_sessions import note_statement
 from django_pgqueue.worker.run.session_reset import SessionState, state_of, watch
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ def clean_sessions(database: str, *, pooled: bool) -> None:
 
 def _note_connection(connection: Any, **_: Any) -> None:
     _here.has_connected = True
-    if _pooled and not _is_pooled(connection):
+    if _pooled:
         state = state_of(connection.connection)
         if state is None:
-            watch(connection.connection)
-        elif state.is_used and not state.is_being_put_back:  # a job has closed it, which gave it back to Django's pool
-            _restore(connection, state)
+            watch(connection.connection, pooled=_is_pooled(connection))
+        elif not state.is_being_put_back and state.has_changed(connection.connection):
+            _restore(connection, state)  # a job has closed it, which gave it back to Django's pool
 
 
 def _is_pooled(connection: Any) -> bool:
@@ -68,8 +69,7 @@ def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
         _roll_back_if_open(connection, message, "The task")
         if getattr(connection.connection, "closed", False):
             connection.close()  # closed below Django, which would go on with it
-        if not shared:
-            _put_session_back(connection)
+        _put_back(connection, shared=shared)
         if _is_for_one_request(connection):
             connection.close_at = None  # the next job follows: connecting anew takes longer than most jobs
         if not shared or (connection.errors_occurred and connection.connection and not connection.is_usable()):
@@ -78,19 +78,42 @@ def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
             connection.queries_log.clear()
 
 
-def _put_session_back(connection: Any) -> None:
+def _put_back(connection: Any, *, shared: bool) -> None:
+    """Puts back what the job has changed in the connection.  Where others share it, only what is the driver's: settings
+    may be those of another task, and so may what is in Django's lists.
+    """
+    is_wrapped = not shared and _unwrap(connection)
     state = state_of(connection.connection)
-    if state is not None and state.is_used:
-        try:
+    try:
+        if state is not None and shared:
+            _put_driver_back(connection.connection, state)
+        elif state is not None and (is_wrapped or state.has_changed(connection.connection)):
             _restore(connection, state)
-        except Exception as error:  # noqa: BLE001 -- the next job connects anew
-            logger.debug("The worker cannot reset a session, and closes it: %s", error)
-            connection.close()
+        elif is_wrapped and state is None and connection.connection is not None:
+            connection.close()  # another driver's; what receivers of connection_created had set comes back with the next
+    except Exception as error:  # noqa: BLE001 -- the next job connects anew
+        logger.debug("The worker cannot reset a session, and closes it: %s", error)
+        connection.close()
+
+
+def _unwrap(connection: Any) -> bool:
+    """Makes Django's connection what it was before it connected.  Returns whether it was not."""
+    kept = [wrapper for wrapper in connection.execute_wrappers if wrapper is note_statement]
+    if len(kept) == len(connection.execute_wrappers) and not connection.force_debug_cursor:
+        return False
+    connection.execute_wrappers[:] = kept
+    connection.force_debug_cursor = False
+    return True
+
+
+def _put_driver_back(session: Any, state: SessionState) -> None:
+    if state.driver.differs(session):
+        state.driver.put_back(session)
 
 
 def _restore(connection: Any, state: SessionState) -> None:
-    """Puts the session back.  Receivers of connection_created that set something in the session are called again: what
-    they have set may be invisible, and without a worker they would be called for each request.
+    """Puts the session back.  Receivers of connection_created that set something in it are called again: what they
+    have set may be invisible, and without a worker they would be called for each request.
     """
     session = connection.connection
     state.is_being_put_back = True

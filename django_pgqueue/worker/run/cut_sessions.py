@@ -105,7 +105,8 @@ def cancel_statement(attempt: object, message: Received) -> None:
     logger.warning("cut id=%s task=%s statements=1: its timeout ran out", message.id, message.task)
 
 
-def _execute_noted(execute: Callable[..., Any], sql: Any, params: Any, many: Any, context: dict[str, Any]) -> Any:
+def note_statement(execute: Callable[..., Any], sql: Any, params: Any, many: Any, context: dict[str, Any]) -> Any:
+    """Wraps the statements of connections that async tasks share."""
     attempt = running.get()
     if attempt is None:
         return execute(sql, params, many, context)
@@ -119,8 +120,8 @@ def _execute_noted(execute: Callable[..., Any], sql: Any, params: Any, many: Any
 
 def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
     sessions_of_this_thread().note(connection)
-    if running.get() is not None and _execute_noted not in connection.execute_wrappers:
-        connection.execute_wrappers.insert(0, _execute_noted)
+    if running.get() is not None and note_statement not in connection.execute_wrappers:
+        connection.execute_wrappers.insert(0, note_statement)
 
 
 connection_created.connect(_note, dispatch_uid="django_pgqueue.worker.run.cut_sessions")

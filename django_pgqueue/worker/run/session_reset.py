@@ -1,16 +1,20 @@
-"""Puts back what a job has changed in its session with the server: settings, role, locks, temporary tables, cursors, …
+"""Puts back what a job has changed in its session with the server: settings, role, locks, temporary tables, cursors, …;
+and in the driver's connection: autocommit, adapters, handlers, …
 
 A client cannot know what a function in the database has changed, so the worker does not look: one message puts back
 everything, for half again the price of an empty one.  It is sent only for sessions that the job has used.  psycopg's
-``wait`` knows that: whatever goes through a connection passes there, from Django or not.
+``wait`` knows that: whatever goes through a connection passes there, from Django or not.  What a job has set in the driver's connection can
+be seen, and is compared after each job.
 """
 
 from __future__ import annotations
 
 import weakref
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.adapt import AdaptersMap
 from psycopg.pq import Escaping, ExecStatus, TransactionStatus
 
 if TYPE_CHECKING:
@@ -24,44 +28,92 @@ where source = 'session' and name not in ('transaction_isolation', 'transaction_
 """
 IDENTITY = b"select session_user, current_setting('role')"
 
-ATTRIBUTES = ("isolation_level", "read_only", "deferrable", "prepare_threshold", "row_factory", "cursor_factory")
-"""Attributes of the driver's connection that a task may set."""
+ATTRIBUTES = (
+    "autocommit", "isolation_level", "read_only", "deferrable", "prepare_threshold", "prepared_max",
+    "row_factory", "cursor_factory", "server_cursor_factory",
+)  # fmt: skip
+"""Every attribute of the driver's connection that a task may set."""
+HANDLERS = ("_notice_handlers", "_notify_handlers")
+ADAPTERS = ("_dumpers", "_dumpers_by_oid", "_loaders")
+
+_attributes = attrgetter(*ATTRIBUTES)
+
+
+class DriverState:
+    """The driver's connection as it was after connecting, without anything that the server knows."""
+
+    __slots__ = ("_adapters", "_attributes", "_handlers")
+
+    def __init__(self, session: psycopg.Connection[Any]) -> None:
+        self._attributes = _attributes(session)
+        self._handlers = [list(handlers) for handlers in _handlers(session)]
+        self._adapters = AdaptersMap(session.adapters)  # from now on the session changes a copy of its own
+
+    def differs(self, session: psycopg.Connection[Any]) -> bool:
+        return (
+            _attributes(session) != self._attributes
+            or _handlers(session) != self._handlers
+            or _adapters(session.adapters) != _adapters(self._adapters)
+        )
+
+    def put_back(self, session: psycopg.Connection[Any]) -> None:
+        """Only where no transaction is open: psycopg refuses it there."""
+        for attribute, value in zip(ATTRIBUTES, self._attributes, strict=True):
+            if getattr(session, attribute) != value:
+                setattr(session, attribute, value)
+        for handlers, before in zip(_handlers(session), self._handlers, strict=True):
+            handlers[:] = before
+        session._adapters = AdaptersMap(self._adapters)  # noqa: SLF001 -- nothing takes a registration back
+
+
+def _handlers(session: psycopg.Connection[Any]) -> list[list[Any]]:
+    return [getattr(session, name, []) for name in HANDLERS]
+
+
+def _adapters(adapters: AdaptersMap) -> list[Any]:
+    """Returns the tables of ``adapters``: the same objects, until something is registered."""
+    return [getattr(adapters, name, None) for name in ADAPTERS]
 
 
 class SessionState:
     """Replaces the connection's ``wait``: notes that the session is used, and how it was before."""
 
-    __slots__ = ("__weakref__", "_attributes", "_reset", "_session", "is_being_put_back", "is_used")
+    __slots__ = ("__weakref__", "_reset", "_session", "driver", "is_being_put_back", "is_used")
 
-    def __init__(self, session: psycopg.Connection[Any]) -> None:
+    def __init__(self, session: psycopg.Connection[Any], *, pooled: bool) -> None:
+        """``pooled``: the server's session is others' too, and is left as it is."""
         self.is_used = self.is_being_put_back = False
         self._session = weakref.ref(session)
-        self._attributes = {name: getattr(session, name) for name in ATTRIBUTES}
-        self._reset = _reset(session.pgconn)
+        self.driver = DriverState(session)
+        self._reset = None if pooled else _reset(session.pgconn)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.is_used = True
         session: Any = self._session()
         return type(session).wait(session, *args, **kwargs)
 
+    def has_changed(self, session: psycopg.Connection[Any]) -> bool:
+        """Whether something may have to be put back."""
+        return (self.is_used and self._reset is not None) or self.driver.differs(session)
+
     def put_back(self, session: psycopg.Connection[Any]) -> None:
         """Raises psycopg's errors if that is not possible: the session must not be used any more."""
         if session.pgconn.transaction_status != TransactionStatus.IDLE:
             message = "It is in a transaction."
             raise psycopg.InterfaceError(message)
-        prepared = _execute(session.pgconn, self._reset)
-        # Not DEALLOCATE ALL: psycopg would go on using the statements that it has prepared.
-        for name in _column(prepared):
-            _execute(session.pgconn, b"deallocate " + Escaping(session.pgconn).escape_identifier(name))
-        for attribute, value in self._attributes.items():
-            if getattr(session, attribute) != value:
-                setattr(session, attribute, value)
+        if self._reset is not None and self.is_used:
+            prepared = _execute(session.pgconn, self._reset)
+            # Not DEALLOCATE ALL: psycopg would go on using the statements that it has prepared.
+            for name in _column(prepared):
+                _execute(session.pgconn, b"deallocate " + Escaping(session.pgconn).escape_identifier(name))
+        if self.driver.differs(session):
+            self.driver.put_back(session)
 
 
-def watch(session: Any) -> None:
+def watch(session: Any, *, pooled: bool) -> None:
     """Called when Django has just connected."""
     if isinstance(session, psycopg.Connection):
-        vars(session)["wait"] = SessionState(session)
+        vars(session)["wait"] = SessionState(session, pooled=pooled)
 
 
 def state_of(session: Any) -> SessionState | None:
