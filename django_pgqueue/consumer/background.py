@@ -20,7 +20,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 IDLE_SECONDS = 30.0
 """A connection that was not used for this long is closed."""
 MAX_WAIT_SECONDS = 0.5
-MIN_AGAIN_SECONDS, MAX_AGAIN_SECONDS = 0.5, 60.0
+MIN_AGAIN_SECONDS = 0.5
 LEAVE_SECONDS = 5.0
 
 
@@ -28,6 +28,8 @@ class Duty(Protocol):
     """Work that is done now and then, in the thread of a ``Background``."""
 
     name: str
+    max_again_seconds: float
+    """The longest pause after an error; it doubles with each."""
 
     def due_at(self) -> float:
         """Returns when the work is due, by the monotonic clock."""
@@ -101,7 +103,7 @@ class Background:
             duty.do(self._connected)
         except Exception as error:
             _, seconds = self._again.get(duty.name, (0.0, MIN_AGAIN_SECONDS))
-            self._again[duty.name] = (time.monotonic() + seconds, min(MAX_AGAIN_SECONDS, 2 * seconds))
+            self._again[duty.name] = (time.monotonic() + seconds, min(duty.max_again_seconds, 2 * seconds))
             if duty.name not in self.problems:
                 logger.warning(
                     "%s is not possible worker=%s: %s", duty.name, self.session.consumer, first_line(error),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,16 @@ import psycopg
 import pytest
 
 from django_pgqueue import functions
+from django_pgqueue.consumer.background import Background
+from django_pgqueue.consumer.parts import Parts
 from django_pgqueue.consumer.session import Session as WorkerSession
 from django_pgqueue.functions import Error, sql_files
 from django_pgqueue.models import Attempt, Message, Worker
+from django_pgqueue.worker.claim.held import Heartbeats, Held
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
 from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
+from django_pgqueue.worker.run.progress import SharedReports
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
 from tests.support.site.tasks import hold, hold_on, nothing, write
@@ -85,6 +90,87 @@ def test_a_row_that_somebody_has_locked_holds_up_no_other_job(
     assert ended(locked).return_value == {"attempt": 1}
     assert statuses(locked) == statuses(other) == ["succeeded"]
     assert worker.stop() == 0
+
+
+class Waits:
+    """Counts the statements that wait for a lock of another session in vain."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        for name in ("message_heartbeat", "message_progress", "message_locked"):
+            monkeypatch.setattr(functions, name, self._counted(getattr(functions, name)))
+
+    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except psycopg.errors.LockNotAvailable:
+                self.count += 1
+                raise
+
+        return call
+
+
+def test_many_locked_rows_of_a_worker_do_not_hold_up_the_heartbeat_of_the_others(
+    bench: Bench, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One wait for each of them would take longer than the innocent job's lock."""
+    messages = bench.claim(40)
+    innocent = messages[20].id
+    held = Held(WorkerSettings(lock_seconds=60), bench.session, Parts(bench.session))
+    held.add(messages, now=time.monotonic() - 25)
+    heartbeats, waits = Heartbeats(held.settings, held), Waits(monkeypatch)
+    session.rows("update pgqueue_message set unlock_at = 1")
+    with open_transaction("select from pgqueue_message where id <> %s for update", innocent):
+        heartbeats.do(lambda: bench.session)
+        assert session.rows("select id from pgqueue_message where unlock_at > 1") == [(innocent,)]
+        assert waits.count == 1
+        heartbeats.do(lambda: bench.session)
+        assert waits.count == 2
+    heartbeats.do(lambda: bench.session)
+    assert session.rows("select id from pgqueue_message where unlock_at = 1") == []
+    assert not any(one.lost or one.missing for one in held)
+
+
+def test_progress_of_locked_rows_holds_up_no_heartbeat(
+    bench: Bench, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = bench.claim(20)
+    reports, waits = SharedReports(), Waits(monkeypatch)
+    for message in messages:
+        reports.progress(message, '{"fraction": 0.5}')
+    written = "select count(*)::int from pgqueue_message where progress is not null"
+    with open_transaction("select from pgqueue_message where id <> %s for update", messages[9].id):
+        reports.write(bench.session.statements)
+        assert (session.value(written), waits.count) == (1, 0)
+    with open_transaction("lock table pgqueue_message"):
+        reports.write(bench.session.statements)
+        assert waits.count == 1
+    reports.write(bench.session.statements)
+    assert (session.value(written), reports.has_progress()) == (20, False)
+
+
+def test_a_table_that_is_locked_for_long_costs_no_lock(bench: Bench, session: Session) -> None:
+    """After it the heartbeat comes at once: an error of it would be followed by a longer pause each time."""
+    held = Held(WorkerSettings(lock_seconds=60), bench.session, Parts(bench.session))
+    held.add(bench.claim(2), now=time.monotonic() - 25)
+    heartbeats = Heartbeats(held.settings, held)
+    with open_transaction("lock table pgqueue_message"):
+        heartbeats.do(lambda: bench.session)
+    session.rows("update pgqueue_message set unlock_at = 1")
+    heartbeats.do(lambda: bench.session)
+    assert session.rows("select from pgqueue_message where unlock_at = 1") == []
+
+
+def test_after_errors_the_heartbeat_is_tried_again_before_locks_run_out(bench: Bench) -> None:
+    held = Held(WorkerSettings(lock_seconds=60), bench.session, Parts(bench.session))
+    held.add(bench.claim(1), now=time.monotonic() - 25)
+    heartbeats = Heartbeats(held.settings, held)
+    thread = Background("heartbeats", [heartbeats], database="nowhere", worker="bench", pooled=False, row_wait_ms=50)
+    for _ in range(12):
+        thread._attempt(heartbeats)
+    assert "nowhere" in thread.problems[heartbeats.name]
+    assert thread.due_at() - time.monotonic() < 60 / 6
 
 
 def test_a_locked_row_stops_no_worker_that_leaves(start: Start, diary: Diary) -> None:

@@ -128,6 +128,7 @@ class Heartbeats:
     """Renews the locks of held messages when a third of their time has passed, in the thread of a ``Background``."""
 
     name = "the heartbeat"
+    max_again_seconds = 2.0  # meanwhile the locks run out
 
     def __init__(self, settings: WorkerSettings, held: Held) -> None:
         self.settings = settings
@@ -155,20 +156,18 @@ class Heartbeats:
             self._renewed(old, ours, now)
 
     def _renew_apart(self, session: Session, old: list[HeldMessage], worker: str, now: float) -> None:
-        """Renews the locks of rows that no other session has locked.  Waits for the others one by one, after that."""
-        with session.transaction():
-            locked = functions.message_locked(session.statements, [held.message.id for held in old])
-            free = [held for held in old if held.message.id not in locked]
-            ours = self._beat(session.statements, free, worker)
+        """Renews the locks of rows that no other session has locked, without a wait: however many rows are locked, the
+        others keep their locks.  Those have another try soon.
+        """
+        self.next_at = min(self.next_at, now + AGAIN_SECONDS)
+        try:
+            with session.transaction():
+                locked = functions.message_locked(session.statements, [held.message.id for held in old])
+                free = [held for held in old if held.message.id not in locked]
+                ours = self._beat(session.statements, free, worker)
+        except BUSY_ERRORS:  # the table is locked
+            return
         self._renewed(free, ours, now)
-        for held in old:
-            if held.message.id in locked:
-                try:
-                    ours = self._beat(session.statements, [held], worker)
-                except BUSY_ERRORS:
-                    self.next_at = min(self.next_at, now + AGAIN_SECONDS)
-                else:
-                    self._renewed([held], ours, now)
 
     def _beat(self, connection: Connection, old: list[HeldMessage], worker: str) -> set[int]:
         messages = [held.message for held in old]
@@ -196,6 +195,7 @@ class ProgressReports:
     """Writes the progress that running tasks report.  Runs in the thread of a ``Background``."""
 
     name = "progress"
+    max_again_seconds = 60.0
 
     def __init__(self, reports: SharedReports) -> None:
         self.reports = reports
@@ -205,8 +205,8 @@ class ProgressReports:
         return self.next_at if self.reports.has_progress() else float("inf")
 
     def do(self, connect: Connect) -> None:
-        self.next_at = time.monotonic() + ATTEND_EVERY_SECONDS
         self.reports.write(connect().statements)
+        self.next_at = time.monotonic() + ATTEND_EVERY_SECONDS
 
 
 def _are_the_same(held: Received, claimed: Received) -> bool:

@@ -90,7 +90,7 @@ def _put_back(connection: Any, *, shared: bool) -> None:
         elif state is not None and (is_wrapped or state.has_changed(connection.connection)):
             _restore(connection, state)
         elif is_wrapped and state is None and connection.connection is not None:
-            connection.close()  # another driver's; what receivers of connection_created had set comes back with the next
+            connection.close()  # another driver's: the next one has what receivers of connection_created set
     except Exception as error:  # noqa: BLE001 -- the next job connects anew
         logger.debug("The worker cannot reset a session, and closes it: %s", error)
         connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions
@@ -32,13 +33,22 @@ class SharedReports:
         return bool(self._progress)
 
     def write(self, connection: Connection) -> None:
-        for message_id in list(self._progress):  # not until it is empty: a task may report faster than this writes
-            if (report := self._progress.pop(message_id, None)) is None:
-                continue  # its message has just ended
-            try:
-                functions.message_progress(connection, *report)
-            except BUSY_ERRORS:  # another session has locked the row; what the task has reported since then counts
-                self._progress.setdefault(message_id, report)
+        """Waits once at most for a lock of another session, because the same thread sends the heartbeats."""
+        ids = list(self._progress)  # not until it is empty: a task may report faster than this writes
+        with suppress(*BUSY_ERRORS):
+            locked = functions.message_locked(connection, ids)
+            for message_id in ids:
+                if message_id not in locked:
+                    self._write(connection, message_id)
+
+    def _write(self, connection: Connection, message_id: int) -> None:
+        if (report := self._progress.pop(message_id, None)) is None:
+            return  # its message has just ended
+        try:
+            functions.message_progress(connection, *report)
+        except BUSY_ERRORS:
+            self._progress.setdefault(message_id, report)  # what the task has reported since then counts
+            raise
 
     def forget(self, message: Received) -> None:
         self._progress.pop(message.id, None)

@@ -3,8 +3,8 @@ and in the driver's connection: autocommit, adapters, handlers, …
 
 A client cannot know what a function in the database has changed, so the worker does not look: one message puts back
 everything, for half again the price of an empty one.  It is sent only for sessions that the job has used.  psycopg's
-``wait`` knows that: whatever goes through a connection passes there, from Django or not.  What a job has set in the driver's connection can
-be seen, and is compared after each job.
+``wait`` knows that: whatever goes through a connection passes there, from Django or not.  What a job has set in the
+driver's connection can be seen, and is compared after each job.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ class Maintenance:
     """Steps that are bounded, and each of them a transaction of its own.  Runs in the thread of a ``Background``."""
 
     name = "maintenance"
+    max_again_seconds = 60.0
 
     def __init__(self, *, history_days: int | None) -> None:
         self.history_days = history_days
