@@ -265,6 +265,48 @@ class TestSessions:
         assert heard == ["django_pgqueue.exceptions.TaskTimeout"]
 
 
+class TestBesideTheAttempt:
+    """What a project calls when the time is up may not return either: a backoff, a receiver."""
+
+    @pytest.fixture(autouse=True)
+    def _little_patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("django_pgqueue.worker.run.threads.MAX_ASIDE_SECONDS", 0.2)
+
+    def test_a_backoff_that_does_not_return_holds_no_message(self, consume: Consume, diary: Diary) -> None:
+        consumer = consume()
+        result = slow.stay_and_wait_for_another_try.enqueue("x")
+        wait_until(lambda: statuses(result) == ["retried"], "its attempt has ended")
+        wait_until(lambda: not consumer.slots.busy_aside(), "the process waits for nothing, and can be replaced")
+        result.refresh()
+        assert result.errors[0].exception_class is TaskTimeout
+        assert "took longer than its timeout of 0.4 seconds" in result.errors[0].traceback
+        assert "backoff, or a receiver of its signals, has not returned for 0.2 seconds" in result.errors[0].traceback
+        diary.allow("again")
+        diary.allow("x-1")
+        wait_until(lambda: "x, late" in diary.words(), "the task goes on")
+        assert statuses(result) == ["retried"], "and who comes late ends nothing"
+
+    @pytest.mark.parametrize("task", [slow.stay, slow.swallow], ids=["thread", "async"])
+    def test_a_receiver_that_does_not_return_holds_no_message(
+        self, consume: Consume, diary: Diary, monkeypatch: pytest.MonkeyPatch, task: Any
+    ) -> None:
+        monkeypatch.setattr("django_pgqueue.worker.run.threads.MAX_LATE_SECONDS", 0.1)
+
+        def hear(**_: Any) -> None:
+            diary.write("heard")
+            diary.wait_for("heard")
+
+        with listening("finished", hear):
+            consumer = consume()
+            result = ended(task.enqueue("x"))
+            assert result.errors[0].exception_class is TaskTimeout
+            wait_until(lambda: not consumer.slots.busy_aside(), "the process waits for nothing, and can be replaced")
+            diary.allow("heard")
+            diary.allow("x-1")
+        assert diary.words().count("heard") == 1
+        assert statuses(result) == ["failed"]
+
+
 class TestBeforeItBegan:
     """The time may be up before the task's first line: the machine was busy, or a receiver of its signal took long."""
 

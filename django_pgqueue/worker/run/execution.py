@@ -239,6 +239,17 @@ class Execution:
         mine.is_over, self.is_over = False, True
         return mine._time_out(cut)  # noqa: SLF001
 
+    def unended(self, seconds: float) -> EndedAttempt:
+        """Returns the end of an attempt whose time is up, and whose backoff or receivers have not returned since."""
+        timeout = self._timeout(registry.timeout_seconds(self.message.task or ""))
+        hint = (
+            f"The task's backoff, or a receiver of its signals, has not returned for {seconds:g} seconds after that. "
+            "The worker does not wait for it: give what it calls a timeout."
+        )
+        message = self.message
+        logger.error("not waited for id=%s task=%s attempt=%s: %s", message.id, message.task, message.attempt, hint)
+        return copy.copy(self).broken(TaskTimeout(f"{timeout} {hint}"))
+
     def deferred_uncharged(self) -> EndedAttempt:
         """Returns the end of an attempt that cannot go on because of others in its process: it does not count."""
         mine = copy.copy(self)

@@ -83,7 +83,19 @@ class Timed:
     """How long it may clean up after that."""
 
 
+@dataclass(slots=True)
+class Aside:
+    """Work in a thread of its own.  Whoever takes it out of ``_aside`` makes its end."""
+
+    until: float
+    execution: Execution | None
+    """The attempt that the work ends."""
+
+
 LOOP = "the event loop"
+MAX_ASIDE_SECONDS = 30.0
+"""How long receivers and backoffs of a project may take in a thread of their own.  After that the attempt ends without
+them."""
 MAX_LATE_SECONDS = 5.0
 """An async task is cancelled when its time is up.  After that it may clean up for this long; then the process's thread
 ends its attempt."""
@@ -125,7 +137,7 @@ class Slots:
         """How often the database has come back: tasks get no connections from before."""
         self._waiting: SimpleQueue[Received | None] = SimpleQueue()
         self._timed: dict[Execution, Timed] = {}
-        self._aside: set[threading.Thread] = set()
+        self._aside: dict[threading.Thread, Aside] = {}
         self._slots: list[Slot] = []
         self._without_thread: list[str] = []
         """Names of slots whose threads go on after their time, or have died."""
@@ -272,6 +284,7 @@ class Slots:
         """Ends the attempts whose time is up, and returns their messages.  Their threads and event loops go on: the
         process has to be replaced.  If it takes more messages all the same, others run them.
         """
+        self._leave_aside(now)
         messages = []
         for execution, timed in list(self._timed.items()):
             if now >= timed.until and timed.late_seconds:
@@ -280,7 +293,7 @@ class Slots:
                     self._do_aside(partial(cancel_statement, execution, execution.message))
             elif now >= timed.until and self._timed.pop(execution, None) is not None:
                 execution.is_over = True  # before its sessions are cut, which raises in the task
-                self._do_aside(partial(self._time_out, execution, timed.where))
+                self._do_aside(partial(self._time_out, execution, timed.where), execution)
                 if isinstance(timed.where, Slot):
                     self._slots.remove(timed.where)
                     self._without_thread.append(timed.where.name)
@@ -297,7 +310,20 @@ class Slots:
             end = execution.timed_out(ends_sessions)
         except BaseException as error:  # noqa: BLE001
             end = execution.broken(error)
-        self.ended(end)
+        if self._aside.pop(threading.current_thread(), None) is not None:
+            self.ended(end)
+
+    def _leave_aside(self, now: float) -> None:
+        """Gives up what does not return, so that no message is held for ever, and the process can be replaced."""
+        for thread, aside in list(self._aside.items()):
+            if now < aside.until or self._aside.pop(thread, None) is None:
+                continue
+            if aside.execution is not None:
+                self.ended(aside.execution.unended(MAX_ASIDE_SECONDS))
+            else:
+                logger.error(
+                    "not waited for: a receiver of a signal has not returned for %g seconds", MAX_ASIDE_SECONDS
+                )
 
     def give_up(self, now: float, *, patience_seconds: float) -> None:
         """Ends the attempts whose event loop another task blocks after its time.  They do not count."""
@@ -359,9 +385,9 @@ class Slots:
     def busy_aside(self) -> bool:
         return bool(self._aside)
 
-    def _do_aside(self, do: Callable[[], None]) -> None:
-        """Calls ``do`` in a thread of its own: receivers and backoffs of a project may take their time, and the
-        process's thread has none.  It is rare.
+    def _do_aside(self, do: Callable[[], None], execution: Execution | None = None) -> None:
+        """Calls ``do``, which ends ``execution``, in a thread of its own: receivers and backoffs of a project may take
+        their time, and the process's thread has none.  It is rare.
         """
 
         def run() -> None:
@@ -370,16 +396,17 @@ class Slots:
                     copy_context().run(do)
             finally:
                 connections.close_all()
-                self._aside.discard(threading.current_thread())
+                self._aside.pop(threading.current_thread(), None)
                 self.wakeup.wake()
 
         thread = threading.Thread(target=run, name="aside", daemon=True)
-        self._aside.add(thread)
+        self._aside[thread] = Aside(time.monotonic() + MAX_ASIDE_SECONDS, execution)
         thread.start()
 
     def next_timeout(self) -> float:
         """Returns when the next attempt's time is up, by the monotonic clock."""
-        return min((timed.until for timed in list(self._timed.values())), default=float("inf"))
+        limited = [*list(self._timed.values()), *list(self._aside.values())]
+        return min((one.until for one in limited), default=float("inf"))
 
 
 def execution_class(backend: PgQueueBackend) -> type[Execution]:
