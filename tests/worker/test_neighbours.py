@@ -25,7 +25,7 @@ from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
 from django_pgqueue.worker.run.progress import SharedReports
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
-from tests.support.site.tasks import hold, hold_on, nothing, write
+from tests.support.site.tasks import cancel_and_hold, hold, hold_on, nothing, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
 
@@ -89,6 +89,33 @@ def test_a_row_that_somebody_has_locked_holds_up_no_other_job(
         worker.says(f"not recorded yet id={locked.id}")
     assert ended(locked).return_value == {"attempt": 1}
     assert statuses(locked) == statuses(other) == ["succeeded"]
+    assert worker.stop() == 0
+
+
+def test_an_atomic_task_that_cancels_a_sibling_holds_up_nobody(start: Start, diary: Diary, session: Session) -> None:
+    """Nor itself: the sibling's row is locked until the task's own transaction ends."""
+    sibling, other = hold.enqueue("sibling"), hold.enqueue("other")
+    worker = start("--threads", "4", "--lock-seconds", "2")
+    started(diary, "sibling")
+    started(diary, "other")
+    canceller = cancel_and_hold.enqueue(sibling.id, "canceller")
+    started(diary, "canceller")
+    lock = "select min(unlock_at) from pgqueue_message where id in (%s, %s)"
+    ids = int(other.id), int(canceller.id)
+    before = session.value("select max(unlock_at) from pgqueue_message where id in (%s, %s)", *ids)
+    wait_until(lambda: session.value(lock, *ids) > before, "their locks are renewed")
+    assert ended(write.enqueue("behind")).return_value == "behind"
+    diary.allow("other-1")
+    assert ended(other).return_value == {"attempt": 1}
+    diary.allow("canceller-1")
+    assert ended(canceller).return_value == "requested"
+    wait_until(
+        lambda: session.value("select cancel_requested_at from pgqueue_message where id = %s", int(sibling.id)),
+        "the sibling is asked to stop",
+    )
+    diary.allow("sibling-1")
+    ended(sibling)
+    assert statuses(canceller) == statuses(other) == statuses(sibling) == ["succeeded"]
     assert worker.stop() == 0
 
 
@@ -362,11 +389,16 @@ def test_a_row_that_cannot_be_read_stops_no_other_job(
 @pytest.mark.parametrize(
     "function",
     ["pgqueue_message_settle", "pgqueue_worker_seen", "pgqueue_worker_wake", "pgqueue_message_next_at",
-     "pgqueue_attempt_maintain", "pgqueue_message_cancellations", "pgqueue_message_heartbeat"],
+     "pgqueue_attempt_maintain", "pgqueue_message_cancellations", "pgqueue_message_heartbeat",
+     "pgqueue_schedule_fire"],
 )  # fmt: skip
 def test_an_error_in_the_queues_own_work_ends_no_worker(
     start: Start, diary: Diary, session: Session, function: str
 ) -> None:
+    session.rows(
+        "insert into pgqueue_schedule (name, next_at, interval_ms, task, queue) "
+        "values ('due', pgqueue_now(), 86400000, 'tests.support.site.tasks.nothing', 'default')"
+    )
     with replaced(session, function, "begin raise exception 'nobody expects this'; end"):
         worker = start("--threads", "2", "--lock-seconds", "9")
         held = session.value(

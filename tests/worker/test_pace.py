@@ -60,6 +60,18 @@ def test_jobs_that_take_no_time_have_a_bound(seconds: float) -> None:
     assert pace.room(0) == MAX_CLAIMED
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.00001, 0.001, 0.02, 0.2, 60.0])
+@pytest.mark.parametrize("slots", [1, 4, 64])
+def test_what_begins_in_a_queue_that_was_paused_is_bounded(slots: int, seconds: float) -> None:
+    """The slots still begin what is held: the page names both bounds."""
+    pace = learned(*[seconds] * 60, slots=slots)
+    held = 0
+    while room := pace.room(held):
+        held += room
+    assert held <= 3000
+    assert held <= max(slots, round(1.05 * 0.05 * slots / max(seconds, 1e-6)))
+
+
 def test_when_jobs_turn_long_it_notices_at_once() -> None:
     assert learned(*[0.0001] * 60, 5.0).room(0) == 4
 

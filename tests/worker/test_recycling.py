@@ -70,6 +70,23 @@ def test_a_long_job_does_not_keep_the_other_slots_idle(start: Start, diary: Diar
     assert worker.stop() == 0
 
 
+def test_a_long_job_in_a_process_that_is_too_large_does_not_keep_the_other_slots_idle(
+    start: Start, diary: Diary
+) -> None:
+    long = slow.hold.using(max_attempts=1).enqueue("x")
+    worker = start("--max-memory", "190", "--threads", "2", "--grace-seconds", "0.1")
+    started(diary, "x")
+    large = ended(slow.keep_memory.enqueue(200)).return_value
+    worker.says("retiring worker=", "MB of memory in use")
+    fresh = {ended(slow.whoami.enqueue()).return_value for _ in range(3)}
+    assert len(fresh - {large}) == 1
+    assert large not in fresh
+    diary.allow("x-1")
+    assert (ended(long).return_value, statuses(long)) == (large, ["succeeded"])
+    wait_until(lambda: worker.children == list(fresh), "it leaves when its job has ended")
+    assert worker.stop() == 0
+
+
 def test_a_process_whose_slots_are_busy_is_not_replaced_yet(start: Start, diary: Diary) -> None:
     """It could take nothing more anyhow."""
     long = slow.hold.enqueue("x")

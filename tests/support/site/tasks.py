@@ -15,6 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connection, transaction
 from django.utils import translation
 
+from django_pgqueue import control
 from django_pgqueue.tasks import task
 from tests.support.diary import MAX_WAIT_SECONDS, Diary
 
@@ -63,6 +64,14 @@ def hold(context: TaskContext[Any, Any], word: str) -> dict[str, Any]:
     diary.write(word, attempt=context.attempt)
     diary.wait_for(f"{word}-{context.attempt}")
     return {"attempt": context.attempt}
+
+
+@task(atomic=True, takes_context=True)
+def cancel_and_hold(context: TaskContext[Any, Any], sibling: str, word: str) -> str:
+    """Its request to cancel a sibling becomes visible with its own end, which the test allows."""
+    answer = control.cancel(sibling)
+    hold.func(context, word)
+    return str(answer)
 
 
 @task(takes_context=True)
