@@ -34,6 +34,8 @@ QUEUES = ("default", "default", "mail", "report")
 BYSTANDERS = "bystanders"
 """A queue, a channel and a login that no fault aims at."""
 BYSTANDERS_A_SECOND = 10.0
+CROWD, CROWD_SIZE = "crowd", 40
+"""A queue whose worker runs so many jobs at a time."""
 LIMITS = CHANNELS | {BYSTANDERS: 8}
 
 

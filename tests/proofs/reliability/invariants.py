@@ -105,6 +105,14 @@ def innocent_jobs_do_not_fail(log: Log) -> Iterator[str]:
 
 
 @invariant
+def locked_rows_cost_no_other_job_its_lock(log: Log) -> Iterator[str]:
+    lost = {end.message_id for end in log.ends if end.status == "lost"}
+    for message_id in log.innocents:
+        if message_id in lost:
+            yield f"message {message_id} was lost: its worker waited for rows that another session had locked"
+
+
+@invariant
 def no_job_ends_because_a_worker_did_not_know_it(log: Log) -> Iterator[str]:
     """Whatever was rolled out, in which order: what the application enqueued is known to somebody in the end."""
     called = {change.message_id for change in log.changes if change.op == "I" and change.token is not None}

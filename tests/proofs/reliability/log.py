@@ -127,6 +127,8 @@ class Log:
     looks: list[Look] = field(default_factory=list)
     clock_changes: list[tuple[str, int]] = field(default_factory=list)
     """Where schedules went over it: the season, and when it was (epoch seconds)."""
+    innocents: list[int] = field(default_factory=list)
+    """Messages whose rows nobody had locked, beside many of the same worker that somebody had."""
     left_behind: list[str] = field(default_factory=list)
     """Sessions, locks and open transactions that were still there after quiet."""
     crashes: list[str] = field(default_factory=list)

@@ -95,6 +95,7 @@ class Storm:
         self.restart_recovery: list[float] = []
         self.looks: list[float] = []
         self.clock_changes: list[tuple[str, int]] = []
+        self.innocents: list[int] = []
         self.calms: list[tuple[float, float]] = []
         self.raged_seconds = 0.0
         self.rollouts = 0
@@ -295,6 +296,7 @@ class Storm:
             ],
             "looks": self.looks,
             "clock_changes": self.clock_changes,
+            "innocents": self.innocents,
             "bystanders": self.generator.bystanders,
             "refused": self.generator.refused,
             "calms": self.calms,

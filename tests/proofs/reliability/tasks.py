@@ -25,6 +25,8 @@ CHILD = 1_000_000_000_000
 MANY = 30
 NAME = "STORM_NAME"
 """Of the worker."""
+IS_OLD = os.environ.get(NAME) == "old version"
+"""Whether the worker runs the last release, which does not stand what was mended since."""
 DEPLOY, DEPLOYS = "STORM_DEPLOY", 4
 """Of the worker: how many of the deploys of the application it has seen.  Without it, it has seen all of them."""
 
@@ -331,6 +333,30 @@ def unsettle(context: Any, token: int) -> dict[str, Any]:
     with connection.cursor() as cursor:
         cursor.execute("set search_path = pg_catalog")
         cursor.execute("set statement_timeout = 1")
+    return who
+
+
+@task(takes_context=True, max_attempts=3, backoff=wait_a_little)
+def mute(context: Any, token: int) -> dict[str, Any]:
+    """Leaves the driver so that the writes of the next job on this connection would be rolled back."""
+    who = begin(context, token)
+    if not IS_OLD:
+        connection.ensure_connection()
+        connection.connection.autocommit = False
+    return who
+
+
+def never(exception: BaseException, task_result: Any) -> float:
+    if not IS_OLD:
+        rest(600)
+    return BACKOFF_SECONDS
+
+
+@task(takes_context=True, max_attempts=2, timeout=0.5, backoff=never)
+def hang_twice(context: Any, token: int) -> dict[str, Any]:
+    """Its time is up, and its backoff does not return."""
+    who = begin(context, token)
+    rest(2)
     return who
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import available_timezones
 
-from tests.proofs.reliability.generator import BYSTANDERS
+from tests.proofs.reliability.generator import BYSTANDERS, CROWD, CROWD_SIZE
 from tests.proofs.reliability.old import OldVersion
 from tests.proofs.reliability.tasks import DEPLOY, DEPLOYS, NAME
 from tests.proofs.reliability.traps import TRAPS, note_killed
@@ -137,7 +137,7 @@ class Workers:
         self.clock = folder / "faketime"
         self.clock.write_text("+0\n")
         common = ("--lock-seconds", str(LOCK_SECONDS), "--grace-seconds", str(GRACE_SECONDS))
-        main = ("--exclude-queues", f"probe,{BYSTANDERS}", *common)
+        main = ("--exclude-queues", f"probe,{BYSTANDERS},{CROWD}", *common)
         variables = variables | {"STORM_WORKER": "1", "STORM_FOLDER": str(folder)}
         clock = faketime(self.clock)
         self.has_faketime = bool(clock)
@@ -162,6 +162,13 @@ class Workers:
                 BYSTANDERS,
                 ("--threads", "2", "--queues", BYSTANDERS, *common),
                 variables | aside | {"STORM_USER": "bystander"},
+                log,
+                is_target=False,
+            ),
+            Worker(
+                CROWD,
+                ("--threads", str(CROWD_SIZE + 4), "--queues", CROWD, *common),
+                variables | aside,
                 log,
                 is_target=False,
             ),

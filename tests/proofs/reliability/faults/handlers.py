@@ -38,6 +38,11 @@ def hang(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return enqueue(storm, chooser, "hang", "pay_and_hang")
 
 
+@fault("backoff that does not return", "database", weight=0.5, short=False)
+def hang_twice(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    return enqueue(storm, chooser, "hang_twice")
+
+
 @fault("handler calls os._exit", "database", weight=0.5)
 def leave(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return enqueue(storm, chooser, "leave")
@@ -70,4 +75,4 @@ def block(storm: Storm, chooser: random.Random) -> dict[str, Any]:
 
 @fault("handler leaves its session changed", "database")
 def reset(storm: Storm, chooser: random.Random) -> dict[str, Any]:
-    return enqueue(storm, chooser, "unsettle")
+    return enqueue(storm, chooser, "unsettle", "mute")

@@ -5,13 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from django.db import transaction
+
+from tests.proofs.reliability import tasks
 from tests.proofs.reliability.faults.fault import fault
+from tests.proofs.reliability.generator import CROWD, CROWD_SIZE
+from tests.proofs.reliability.workers import LOCK_SECONDS
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import random
 
     from tests.proofs.reliability.storm import Storm
 
+BEGUN = "select count(*) from pgqueue_message where id = any(%s) and worker is not null"
+KEEP = "select id from pgqueue_message where id = any(%s) and id <> %s and worker is not null order by id for update"
 STRAYS = """
 insert into pgqueue_attempt
     (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue)
@@ -31,6 +39,26 @@ def keep_rows(storm: Storm, chooser: random.Random) -> dict[str, Any]:
         ).fetchall()
         time.sleep(seconds)
     return {"rows": len(kept), "seconds": seconds}
+
+
+@fault("many rows of one worker that an open transaction keeps", "database", short=False)
+def keep_a_crowd(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    """All but one of a worker's jobs: the lock of that one must not run out."""
+    ids = []
+    with storm.enqueuing() as remember, transaction.atomic():
+        for _ in range(CROWD_SIZE):
+            token = storm.new_token()
+            result = tasks.take.using(queue_name=CROWD).enqueue(token, 3 * LOCK_SECONDS)
+            remember(token, result)
+            ids.append(int(result.id))
+    innocent, others = chooser.choice(ids), []
+    with storm.server.when_there() as admin:
+        wait_until(lambda: admin.execute(BEGUN, [ids]).fetchone() == (CROWD_SIZE,), "the crowd runs", 30.0)
+        storm.innocents.append(innocent)
+        with admin.transaction(force_rollback=True):
+            others = admin.execute(KEEP, [ids, innocent]).fetchall()
+            time.sleep(2 * LOCK_SECONDS)
+    return {"rows": len(others)}
 
 
 @fault("a request to cancel that is rolled back late", "database")
