@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncContextDecorator, ContextDecorator
 from dataclasses import dataclass, field
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, unwrap
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 MAX_REMEMBERED = 64
 """So many ways to call a task are remembered as good: names of arguments may come from anybody."""
+HANDS_OVER = {kind()(abs).__code__ for kind in (ContextDecorator, AsyncContextDecorator)}
+"""Code of the wrappers that hand over what they take: those of transaction.atomic and of each context manager."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,9 @@ class Parameters:
 
     @classmethod
     def of(cls, task: Any) -> Self:
-        function, context = task.func, int(bool(task.takes_context))
-        # A decorator may hand over other arguments than it takes, and may say anything in __signature__.
+        context = int(bool(task.takes_context))
+        function = unwrap(task.func, stop=lambda one: getattr(one, "__code__", None) not in HANDS_OVER)
+        # Any other decorator may hand over other arguments than it takes, and may say anything in __signature__.
         if type(function) is not FunctionType or hasattr(function, "__signature__"):
             return cls(None, 0, 2**31, context)
         # Without its annotations, which may name what does not exist while the program runs.

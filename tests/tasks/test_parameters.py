@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import transaction
 
 from django_pgqueue.tasks.parameters import MAX_REMEMBERED, Parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def of(function: Any, *, takes_context: bool = False) -> Parameters:
@@ -79,6 +84,39 @@ def test_a_decorator_may_hand_over_other_arguments_than_it_takes() -> None:
     def send(connection: str, to: str) -> None: ...
 
     assert of(send).refusal(["ann"], {}) is None
+
+
+@contextlib.contextmanager
+def managed() -> Iterator[None]:
+    yield
+
+
+class Asynchronous(contextlib.AsyncContextDecorator):
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize("decorator", [transaction.atomic, managed(), Asynchronous(), transaction.atomic(durable=True)])
+def test_a_context_manager_hands_over_what_it_takes(decorator: Any) -> None:
+    found = of(decorator(managed()(plain)))
+    assert found.refusal([1, 2], {}) is None
+    assert found.refusal([], {"a": 1}) is None
+    assert found.refusal([], {}) == "missing a required argument: 'a'"
+    assert found.refusal([1, 2, 3], {}) == "too many positional arguments"
+
+
+def test_a_context_manager_with_a_call_of_its_own_may_hand_over_others() -> None:
+    class Connected(contextlib.ContextDecorator):
+        def __call__(self, function: Any) -> Any:
+            @functools.wraps(function)
+            def inner(*args: Any, **kwargs: Any) -> Any:
+                return function("connection", *args, **kwargs)
+
+            return inner
+
+    assert of(Connected()(plain)).refusal([], {}) is None
+    assert of(transaction.atomic(Connected()(plain))).refusal([], {}) is None
 
 
 def test_what_has_no_parameters_of_its_own_is_called() -> None:

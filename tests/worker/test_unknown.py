@@ -77,7 +77,10 @@ def test_a_new_worker_that_sleeps_takes_at_once_what_an_old_one_has_parked(start
     assert (old.stop(), new.stop()) == (0, 0)
 
 
-@pytest.mark.parametrize(("version", "args"), [("1", ("ann", "Hi")), ("2", ("ann",)), ("async", ("ann", "Hi"))])
+@pytest.mark.parametrize(
+    ("version", "args"),
+    [("1", ("ann", "Hi")), ("2", ("ann",)), ("async", ("ann", "Hi")), ("decorated", ("ann", "Hi"))],
+)
 def test_arguments_that_a_worker_cannot_take_wait_for_one_that_can(
     start: Start, session: Session, version: str, args: tuple[str, ...]
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from django.db import transaction
+
 from django_pgqueue.tasks import task
 from tests.support.diary import Diary
 
@@ -18,6 +20,14 @@ elif os.environ.get("PGQUEUE_TEST_VERSION") == "async":
 
     @task
     async def greet(name: str) -> str:
+        Diary.of_this_process().write(name)
+        return f"Hello, {name}"
+
+elif os.environ.get("PGQUEUE_TEST_VERSION") == "decorated":
+
+    @task
+    @transaction.atomic
+    def greet(name: str) -> str:
         Diary.of_this_process().write(name)
         return f"Hello, {name}"
 
