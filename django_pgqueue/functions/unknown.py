@@ -37,7 +37,7 @@ class Parked(NamedTuple):
 
 
 class ParkedCall(NamedTuple):
-    """With what arguments a parked message calls its task."""
+    """With what arguments a parked message calls its task, and which version has enqueued it."""
 
     id: int
     parked_at: int
@@ -45,6 +45,7 @@ class ParkedCall(NamedTuple):
     args: int | None
     """The number of arguments without a name; None: the content is no call."""
     kwargs: list[str] | None
+    version: str | None
 
 
 def message_park(

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import functions
-from django_pgqueue.worker.claim import unknown
+from django_pgqueue.worker.claim import unknown, versions
 from django_pgqueue.worker.claim.unknown import Unknown
 from django_pgqueue.worker.claim.versions import Versions
 from tests.support.site.tasks import write
@@ -25,21 +25,21 @@ TASK = write.module_path
 class Worker:
     """The part of a worker that knows about unknown messages, without its loop, at times of its own."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, version: str | None = None) -> None:
         self.now = 100.0
-        monkeypatch.setattr(unknown, "time", SimpleNamespace(monotonic=lambda: self.now))
+        for module in (unknown, versions):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.reads: list[float] = []
         monkeypatch.setattr(functions, "message_parked_calls", self.noted(functions.message_parked_calls))
         settings: Any = SimpleNamespace(queues=None, exclude_queues=(), burst=False, quarantine=False)
         session: Any = SimpleNamespace(statements=connection, consumer="w")
         polling: Any = SimpleNamespace(asleep=False, notified=lambda: None)
-        versions = Versions(session, None)
         self.unknown = Unknown(
             settings,
             session,
             fail_after_seconds=3600,
             polling=polling,
-            versions=versions,
+            versions=Versions(session, version),
             changed=lambda: None,
         )
 
@@ -71,15 +71,24 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker(monkeypatch)
 
 
-def create(*args: Any) -> int:
+def create(*args: Any, version: str | None = None) -> int:
     content = json.dumps({"args": args, "kwargs": {}})
-    return functions.enqueue(connection, functions.NewMessage(content=content, task=TASK)).id
+    return functions.enqueue(connection, functions.NewMessage(content=content, task=TASK, version=version)).id
 
 
-def park_by_another(*ids: int) -> None:
-    held = functions.message_dequeue(connection, limit=100, worker="old", tasks=True)
+def park_by_another(*ids: int, is_unknown: bool = True) -> None:
+    held = functions.message_dequeue(connection, limit=len(ids), worker="other", tasks=True)
     assert {message.id for message in held} == set(ids)
-    functions.message_park(connection, [(message, "no such task") for message in held], worker="old")
+    functions.message_park(connection, [(message, "a reason") for message in held], worker="other", unknown=is_unknown)
+
+
+def deploy(version: str, *, seen: str = "now()") -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("delete from pgqueue_worker where id = %s", [version])
+        row = f"(%s, {seen}, 1, 1, 'h', %s)"
+        cursor.execute(
+            f"insert into pgqueue_worker (id, seen_at, pid, slots, hostname, version) values {row}", [version, version]
+        )
 
 
 def test_all_of_it_is_read_again_later_and_later(worker: Worker) -> None:
@@ -147,3 +156,32 @@ def test_a_line_of_another_queue_that_is_gone_keeps_no_message_from_failing(work
     functions.message_fail(connection, other, error=functions.Error.of("elsewhere"))
     worker.looks(3)
     assert worker.unknown.lacks == [TASK]
+
+
+def test_its_own_messages_are_found_behind_any_number_of_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(monkeypatch, "2")
+    deploy("3")
+    later = [create("a", version="3") for _ in range(unknown.PAGE + 100)]
+    park_by_another(*later, is_unknown=False)
+    worker.looks(100)
+    assert worker.claim() == []
+    refused, older = create("b", version="2"), create("c", version="1")
+    park_by_another(refused, older)
+    worker.looks(1)
+    assert {message.id for message in worker.claim()} == {refused, older}
+    assert worker.unknown.lacks == []
+
+
+def test_what_was_left_is_its_own_when_no_later_worker_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(monkeypatch, "1")
+    deploy("2")
+    deploy("3")
+    second, third = create("a", version="2"), create("b", version="3")
+    park_by_another(second, third, is_unknown=False)
+    worker.looks(1000)
+    deploy("3", seen="now() - interval '61 seconds'")
+    worker.looks(2)
+    assert [message.id for message in worker.claim()] == [third], "a worker for the other one still lives"
+    deploy("2", seen="now() - interval '61 seconds'")
+    worker.looks(2)
+    assert [message.id for message in worker.claim()] == [second]

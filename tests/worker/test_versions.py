@@ -69,6 +69,17 @@ def presence(session: Session, version: str, **columns: Any) -> None:
     session.rows(f"insert into pgqueue_worker ({names}) values ({places})", *row.values())
 
 
+def refuse(session: Session, *args: Any) -> int:
+    """Creates a message of the older version, which the newer worker has given back because of its arguments."""
+    with session.connection.transaction():
+        message_id = create(session, *args, version=OLD)
+        holds = "unlock_at = pgqueue_now() + 60000, locked_at = now(), worker = %s, attempt = 1"
+        session.rows(f"update pgqueue_message set {holds} where id = %s", f"busy-{NEW}", message_id)
+        park = "select pgqueue_message_park(array[%s]::bigint[], array[1], %s, array['cannot take'])"
+        session.rows(park, message_id, f"busy-{NEW}")
+    return message_id
+
+
 def test_an_older_worker_leaves_it_to_the_newer_one(start: Start, session: Session) -> None:
     old, new = run(start, OLD), run(start, NEW)
     ids = [create(session, f"{n}") for n in range(30)]
@@ -125,6 +136,14 @@ def test_a_newer_worker_that_serves_other_queues_or_lacks_the_task_holds_nothing
     assert runners(create(session, "x")) == {id_of(old)}
 
 
+def test_a_newer_worker_that_lacks_many_other_tasks_is_waited_for(start: Start, session: Session) -> None:
+    presence(session, NEW, lacks=[f"typo.t{n:03}" for n in range(50)])
+    run(start, OLD)
+    message_id = create(session, "x")
+    wait_until(lambda: left(message_id) == 1 or Attempt.objects.exists(), "it is left, or has run")
+    assert not Attempt.objects.exists()
+
+
 def test_a_worker_without_a_version_takes_everything(start: Start, session: Session) -> None:
     presence(session, NEW)
     worker = run(start, None)
@@ -138,7 +157,7 @@ def test_nobody_asks_for_versions_where_messages_have_none(own: str | None) -> N
     rest, later = versions.split(claimed)
     assert rest is claimed
     assert later == []
-    assert not versions.leaves(Line("default", "t"), None, 0.0)
+    assert not versions.leaves(Line("default", "t"), None)
 
 
 def test_it_is_never_unknown(start: Start, session: Session) -> None:
@@ -175,8 +194,7 @@ def test_an_older_worker_walks_over_a_flood_once(start: Start, session: Session)
     session.rows("select pg_stat_force_next_flush()")
     assert old.stop() == 0
     wait_until(lambda: session.value(written) - before >= 9000, "the statistics are written")
-    # Now and then it tries a few of them: there may be others among them.
-    assert session.value(written) - before <= 3 * 3000 + 4 * 300
+    assert session.value(written) - before <= 3 * 3000 + 300, "none of them is tried again"
 
 
 def test_a_flood_of_a_newer_version_runs_on_the_newer_worker(start: Start, session: Session) -> None:
@@ -192,6 +210,42 @@ def test_a_flood_of_a_newer_version_runs_on_the_newer_worker(start: Start, sessi
     by = set(Attempt.objects.values_list("status", "attempt", "worker"))
     assert by == {("succeeded", 1, id_of(new))}
     assert (old.stop(), new.stop()) == (0, 0)
+
+
+def test_what_a_later_worker_refuses_does_not_wait_behind_what_is_left_to_it(start: Start, session: Session) -> None:
+    presence(session, NEW)
+    old = run(start, OLD)
+    ids = [create(session, f"{n}") for n in range(200)]
+    wait_until(lambda: left(*ids) == 200, "all are left to the newer worker")
+    refused = refuse(session, "refused")
+    assert runners(refused) == {id_of(old)}
+    assert left(*ids) == 200
+
+
+def test_of_three_versions_each_worker_takes_its_own(start: Start, session: Session) -> None:
+    """The oldest worker parks what is of either of the others; the middle one reads which of it is its own."""
+    presence(session, "3")
+    oldest, middle = run(start, "1"), run(start, "2")
+    latest = [create(session, f"late {n}", version="3") for n in range(30)]
+    wait_until(lambda: left(*latest) == 30, "all are left to the latest worker")
+    own = [create(session, f"own {n}", version="2") for n in range(30)]
+    assert runners(*own) == {id_of(middle)}
+    assert left(*latest) == 30
+    session.rows("delete from pgqueue_worker where version = '3'")
+    assert runners(*latest) <= {id_of(oldest), id_of(middle)}
+    assert (oldest.stop(), middle.stop()) == (0, 0)
+
+
+def test_of_what_is_left_arguments_that_nobody_takes_are_unknown_in_the_end(start: Start, session: Session) -> None:
+    """A worker that only reads a line says what it cannot take of it."""
+    presence(session, NEW, lacks=["another"])
+    old = run(start, OLD)
+    ids = [create(session, f"{n}") for n in range(3)]
+    wait_until(lambda: left(*ids) == 3, "all are left to the newer worker")
+    refuse(session, 1, 2, 3, 4, 5)
+    lacks = "select coalesce(lacks, '{}') from pgqueue_worker where id = %s"
+    wait_until(lambda: session.value(lacks, id_of(old)) == [write.module_path], "it has recorded it")
+    assert old.stop() == 0
 
 
 def test_what_is_quarantined_is_left_too(start: Start, session: Session) -> None:

@@ -122,6 +122,7 @@ class GiveBack:
         taken, left = self.versions.sort(self.later)
         self.later = []
         self.left += left
+        self.unknown.left(message for message, _ in left)
         new, unknown = self.unknown.sift(taken)
         self.unparked += unknown
         self.unstarted += new[room:]

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from django_pgqueue import functions
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import registry
+from django_pgqueue.values.versions import key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
-    from django_pgqueue.functions import Line, Received
+    from django_pgqueue.functions import Line, ParkedCall, Received
     from django_pgqueue.worker.claim.versions import Versions
     from django_pgqueue.worker.settings import WorkerSettings
 
@@ -47,7 +48,8 @@ class Lacking:
 
 @dataclass(slots=True)
 class Reading:
-    """How far this worker has read with what arguments a line is to be called.
+    """How far this worker has read which messages of a line are its own: those whose arguments it can take, and that it
+    does not leave to workers of a later version.
 
     It reads what was parked since, and later and later all of them: a transaction may have parked a message a while
     before it was committed.
@@ -60,10 +62,19 @@ class Reading:
     """All are read again at this time, by the monotonic clock; None: they are being read."""
     found: bool = False
     """It has found calls that this worker can take since it began with the first."""
+    left: str | None = None
+    """The latest version of the messages that are left to its workers."""
     is_done: bool = False
     """It has read all of them, and none is left that this worker can take."""
     read_at: float = 0.0
     seen: float = 0.0
+
+    def leave(self, version: str) -> None:
+        if self.left is None or key(version) > key(self.left):
+            self.left = version
+
+    def restart(self) -> None:
+        self.after, self.again_at, self.found = FIRST, None, False
 
 
 class Unknown:
@@ -91,7 +102,7 @@ class Unknown:
         self.wanted: list[Line] = []
         """Lines of parked messages that this worker knows."""
         self.fitting: list[int] = []
-        """Parked messages of other lines whose arguments it can take."""
+        """Parked messages of its own in lines that it can take in part."""
         self.extra = 0
         """The next claim takes so many more than there is room for, because it may find unknown ones alone."""
         self._lacking: dict[str, Lacking] = {}
@@ -158,6 +169,19 @@ class Unknown:
         now = time.monotonic()
         self._readings.setdefault(line, Reading(read_at=now)).seen = now
 
+    def left(self, messages: Iterable[Received]) -> None:
+        """Takes note that the messages are left to workers of a later version: it reads which others of their lines are
+        its own, and tries none of them.
+        """
+        if self.settings.quarantine:  # which takes no parked messages
+            return
+        now = time.monotonic()
+        for message in messages:
+            if message.version is not None:
+                reading = self._readings.setdefault(functions.Line(message.queue, message.task or ""), Reading())
+                reading.leave(message.version)
+                reading.seen = now
+
     def _note(self, task: str, reason: str, *, by_name: bool) -> None:
         lacking = self._lacking.get(task)
         if lacking is None:
@@ -193,10 +217,10 @@ class Unknown:
 
     def unpark(self, room: int) -> None:
         """Makes parked messages ready, for the claim that follows in the same transaction."""
-        room, now = min(room, MAX_UNPARKED), time.monotonic()
+        room = min(room, MAX_UNPARKED)
         ids, self.fitting = self.fitting[:room], self.fitting[room:]
         # The last claim has taught something.
-        lines = [line for line in self.wanted if line.task not in self._lacking and not self.versions.waits(line, now)]
+        lines = [line for line in self.wanted if line.task not in self._lacking and not self._has_left(line)]
         limit = room - len(ids)
         unparked = functions.message_unpark(self.session.statements, lines, limit=limit, ids=ids)
         lines = lines[1:] + lines[:1]  # where there are fewer slots than lines, each has its turn to be the first
@@ -228,27 +252,41 @@ class Unknown:
             functions.message_unknown_fail(self.session.statements, lacked, seconds=self.fail_after_seconds)
 
     def _sort(self, line: Line, version: str | None, now: float) -> bool:
-        """Returns whether this worker knows the task, but not all arguments of its messages."""
-        reason, lacking = registry.why_unknown(line.task), self._lacking.get(line.task)
+        """Returns whether this worker can take the line in part, and has to read it.  ``version``: that of the message
+        that would be taken first.
+        """
+        reason, lacking, reading = (
+            registry.why_unknown(line.task),
+            self._lacking.get(line.task),
+            self._readings.get(line),
+        )
         if reason is not None:
             self._lacked.add(line)
             self._note(line.task, reason, by_name=True)
-        elif self.versions.leaves(line, version, now):
-            self._lacked.discard(line)
-            for one in (lacking, self._readings.get(line)):
-                if one is not None:
-                    one.seen = now
+            self._lacking[line.task].seen = now
             return False
-        elif lacking is None or lacking.by_name:  # its module was imported meanwhile
+        if lacking is not None and lacking.by_name:  # its module was imported meanwhile
+            del self._lacking[line.task]
+            lacking = None
+        reading = self._readings.get(line)
+        if reading is not None and reading.left is not None and not self.versions.leaves(line, reading.left):
+            reading.left = None  # no worker of that version lives any more
+            reading.restart()
+        if version is not None and self.versions.leaves(line, version):
+            self._readings.setdefault(line, Reading()).leave(version)
+        if lacking is None and not self._has_left(line):
             self._lacked.discard(line)
-            self._lacking.pop(line.task, None)
             if line not in self.wanted:
                 self.wanted.append(line)
             return False
-        else:
-            self._readings.setdefault(line, Reading()).seen = now
-        self._lacking[line.task].seen = now
-        return reason is None
+        if lacking is not None:
+            lacking.seen = now
+        self._readings.setdefault(line, Reading()).seen = now
+        return True
+
+    def _has_left(self, line: Line) -> bool:
+        reading = self._readings.get(line)
+        return reading is not None and reading.left is not None
 
     def _read(self, line: Line, now: float) -> None:
         if len(self.fitting) >= MAX_FITTING:
@@ -256,15 +294,9 @@ class Unknown:
         reading = self._readings[line]
         was_done = reading.is_done
         if reading.again_at is not None and now >= reading.again_at:
-            reading.after, reading.again_at, reading.found = FIRST, None, False
+            reading.restart()
         calls = functions.message_parked_calls(self.session.statements, line, after=reading.after, limit=PAGE)
-        parameters = registry.parameters(line.task)
-        fitting = [
-            call.id
-            for call in calls
-            if call.id not in self._refused
-            and (call.args is None or not parameters.refusal(range(call.args), dict.fromkeys(call.kwargs or ())))
-        ]
+        fitting = self._fitting(line, reading, calls)
         self.fitting += fitting
         reading.read_at = now
         reading.found = reading.found or bool(fitting)
@@ -278,12 +310,30 @@ class Unknown:
             reading.again_at = now + reading.wait_seconds
         is_at_the_end = reading.again_at is not None
         reading.is_done = not self.fitting and (was_done or is_at_the_end)
-        if reading.is_done:
+        if reading.is_done and line.task in self._lacking:
             self._lacked.add(line)
         else:
             self._lacked.discard(line)
         if reading.is_done != was_done:
             self.changed()
+
+    def _fitting(self, line: Line, reading: Reading, calls: Sequence[ParkedCall]) -> list[int]:
+        fitting, parameters = [], registry.parameters(line.task)
+        leaves = {version: self.versions.leaves(line, version) for version in {call.version for call in calls}}
+        for version, is_left in leaves.items():
+            if version is not None and is_left:
+                reading.leave(version)
+        for call in calls:
+            if leaves[call.version] or call.id in self._refused:
+                continue
+            refusal = None
+            if call.args is not None:
+                refusal = parameters.refusal(range(call.args), dict.fromkeys(call.kwargs or ()))
+            if refusal is None:
+                fitting.append(call.id)
+            else:
+                self._note(line.task, f"It cannot take these arguments: {refusal}.", by_name=False)
+        return fitting
 
     def _forget(self, since: float) -> None:
         """Forgets what has no parked message any more."""

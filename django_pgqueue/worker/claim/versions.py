@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
@@ -17,20 +16,6 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Deployed, Received
 
 READ_EVERY_SECONDS = 1.0
-MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0
-MAX_LEFT = 1000
-"""So many lines are remembered; a line that was forgotten is tried once more."""
-FEW_LACKS = 50
-"""A worker that has recorded so many tasks may lack others, too."""
-
-
-@dataclass(slots=True)
-class Left:
-    """A line of parked messages that was left to workers of a later version."""
-
-    version: str
-    wait_seconds: float
-    until: float
 
 
 class Versions:
@@ -42,7 +27,6 @@ class Versions:
         self._own_key = "" if own is None else key(own)
         self._deployed: list[Deployed] = []
         self._read_at = float("-inf")
-        self._left: dict[Line, Left] = {}
 
     # Claimed messages
 
@@ -59,52 +43,21 @@ class Versions:
         """Returns those of later messages that this worker takes, because no worker for them lives, and those that it
         leaves to one, with the reasons.
         """
-        self._read()
-        taken, left, versions = [], [], {}
+        taken, left = [], []
         for message in messages:
-            line, version = Line(message.queue, message.task or ""), message.version or ""
-            if self._lives(line, version):
+            line, version = Line(message.queue, message.task or ""), message.version
+            if version is not None and self.leaves(line, version):
                 left.append((message, self._reason(version)))
-                versions[line] = version
             else:
                 taken.append(message)
-        now = time.monotonic()
-        for line, version in versions.items():
-            self._leave(line, version, now)
         return taken, left
 
-    # Parked messages
-
-    def leaves(self, line: Line, version: str | None, now: float) -> bool:
-        """Whether this worker leaves parked messages to others for now.  Now and then it tries a few: there may be
-        others among them.  ``version``: that of the message that would be tried first.
-        """
-        if line not in self._left:
-            if version is None or not self._is_later(version):
-                return False
-            self._leave(line, version, now)
-        left = self._left[line]
+    def leaves(self, line: Line, version: str | None) -> bool:
+        """Whether this worker leaves messages of the version to a living worker of it, or of a later one."""
+        if version is None or not self._is_later(version):
+            return False
         self._read()
-        if self._lives(line, left.version):
-            return now < left.until
-        del self._left[line]
-        return False
-
-    def waits(self, line: Line, now: float) -> bool:
-        """Whether it was left to others a moment ago."""
-        left = self._left.get(line)
-        return left is not None and now < left.until
-
-    def _leave(self, line: Line, version: str, now: float) -> None:
-        left = self._left.get(line)
-        if left is None:
-            if len(self._left) >= MAX_LEFT:
-                self._left.clear()
-            self._left[line] = Left(version, MIN_WAIT_SECONDS, now + MIN_WAIT_SECONDS)
-        elif now >= left.until:
-            left.version = version
-            left.wait_seconds = min(MAX_WAIT_SECONDS, 2 * left.wait_seconds)
-            left.until = now + left.wait_seconds
+        return self._lives(line, version)
 
     def _is_later(self, version: str) -> bool:
         return self.own is not None and version != self.own and key(version) > self._own_key
@@ -125,7 +78,6 @@ class Versions:
         wanted = key(version)
         for one in self._deployed:
             serves = (one.queues is None or line.queue in one.queues) and line.queue not in one.exclude_queues
-            lacks = one.lacks or []
-            if serves and line.task not in lacks and len(lacks) < FEW_LACKS and key(one.version) >= wanted:
+            if serves and line.task not in (one.lacks or ()) and key(one.version) >= wanted:
                 return True
         return False

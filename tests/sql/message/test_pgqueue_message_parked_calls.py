@@ -26,8 +26,14 @@ def test_it_has_the_number_of_arguments_and_the_names_of_the_others(session: Ses
     first = parked(session, content=call(1, [2]))
     second = parked(session, content=call(b=1, a={}))
     [one, two] = calls(session)
-    assert one == (first, NOON, 2, [])
+    assert one == (first, NOON, 2, [], None)
     assert (two[0], two[2], sorted(two[3])) == (second, 0, ["a", "b"])
+
+
+def test_it_has_the_version_that_has_enqueued_it(session: Session) -> None:
+    parked(session, version="2024.10.1")
+    [(*_, version)] = calls(session)
+    assert version == "2024.10.1"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +41,7 @@ def test_it_has_the_number_of_arguments_and_the_names_of_the_others(session: Ses
 )
 def test_what_is_no_call_has_neither(session: Session, content: Any) -> None:
     message_id = parked(session, content=content)
-    assert [(row[0], *row[2:]) for row in calls(session)] == [(message_id, None, None)]
+    assert [(row[0], *row[2:4]) for row in calls(session)] == [(message_id, None, None)]
 
 
 def test_pages_follow_each_other(session: Session) -> None:
@@ -55,5 +61,5 @@ def test_pages_follow_each_other(session: Session) -> None:
 
 def test_of_many_names_the_first_thousand_are_enough(session: Session) -> None:
     parked(session, content=call(**{f"n{n}": 1 for n in range(2000)}))
-    [(*_, names)] = calls(session)
+    [(*_, names, _)] = calls(session)
     assert len(names) == 1000

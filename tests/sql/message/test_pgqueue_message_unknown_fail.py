@@ -48,6 +48,15 @@ def test_it_waits_for_a_living_worker_that_may_know_it(session: Session) -> None
     assert fail(session, "t") == 1, "the other one has not been seen for a minute"
 
 
+def test_it_waits_for_a_worker_that_lacks_many_others(session: Session) -> None:
+    session.set_clock(NOON)
+    parked(session)
+    session.set_clock(NOON + 60_000)
+    register(session, "lacks", lacks=["t"])
+    register(session, "lacks others", lacks=[f"typo{n:03}" for n in range(60)])
+    assert fail(session, "t") == 0
+
+
 def test_a_worker_that_rests_is_asked_for_as_long_as_it_has_announced(session: Session) -> None:
     session.set_clock(NOON)
     parked(session)
