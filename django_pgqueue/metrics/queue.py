@@ -95,19 +95,19 @@ def of_queues(gauges: Gauges, database: str, found: Overview, failed: dict[str, 
         gauges.add("attempts_per_minute", "Attempts that ended in the last ten minutes, estimated.", ended, **labels)
         wait = None if one.pulse is None or one.pulse.latest_wait is None else one.pulse.latest_wait.total_seconds()
         gauges.add("wait_seconds", "Newest median of the times from ready to begun, from a sample.", wait, **labels)
-    for queue in dict.fromkeys([*(one.name for one in found.queues), *(one.queue for one in found.unknown)]):
-        parked = [one for one in found.unknown if one.queue == queue]
+    for queue in dict.fromkeys([*(one.name for one in found.queues), *found.unknown.waits]):
+        longest = found.unknown.waits.get(queue)
         gauges.add(
             "parked_messages",
             "Messages whose task or arguments no worker has known yet, counted up to a limit.",
-            sum(one.count.value for one in parked),
+            sum(one.count.value for one in found.unknown.newest if one.queue == queue),
             database=database,
             queue=queue,
         )
         gauges.add(
             "oldest_parked_seconds",
             "For how long the first of these messages has been unknown.",
-            max((one.wait.total_seconds() for one in parked), default=0.0),
+            0.0 if longest is None else longest.total_seconds(),
             database=database,
             queue=queue,
         )

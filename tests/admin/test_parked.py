@@ -50,6 +50,17 @@ def test_the_overview_names_the_task_and_the_reason_at_once(root: Visitor, clock
     ]
 
 
+def test_the_newest_task_is_named_and_the_others_are_counted(root: Visitor, clock: Clock) -> None:
+    for n in range(12):
+        park(send(task=f"shop.tasks.a{n}"))
+        clock.advance(dt.timedelta(hours=1))
+    park(send(task="shop.tasks.typo"))
+    items = [item.text for item in root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")]
+    assert "1 of shop.tasks.typo" in items[0]
+    assert len(items) == 11
+    assert items[-1] == "3 more tasks wait for a worker that knows them."
+
+
 def test_who_may_not_see_messages_gets_no_link(visitor: Callable[..., Visitor]) -> None:
     park(send(task="shop.tasks.new"))
     page = visitor("view_overview").open(OVERVIEW)

@@ -20,7 +20,7 @@ from django_pgqueue import control, functions, testing
 from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
 from tests.support.address import conninfo
-from tests.support.fixtures.admin import claim, fail, retry, send, sign_in, sql
+from tests.support.fixtures.admin import WORKER, claim, fail, retry, send, sign_in, sql
 from tests.support.processes import ROOT
 from tests.support.window import ALTERNATE, BACK, Window
 
@@ -144,6 +144,7 @@ def test_programs_get_json_with_the_same_numbers(clock: Clock) -> None:
         "pinned": [],
         "bloated": [],
         "unknown": [],
+        "more_unknown": {"tasks": 0, "is_at_least": False},
     }  # fmt: skip
 
 
@@ -157,6 +158,19 @@ def test_messages_that_no_worker_knows_are_named(db: None) -> None:
     [unknown] = told()["unknown"]
     assert (unknown["task"], unknown["queue"], unknown["messages"]) == ("shop.tasks.new", "mail", 1)
     assert told()["queues"][0]["wait_for_others"] == 0
+
+
+def test_of_many_tasks_that_no_worker_knows_the_newest_are_named(clock: Clock) -> None:
+    for n in range(12):
+        send(task=f"shop.tasks.a{n}", queue="mail")
+        functions.message_park(connection, [(held, "gone") for held in claim("mail")], worker=WORKER)
+        clock.advance(dt.timedelta(hours=1))
+    send(task="shop.tasks.typo", queue="mail")
+    functions.message_park(connection, [(held, "gone") for held in claim("mail")], worker=WORKER)
+    named = [line for line in said() if line.startswith("! ") and "that knows" in line]
+    assert named[0].startswith("! 1 of shop.tasks.typo ")
+    assert named[-1] == "! 3 more tasks wait for a worker that knows them."
+    assert told()["more_unknown"] == {"tasks": 3, "is_at_least": False}
 
 
 def test_counts_end_somewhere_and_that_is_told(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,18 @@ def park(task: str, *, queue: str = "mail") -> None:
 
 
 @pytest.mark.django_db
+def test_the_first_parked_message_counts_beside_many_newer_ones(client: Client) -> None:
+    with testing.clock() as clock:
+        park("shop.tasks.first")
+        clock.advance(HOUR)
+        for n in range(11):
+            park(f"shop.tasks.t{n}", queue="other")
+        found = read(client)
+    assert found["pgqueue_oldest_parked_seconds", "default", "mail"] == 3600
+    assert found["pgqueue_oldest_parked_seconds", "default", "other"] == 0
+
+
+@pytest.mark.django_db
 def test_parked_messages_are_counted(client: Client) -> None:
     nothing.enqueue()
     with testing.clock() as clock:

@@ -265,7 +265,7 @@ def test_it_is_seen_as_soon_as_it_is_parked(start: Start, session: Session) -> N
         with suppress(SystemExit):  # of qdoctor, which has found something
             call_command(command, stdout=out)
         assert NOBODY in out.getvalue()
-    [unknown] = overview.taken("default").unknown
+    [unknown] = overview.taken("default").unknown.newest
     assert (unknown.task, unknown.count.value) == (NOBODY, 1)
     assert "has no 'nobody'" in unknown.reason
     assert worker.stop() == 0

@@ -53,7 +53,10 @@ def seen(request: HttpRequest) -> dict[str, Any]:
         "schedules": schedules(found) if may_see(request.user, "schedule") else [],
         "pinned": found.pinned,
         "bloated": found.bloated,
-        "unknown": [{"text": str(one), "url": url("message_changelist", task=one.task)} for one in found.unknown],
+        "unknown": [
+            {"text": str(one), "url": url("message_changelist", task=one.task)} for one in found.unknown.newest
+        ],
+        "more_unknown": found.unknown.rest,
         "capped": any(one.is_capped for one in found.queues),
         "links": may_see(request.user, "message"),
         "history": may_see(request.user, "attempt"),

@@ -104,7 +104,9 @@ def warnings(whole: Overview) -> Iterator[str]:
             f"been open for {span(one.age)}: until it ends, rows of ended messages cannot be cleaned up."
         )
     yield from (f"{one} See manage.py qdoctor." for one in whole.bloated)
-    yield from (printable(str(one).replace(NO_BREAK_SPACE, ",")) for one in whole.unknown)
+    yield from (printable(str(one).replace(NO_BREAK_SPACE, ",")) for one in whole.unknown.newest)
+    if whole.unknown.rest:
+        yield whole.unknown.rest.replace(NO_BREAK_SPACE, ",")
     for silent in whole.workers.silent[:SILENT_NAMED]:
         yield (
             f"Worker {printable(silent.id)} has not renewed its row for {span(silent.silence)}: it died, or cannot "
@@ -206,8 +208,9 @@ def document(whole: Overview, *, database: str) -> dict[str, Any]:
                 "wait_seconds": _seconds(one.wait),
                 "reason": one.reason,
             }
-            for one in whole.unknown
+            for one in whole.unknown.newest
         ],
+        "more_unknown": {"tasks": whole.unknown.more.value, "is_at_least": whole.unknown.more.is_capped},
     }
 
 

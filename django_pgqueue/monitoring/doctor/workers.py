@@ -13,10 +13,9 @@ from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.monitoring import waiting
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import quoted
-from django_pgqueue.monitoring.overview import Paused
+from django_pgqueue.monitoring.overview import Paused, unknown
 from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
 from django_pgqueue.monitoring.overview.formatting import span
-from django_pgqueue.monitoring.overview.overview import unknown
 from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.tasks import registry
 
@@ -168,6 +167,7 @@ CANCEL_ALONE = (
     "select pgqueue_message_cancel(array(select id from pgqueue_message where alone_at is not null and task = {}));"
 )
 CANCEL = "select pgqueue_message_cancel(array(select id from pgqueue_message where task = {}));"
+MORE_PARKED = "select * from pgqueue_message_parked(1000);"
 PAUSE = "update pgqueue_schedule set paused_at = now() where name = {};"
 
 
@@ -306,7 +306,8 @@ def unknown_tasks(patient: Subject) -> Iterator[Finding]:
 
 def parked_messages(patient: Subject) -> Iterator[Finding]:
     now = patient.value("select pgqueue_clock()")
-    for one in unknown(now, using=patient.using):
+    found = unknown.tasks(now, using=patient.using)
+    for one in found.newest:
         yield PARKED_MESSAGES.found(
             f"{one}.".replace("..", "."),
             CANCEL.format(quoted(one.task)),
@@ -315,6 +316,8 @@ def parked_messages(patient: Subject) -> Iterator[Finding]:
             messages=one.count.value,
             wait_seconds=one.wait.total_seconds(),
         )
+    if found.rest:
+        yield PARKED_MESSAGES.found(found.rest, MORE_PARKED, tasks=found.more.value)
 
 
 def _problem(task: str) -> str | None:

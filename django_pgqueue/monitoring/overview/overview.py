@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,29 +9,24 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.models.tables import QueueState, Schedule
-from django_pgqueue.monitoring.overview import counts, long_transactions, throughput as pulse
+from django_pgqueue.monitoring.overview import counts, long_transactions, throughput as pulse, unknown
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.monitoring.overview.counts import Capped
 from django_pgqueue.monitoring.overview.coverage import Service
-from django_pgqueue.monitoring.overview.formatting import span
 from django_pgqueue.monitoring.overview.workers import workers
-from django_pgqueue.values.times import to_epoch_ms
 from django_pgqueue.worker.upkeep import bloat
 
 if TYPE_CHECKING:
-    from django_pgqueue.functions import Parked
+    import datetime as dt
+
     from django_pgqueue.monitoring.overview.counts import Count
     from django_pgqueue.monitoring.overview.formatting import Words
     from django_pgqueue.monitoring.overview.long_transactions import Pinned
     from django_pgqueue.monitoring.overview.throughput import Pulse
+    from django_pgqueue.monitoring.overview.unknown import UnknownTasks
     from django_pgqueue.monitoring.overview.workers import Workers
     from django_pgqueue.worker.upkeep.bloat import Bloated
 
 NEXT_SCHEDULES = 5
-MAX_LINES, MAX_UNKNOWN, MAX_PARKED, MAX_REASON_CHARS = 50, 10, 1000, 300
-"""So many tasks of parked messages are listed, and so many messages of each are counted."""
-MAX_WAIT_MS = 10**14
-"""A row that was written by hand may be unknown since long before the calendar begins."""
 WINDOW_HOURS = int(pulse.WINDOW.total_seconds() // 3600)
 
 
@@ -63,34 +57,6 @@ class QueueOverview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownTask:
-    """Messages that the workers that have claimed them do not know."""
-
-    task: str
-    queue: str
-    count: Capped
-    wait: dt.timedelta
-    reason: str
-
-    @classmethod
-    def of(cls, parked: Parked, now: dt.datetime) -> UnknownTask:
-        return cls(
-            task=parked.task,
-            queue=parked.queue,
-            count=Capped.of(parked.messages, MAX_PARKED),
-            wait=dt.timedelta(milliseconds=min(MAX_WAIT_MS, max(0, to_epoch_ms(now) - (parked.unknown_since or 0)))),
-            reason=(parked.reason or "")[:MAX_REASON_CHARS],
-        )
-
-    def __str__(self) -> str:
-        wait = "waits" if self.count.value == 1 else "wait"
-        return (
-            f"{self.count} of {self.task} in the queue {self.queue} {wait} for a worker that knows the task, the first "
-            f"for {span(self.wait)}: {self.reason}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     at: dt.datetime
     queues: list[QueueOverview]
@@ -101,7 +67,7 @@ class Overview:
     schedules: list[Schedule]
     pinned: list[Pinned]
     bloated: list[Bloated]
-    unknown: list[UnknownTask]
+    unknown: UnknownTasks
 
 
 def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None = None) -> Overview:
@@ -133,16 +99,8 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
         schedules=schedules(using=using),
         pinned=long_transactions.pinned(using=using),
         bloated=list(bloat.found(connections[using])),
-        unknown=unknown(now, using=using),
+        unknown=unknown.tasks(now, using=using),
     )
-
-
-def unknown(now: dt.datetime, *, using: str) -> list[UnknownTask]:
-    """Returns the first tasks that have parked messages which no worker knew.  Those that are only left to workers of a
-    later version wait as others do.
-    """
-    parked = functions.message_parked(connections[using], limit=MAX_LINES, count=MAX_PARKED + 1)
-    return [UnknownTask.of(one, now) for one in parked if one.unknown_since is not None][:MAX_UNKNOWN]
 
 
 def paused(*, using: str) -> dict[str, Paused]:

@@ -543,6 +543,21 @@ def test_parked_messages(find: Find, db: None) -> None:
     assert find("parked-messages", workers.parked_messages) == []
 
 
+def test_a_misspelled_name_is_found_beside_many_old_ones(find: Find, db: None) -> None:
+    sql(
+        "insert into pgqueue_message (queue, task, content, dequeue_at, in_line, parked_at, unknown_since, version) "
+        "select 'default', 'a.old' || n, '{}', 9223372036854775806, false, n, case when n <= 40 then n end, '2' "
+        "from generate_series(1, 100) as n"
+    )
+    send(task="z.typo")
+    [held] = claim()
+    functions.message_park(connection, [(held, "no such task")], worker=held.worker)
+    newest, *_, rest = find("parked-messages", workers.parked_messages)
+    assert newest.values["task"] == "z.typo"
+    assert rest.found == "31 more tasks wait for a worker that knows them."
+    assert len(sql(rest.command)) == 101
+
+
 def test_channel_count(find: Find, db: None) -> None:
     functions.channel_set(connection, "acme", max_concurrency=5)
     for _ in range(3):
