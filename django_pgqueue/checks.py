@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # PostgreSQL takes no longer string inside a jsonb value.
 MAX_CONTENT_BYTES = 2**28 - 1
 MIN_TOKEN = 16
+MIGRATIONS = "django_migrations"
+BINDINGS = ("pgqueue_exchange", "pgqueue_binding")
 
 
 @checks.register(checks.Tags.compatibility)
@@ -273,7 +275,7 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
         for database in sorted(_databases() & set(databases or ()))
         if connections[database].vendor == "postgresql"
         and not _has_tables(database)
-        and conf.APP_LABEL not in _recorded(database)  # check_records reports it: migrate would make no tables
+        and conf.APP_LABEL not in (_recorded(database) or ())  # check_records reports it: migrate would make no tables
     ]
 
 
@@ -316,6 +318,8 @@ def check_records(databases: Sequence[str] | None = None, **kwargs: Any) -> list
 
 def _contradicting_records(database: str) -> Iterator[checks.CheckMessage]:
     recorded, has_tables = _recorded(database), _has_tables(database)
+    if recorded is None:
+        return
     if conf.APP_LABEL in recorded and not has_tables:
         zero = f"manage.py migrate {conf.APP_LABEL} zero --fake --skip-checks --database {database}"
         yield checks.Error(
@@ -341,8 +345,10 @@ def _has_former_app() -> bool:
     return any(config.label == conf.FORMER_LABEL for config in apps.get_app_configs())
 
 
-def _recorded(database: str) -> set[str]:
-    """Returns the labels of apps with recorded migrations."""
+def _recorded(database: str) -> set[str] | None:
+    """Returns the labels of apps with recorded migrations.  None: this login may not read them."""
+    if _has_tables(database, MIGRATIONS) and not _may_read(database, MIGRATIONS):
+        return None
     return {label for label, _ in MigrationRecorder(connections[database]).applied_migrations()}
 
 
@@ -373,7 +379,7 @@ def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> lis
 
     found: list[checks.CheckMessage] = []
     for database in sorted(_databases() & set(databases or ())):
-        if connections[database].vendor == "postgresql" and _has_tables(database, "pgqueue_binding"):
+        if connections[database].vendor == "postgresql" and _may_read(database, *BINDINGS):
             registry.autodiscover()
             missing = [change.what for change in changes(database) if not change.is_left_over]
             if missing:
@@ -400,4 +406,17 @@ def _databases() -> set[str]:
 def _has_tables(database: str, name: str = "pgqueue_message") -> bool:
     with connections[database].cursor() as cursor:
         cursor.execute("select to_regclass(%s) is not null", (name,))
+        return bool(cursor.fetchone()[0])
+
+
+def _may_read(database: str, *names: str) -> bool:
+    """Returns whether the tables exist, and this login may read them.  The login of a site has few rights, and an error
+    of a statement would end the transaction.
+    """
+    with connections[database].cursor() as cursor:
+        cursor.execute(
+            "select bool_and(coalesce(has_table_privilege(to_regclass(n), 'select'), false)) "
+            "from unnest(%s::text[]) as n",
+            (list(names),),
+        )
         return bool(cursor.fetchone()[0])

@@ -14,7 +14,7 @@ from django.db import connection
 
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.backend.lookup import pgqueue_backends
-from django_pgqueue.checks import check_backends
+from django_pgqueue.checks import check_backends, check_records
 from django_pgqueue.compat import task_backends
 from tests.support.django_tasks_api import DUMMY, PACKAGE
 
@@ -256,3 +256,27 @@ def test_a_server_that_only_speaks_the_protocol_is_an_error_before_anything_is_m
         cursor.execute("set local search_path = another, pg_catalog, public")
         with pytest.raises(SystemCheckError, match=r"pgqueue\.E012.*'default' is YugabyteDB"):
             call_command("check", "--database", "default")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "rights", ["", "grant select on pgqueue_message to {}", "grant select on django_migrations to {}"]
+)
+def test_a_login_with_few_rights_can_run_them(rights: str) -> None:
+    login = "pgqueue_test_few"
+    with connection.cursor() as cursor:
+        cursor.execute(f"create role {login}; grant usage on schema public to {login}; {rights.format(login)}")
+        cursor.execute(f"set local role {login}")
+    call_command("check", databases=["default"])
+    with connection.cursor() as cursor:  # the transaction goes on
+        cursor.execute("select current_user")
+        assert cursor.fetchone() == (login,)
+        cursor.execute("reset role")
+
+
+@pytest.mark.django_db
+def test_the_owner_is_still_told_of_bindings_and_records() -> None:
+    assert check_records(["default"]) == []
+    with connection.cursor() as cursor:
+        cursor.execute("delete from pgqueue_binding; alter table pgqueue_message rename to another")
+    assert [one.id for one in check_records(["default"])] == ["pgqueue.E011"]

@@ -47,9 +47,8 @@ class UnknownTasks:
         """Says how many tasks are not listed; empty: all are."""
         if not self.more:
             return ""
-        return (
-            f"{self.more} more {'task waits' if str(self.more) == '1' else 'tasks wait'} for a worker that knows them."
-        )
+        wait, them = ("task waits", "it") if str(self.more) == "1" else ("tasks wait", "them")
+        return f"{self.more} more {wait} for a worker that knows {them}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
