@@ -105,7 +105,7 @@ class Run:
         self.environment = dict(
             os.environ,
             PGQUEUE_POSTGRES_HOME=str(folder / "postgres"),
-            PYTEST_ADDOPTS="-o cache_dir={}".format(folder / "cache"),
+            PYTEST_ADDOPTS="--durations=30 --durations-min=3 -o cache_dir={}".format(folder / "cache"),
         )
 
     def start(self) -> None:

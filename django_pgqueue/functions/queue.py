@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Backlog(NamedTuple):
-    """What there is to do for workers.  The counts end at 10,000."""
+    """The work that waits for workers.  The counts end at 10,000."""
 
     ready: int
     """Tasks that a worker could begin now."""

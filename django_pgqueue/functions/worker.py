@@ -147,7 +147,7 @@ returning pgqueue_now(), least(
 
 
 class Outlook(NamedTuple):
-    """What a worker is told that wants to rest."""
+    """The answer to a worker that wants to rest."""
 
     now: int
     due_at: int | None

@@ -1,4 +1,4 @@
-"""What may have to wait for other sessions, in threads and connections beside the process's thread."""
+"""The duties that may have to wait for other sessions, in threads and connections beside the process's thread."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Beside:
 
     @property
     def problems(self) -> list[str]:
-        """What a duty cannot do at present."""
+        """The duties that cannot be done at present, and why."""
         return [f"{name}: {why}" for thread in self.threads for name, why in list(thread.problems.items())]
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What a process is about: it works, it retires, or it stops."""
+"""The phase of a process: it works, it retires, or it stops."""
 
 from __future__ import annotations
 

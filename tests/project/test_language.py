@@ -16,8 +16,8 @@ PAGES = sorted((ROOT / "docs" / "pages").rglob("*.md"))
 STYLE = ROOT / "docs" / "pages" / "contributing" / "style.md"
 """It shows what not to write."""
 OF_DJANGO = {"Command", "Media", "Meta", "Migration"}
-TWO_ON_PURPOSE = {"Exchange"}
-"""The row of an exchange (models), and an exchange (routing)."""
+TWO_ON_PURPOSE = {"Exchange", "Overview"}
+"""Each is the model of the admin, and what a project or a page calls by that name."""
 
 
 def docstrings(path: Path) -> list[str]:
@@ -57,12 +57,21 @@ def test_limits_are_called_max_and_min() -> None:
     assert not found, "\n".join(found)
 
 
-def test_a_name_of_a_class_stands_for_one_class() -> None:
-    names = Counter(
-        node.name
+def test_no_module_imports_a_private_name_of_another() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {alias.name}"
         for path in PACKAGE
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-    )
-    twice = {name for name, count in names.items() if count > 1}
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_pgqueue")
+        for alias in node.names
+        if alias.name.startswith("_")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_name_of_a_class_stands_for_one_class() -> None:
+    classes = [
+        node.name for path in PACKAGE for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)
+    ]
+    twice = {name for name, count in Counter(classes).items() if count > 1}
     assert twice - OF_DJANGO == TWO_ON_PURPOSE

@@ -1,4 +1,4 @@
-"""What this process has claimed and does not begin: it gives it back, or parks it."""
+"""Messages that this process has claimed and does not begin: it gives them back, or parks them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class GiveBack:
             self.unstarted = [message for message in self.unstarted if message.worker != worker]
 
     def _park(self, room: int = 0, *, alone: bool = False) -> None:
-        """What could not be parked is tried again in the next turn."""
+        """Tries again in the next turn what could not be parked."""
         if self.later:
             self._decide(room, alone=alone)
         self.unparked = self._parked(self.unparked, unknown=True)

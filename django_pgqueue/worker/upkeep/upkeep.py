@@ -1,4 +1,4 @@
-"""What a process does beside its jobs: schedules, messages that wait for others, maintenance, its own replacement."""
+"""The work of a process beside its jobs: schedules, dependencies, maintenance, its own replacement."""
 
 from __future__ import annotations
 
