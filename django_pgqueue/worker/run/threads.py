@@ -405,7 +405,7 @@ class Slots:
 
     def next_timeout(self) -> float:
         """Returns when the next attempt's time is up, by the monotonic clock."""
-        limited = [*list(self._timed.values()), *list(self._aside.values())]
+        limited: list[Timed | Aside] = [*list(self._timed.values()), *list(self._aside.values())]
         return min((one.until for one in limited), default=float("inf"))
 
 

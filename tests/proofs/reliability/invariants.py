@@ -30,6 +30,8 @@ DUE_MS = 5.0
 MAX_DEAD_ROWS = 5000
 """What autovacuum leaves (2000 and two per cent), and what came since it last looked."""
 RESTART_SECONDS = 5.0
+MAX_HELD_SECONDS = 120.0
+"""The longest task, 30 seconds for a backoff that does not return, and as many without PostgreSQL."""
 
 
 def invariant(function: Invariant) -> Invariant:
@@ -132,6 +134,18 @@ def only_one_attempt_holds_a_message(log: Log) -> Iterator[str]:
                 yield f"message {message_id} was taken by {after.worker} while {before.worker} held it"
             if after.attempt != before.attempt + 1:
                 yield f"message {message_id}: attempt {after.attempt} came after {before.attempt}"
+
+
+@invariant
+def no_attempt_holds_a_message_for_ever(log: Log) -> Iterator[str]:
+    """Whatever hangs in it, or in what the worker calls when its time is up."""
+    for message_id, changes in by_message(log).items():
+        for before, after in pairwise(changes):
+            if before.worker is not None and after.at - before.at > MAX_HELD_SECONDS:
+                yield (
+                    f"message {message_id} was held by {before.worker} (attempt {before.attempt}) for "
+                    f"{after.at - before.at:.0f} s"
+                )
 
 
 @invariant

@@ -134,6 +134,9 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
         (with_changes(Change(7, 16, 3.2, "U", 2, 2, "C", 1000)), "taken by C while A held it"),
         (with_changes(Change(8, 16, 3.2, "U", 2, 3, "B", 1000)), "attempt 3 came after 1"),
     ],
+    "no_attempt_holds_a_message_for_ever": [
+        (with_changes(Change(13, 21, 130.9, "D", 3, 2, "A", 3800)), "message 3 was held by A (attempt 2) for 127 s"),
+    ],
     "only_the_holder_ends_an_attempt": [
         (with_end(End(1, 1, "succeeded", True, 14, 30, None, PAY)), "while nobody held it"),
         (with_end(End(2, 2, "succeeded", True, 17, 1, "B", NOTE, None, 1, "A")), "was ended by A (attempt 1)"),
