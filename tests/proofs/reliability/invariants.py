@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.proofs.reliability import bystanders, zones
-from tests.proofs.reliability.tasks import ATOMIC, BACKOFF_SECONDS, INNOCENT
+from tests.proofs.reliability.tasks import ATOMIC, BACKOFF_SECONDS, BROUGHT, INNOCENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,6 +121,16 @@ def no_job_ends_because_a_worker_did_not_know_it(log: Log) -> Iterator[str]:
     for end in log.ends:
         if end.final and end.message_id in called and (end.error_class or "").endswith(".UnknownTask"):
             yield f"message {end.message_id} ({end.task}) {end.status} because a worker did not know it"
+
+
+@invariant
+def no_attempt_is_used_up_by_a_rollout(log: Log) -> Iterator[str]:
+    """A worker that has another version of a task gives its message back before it calls anything."""
+    called = {change.message_id for change in log.changes if change.op == "I" and change.token is not None}
+    for end in log.ends:
+        name, error = ((whole or "").rpartition(".")[2] for whole in (end.task, end.error_class))
+        if name in BROUGHT and error in {"TypeError", "UnknownTask"} and end.message_id in called:
+            yield f"attempt {end.attempt} of message {end.message_id} ({name}) was used up by a {error}"
 
 
 @invariant

@@ -11,13 +11,16 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from django.db import connection, transaction
 
 from django_pgqueue.tasks import task
 from tests.proofs.reliability.traps import FOLDER, trap
 from tests.support.server_settings import POOLED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BACKOFF_SECONDS = 0.4
 CHILD = 1_000_000_000_000
@@ -360,9 +363,17 @@ def hang_twice(context: Any, token: int) -> dict[str, Any]:
     return who
 
 
-# What the deploys have brought: each knows what those before it have brought, too.
+# What the deploys have brought: each knows what those before it have brought, too.  Deploy 2 has removed a task and a
+# parameter, which the next one, the last, brings back: so all ends in the end.
 
 deploy = int(os.environ.get(DEPLOY, DEPLOYS - 1))
+
+
+@contextlib.contextmanager
+def unchanged() -> Iterator[None]:
+    """As a decorator it takes any arguments, and hands them over, as transaction.atomic does."""
+    yield
+
 
 if deploy >= 1:
 
@@ -388,6 +399,25 @@ else:
         return begin(context, token)
 
 
+if deploy != 2:
+
+    @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+    def removed_in_2(context: Any, token: int) -> dict[str, Any]:
+        return begin(context, token)
+
+    @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+    @unchanged()
+    def shrunk_in_2(context: Any, token: int, more: int = 0) -> dict[str, Any]:
+        return begin(context, token)
+
+else:
+
+    @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
+    @unchanged()
+    def shrunk_in_2(context: Any, token: int) -> dict[str, Any]:
+        return begin(context, token)
+
+
 if deploy >= 3:
 
     @task(takes_context=True, max_attempts=MANY, backoff=wait_a_little)
@@ -395,14 +425,16 @@ if deploy >= 3:
         return begin(context, token)
 
 
-BROUGHT: dict[str, tuple[int, list[int]]] = {
-    "glance": (0, []), "new_in_1": (1, []), "new_in_2": (2, []), "grown": (2, [5]), "new_in_3": (3, []),
+BROUGHT: dict[str, tuple[set[int], list[int]]] = {
+    "glance": ({0, 1, 2, 3}, []), "new_in_1": ({1, 2, 3}, []), "new_in_2": ({2, 3}, []), "grown": ({2, 3}, [5]),
+    "removed_in_2": ({0, 1, 3}, []), "shrunk_in_2": ({0, 1, 3}, [5]), "new_in_3": ({3}, []),
 }  # fmt: skip
-"""By task: the first deploy that enqueues it like that, and its arguments after the token."""
+"""By task: the deploys that enqueue it like that, and its arguments after the token."""
 
 INNOCENT = (
     "note", "glance", "glance_on", "pay", "pay_late", "flaky", "patient", "pay_slowly", "take", "take_on", "alone",
-    "alone_until_it_starts", "wait_for_the_end", "new_in_1", "new_in_2", "new_in_3", "grown",
+    "alone_until_it_starts", "wait_for_the_end", "new_in_1", "new_in_2", "new_in_3", "grown", "removed_in_2",
+    "shrunk_in_2",
 )  # fmt: skip
 """The tasks that succeed in the end, whatever is done to their workers, their server and their neighbours."""
 ATOMIC = ("pay", "pay_late", "pay_slowly", "pay_and_close", "pay_and_hang", "spoil")

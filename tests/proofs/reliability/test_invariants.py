@@ -10,7 +10,9 @@ import pytest
 from tests.proofs.reliability import bystanders, invariants, zones
 from tests.proofs.reliability.log import Change, Death, Effect, End, Log, Look, Recount, Run, Spell, Stop, deaths
 
-PAY, NOTE, FLAKY, LEAVE = (f"tests.proofs.reliability.tasks.{name}" for name in ("pay", "note", "flaky", "leave"))
+PAY, NOTE, FLAKY, LEAVE, GROWN = (
+    f"tests.proofs.reliability.tasks.{name}" for name in ("pay", "note", "flaky", "leave", "grown")
+)
 
 
 def honest() -> Log:
@@ -129,6 +131,10 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
             with_end(End(2, 2, "failed", True, 17, 1, "B", NOTE, "django_pgqueue.exceptions.UnknownTask")),
             "message 2 (tests.proofs.reliability.tasks.note) failed because a worker did not know it",
         ),
+    ],
+    "no_attempt_is_used_up_by_a_rollout": [
+        (with_end(End(2, 2, "retried", False, 17, 1, "B", GROWN, "TypeError")), "attempt 2 of message 2 (grown)"),
+        (with_end(End(2, 2, "failed", True, 17, 1, "B", GROWN, "e.UnknownTask")), "was used up by a UnknownTask"),
     ],
     "only_one_attempt_holds_a_message": [
         (with_changes(Change(7, 16, 3.2, "U", 2, 2, "C", 1000)), "taken by C while A held it"),

@@ -42,7 +42,7 @@ def roll_out(storm: Storm, chooser: random.Random) -> dict[str, Any]:
 
 def enqueue(storm: Storm, chooser: random.Random, deploy: int) -> None:
     """As the web processes of that deploy do.  This process has all tasks, and no version."""
-    known = [name for name, (first, _) in tasks.BROUGHT.items() if first <= deploy]
+    known = [name for name, (deploys, _) in tasks.BROUGHT.items() if deploy in deploys]
     with storm.enqueuing() as remember, transaction.atomic(), connection.cursor() as cursor:
         for _ in range(CALLS):
             token, name = storm.new_token(), chooser.choice(known)
