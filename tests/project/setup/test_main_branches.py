@@ -7,14 +7,17 @@ with the names in BRANCHES.
 from __future__ import annotations
 
 import os
+import re
 import urllib.error
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from django_pgqueue.distribution import DISTRIBUTION
-from tests.project.setup.installations import Installation, build_wheel
+from example_project.environment import Environment
+from tests.project.setup.installations import Installation, NotInstalled, build_wheel
 from tests.support.databases import empty_database
 
 WANTED = os.environ.get("PGQUEUE_MAIN_BRANCHES", "")
@@ -25,12 +28,9 @@ BRANCHES = {
 }
 """Where a main branch is, and the extra of ours that brings in what it belongs to."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.once,
-    pytest.mark.timeout(1800),
-    pytest.mark.skipif(not WANTED, reason="started by hand: PGQUEUE_MAIN_BRANCHES=1"),
-]
+NEEDS_ANOTHER_PYTHON = re.compile(".*(requires a different Python|does not satisfy Python|Requires-Python).*")
+
+pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(1800)]
 
 
 def source(name: str) -> str:
@@ -49,6 +49,35 @@ def source(name: str) -> str:
         pytest.skip(f"the main branch of {name} cannot be reached at {address}: {error}")
 
 
+def install(installation: Installation, branch: str) -> None:
+    """Without its dependencies, so that what the released versions brought along is still there.  The test is skipped
+    where the branch needs a newer Python than this one.
+    """
+    try:
+        installation.install("--no-deps", "--force-reinstall", branch)
+    except NotInstalled as error:
+        if (reason := NEEDS_ANOTHER_PYTHON.search(str(error))) is None:
+            raise
+        pytest.skip(f"run this with a newer Python: {reason[0].strip()}")
+
+
+def test_a_branch_that_needs_a_newer_python_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment")
+    environment.folder.mkdir()
+    environment.create()
+    installation = Installation(environment=environment, project=tmp_path)
+    about = "future-1.dist-info"
+    with zipfile.ZipFile(tmp_path / "future-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: future\nVersion: 1\nRequires-Python: >=99\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    with pytest.raises(pytest.skip.Exception, match=r"newer Python: .*99"):
+        install(installation, str(tmp_path / "future-1-py3-none-any.whl"))
+    with pytest.raises(NotInstalled):
+        install(installation, str(tmp_path / "missing-1-py3-none-any.whl"))
+
+
+@pytest.mark.skipif(not WANTED, reason="started by hand: PGQUEUE_MAIN_BRANCHES=1")
 @pytest.mark.parametrize("name", BRANCHES)
 def test_the_readme_runs_on_a_main_branch(name: str, tmp_path: Path, conninfo: str) -> None:
     branch = source(name)
@@ -57,8 +86,7 @@ def test_the_readme_runs_on_a_main_branch(name: str, tmp_path: Path, conninfo: s
     ours = f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION
     shelf = build_wheel(tmp_path / "shelf")
     installation.install("--find-links", str(shelf), ours, "psycopg[binary]")
-    # Without its dependencies, so that what the released versions brought along is still there.
-    installation.install("--no-deps", "--force-reinstall", branch)
+    install(installation, branch)
     with empty_database(conninfo, "branch") as database:
         installation.write_readmes_project(database)
         installation.follow_readme(database)
