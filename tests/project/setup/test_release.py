@@ -129,6 +129,34 @@ def test_files_of_another_build_are_not_published(checkout: Checkout, tmp_path: 
         release.release("0.1.0", folder=tmp_path / "dist", tag=False, root=checkout.root)
 
 
+ABOUT = "Metadata-Version: 2.1\nName: small\nVersion: 0.1.0\nDescription-Content-Type: text/plain\n\nText.\n"
+BUILT = {
+    "twine": {"METADATA": "Metadata-Version: 2.1\nName: small\n", "small.py": ""},
+    "check-wheel-contents": {"METADATA": ABOUT, "a.pyc": ""},
+}
+"""By the tool that has to refuse it: what a wheel has inside."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("tool", BUILT)
+def test_what_the_checks_refuse_is_not_tagged(
+    tool: str, checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Installation.made(tmp_path)  # skips this test where the tools could not be had
+    wheel = tmp_path / "small-0.1.0-py3-none-any.whl"
+    about = "small-0.1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as parts:
+        for name, text in BUILT[tool].items():
+            parts.writestr(f"{about}/{name}" if name == "METADATA" else name, text)
+        parts.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        parts.writestr(f"{about}/RECORD", "".join(f"{name},,\n" for name in parts.namelist()))
+    monkeypatch.setattr(release, "build", lambda *_: [wheel])
+    with pytest.raises(release.NotReady, match=f"bin/{tool} "):
+        release.release("0.1.0", folder=tmp_path / "dist", tag=True, root=checkout.root)
+    assert checkout.git("tag") == ""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_command_builds_checks_and_tags(tmp_path: Path) -> None:
@@ -196,6 +224,12 @@ class TestWorkflow:
         assert not re.search(r"secrets\.|password:|user:", WORKFLOW.read_text())
         assert jobs["publish"]["permissions"] == {"id-token": "write"}
         assert jobs["build"]["permissions"] == {"contents": "read"}
+
+    def test_it_runs_everything_that_a_change_has_to_pass_before_it_builds(self, jobs: dict[str, Any]) -> None:
+        commands = [step["run"] for step in jobs["test"]["steps"] if "run" in step]
+        assert commands == [".ci/run"]
+        assert jobs["build"]["needs"] == "test"
+        assert jobs["test"]["permissions"] == {"contents": "read"}
 
     def test_it_publishes_what_the_release_script_has_built_and_checked(self, jobs: dict[str, Any]) -> None:
         commands = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
