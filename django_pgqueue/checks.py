@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # PostgreSQL takes no longer string inside a jsonb value.
 MAX_CONTENT_BYTES = 2**28 - 1
 MIN_TOKEN = 16
+OF_QUEUES = ["lock_seconds", "grace_seconds", "listen", "idle_poll_seconds", "unknown_task_seconds", "version"]
+"""Options that count for all messages that a worker takes."""
 MIGRATIONS = "django_migrations"
 BINDINGS = ("pgqueue_exchange", "pgqueue_binding")
 
@@ -76,6 +78,7 @@ def _check_options(alias: str, options: Any) -> Iterator[checks.CheckMessage]:
             )
     settings = Options.of(options)
     yield from _check_values(alias, settings)
+    yield from _check_version(alias, settings.version)
     yield from _check_traces(alias, settings)
     yield from _check_database(alias, settings.database)
 
@@ -127,6 +130,16 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             )
 
 
+def _check_version(alias: str, version: Any) -> Iterator[checks.CheckMessage]:
+    if versions.is_version(version) and versions.looks_like_a_hash(version):
+        yield checks.Warning(
+            f"TASKS[{alias!r}]['OPTIONS']['VERSION'] is {version!r}, which looks like the hash of a commit. Hashes "
+            "have no order, so workers cannot tell which deploy is the later one.",
+            hint="Use what grows from deploy to deploy: a date, a number of a build, or a number of a release.",
+            id="pgqueue.W006",
+        )
+
+
 def _check_traces(alias: str, settings: Options) -> Iterator[checks.CheckMessage]:
     if settings.traces is True and not traces.is_installed():
         yield checks.Error(
@@ -169,7 +182,7 @@ def check_sharing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
 
 def _contradictions(one: PgQueueBackend, other: PgQueueBackend) -> Iterator[checks.CheckMessage]:
     shared = _shared_queues(one, other)
-    names = ["history_days", *(["lock_seconds", "grace_seconds", "listen", "idle_poll_seconds"] if shared else [])]
+    names = ["history_days", *(OF_QUEUES if shared else [])]
     for name in names:
         values = getattr(one.settings, name), getattr(other.settings, name)
         if values[0] != values[1]:

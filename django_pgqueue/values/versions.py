@@ -8,6 +8,7 @@ from functools import lru_cache
 from django_pgqueue.values.limits import CONTROL_CHARACTER
 
 MAX_BYTES = 100
+_HASH = re.compile("(?!(19|20)[0-9]{6})(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,64}")
 _NUMBER = re.compile("[0-9]+")
 
 
@@ -17,6 +18,15 @@ def is_version(value: object) -> bool:
     [True, False, False, False]
     """
     return isinstance(value, str) and 0 < len(value.encode()) <= MAX_BYTES and not re.search(CONTROL_CHARACTER, value)
+
+
+def looks_like_a_hash(version: str) -> bool:
+    """Whether it may be the hash of a commit, which has no order.  A date with a letter is none.
+
+    >>> [looks_like_a_hash(version) for version in ("2d06e61", "20241001a", "2024.10.1", "1234567", "decade")]
+    [True, False, False, False, False]
+    """
+    return _HASH.fullmatch(version) is not None
 
 
 @lru_cache(maxsize=1000)

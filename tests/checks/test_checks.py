@@ -104,6 +104,15 @@ def test_an_impossible_value_is_an_error_that_says_what_is_possible(settings: Se
     assert hint.startswith("It must be ")
 
 
+def test_a_version_that_looks_like_a_hash_is_told(settings: Settings) -> None:
+    [(check_id, message, hint)] = found(settings, OPTIONS={"VERSION": "2d06e61"})
+    assert check_id == "pgqueue.W006"
+    assert "['VERSION'] is '2d06e61', which looks like the hash of a commit" in message
+    assert "a number of a build" in hint
+    for version in ("20241001a", "2024.10.1", "1234567", "release-7"):
+        assert found(settings, OPTIONS={"VERSION": version}) == []
+
+
 @pytest.mark.parametrize("options", [None, [], "LISTEN", 5])
 def test_options_are_a_dictionary(settings: Settings, options: Any) -> None:
     [(check_id, message, _)] = found(settings, OPTIONS=options)

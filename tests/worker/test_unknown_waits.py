@@ -145,6 +145,22 @@ def test_when_nothing_is_parked_any_more_nothing_is_lacked(worker: Worker) -> No
     assert worker.unknown.lacks == []
 
 
+def test_any_number_of_names_is_a_bounded_number_of_lines_in_the_log(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for n in range(3 * unknown.MAX_NAMED):
+        functions.enqueue(connection, functions.NewMessage(content='{"args": [], "kwargs": {}}', task=f"typo.t{n}"))
+    while claimed := worker.claim():
+        known, lacked = worker.unknown.sift(claimed)
+        assert known == []
+        functions.message_park(connection, lacked, worker="w")
+    worker.looks(3)
+    lines = [record.getMessage() for record in caplog.records if record.name == "django_pgqueue.worker"]
+    assert len(lines) == unknown.MAX_NAMED + 1
+    assert lines[-1] == "unknown tasks worker=w: others are not logged, see qstatus"
+    assert len(worker.unknown.lacks) == 3 * unknown.MAX_NAMED
+
+
 def test_a_line_of_another_queue_that_is_gone_keeps_no_message_from_failing(worker: Worker) -> None:
     create(*range(9))
     [message] = worker.claim()

@@ -31,6 +31,8 @@ MAX_UNPARKED = 500
 MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 600.0
 MAX_READ_LINES = 10
 """A look reads the arguments of so many lines; the next one goes on with others."""
+MAX_NAMED = 50
+"""So many tasks that it lacks at the same time are logged, and stored at once; names may come from anybody."""
 MAX_FITTING = 5000
 MAX_REFUSED = 10_000
 MAX_EXTRA = 1000
@@ -186,7 +188,11 @@ class Unknown:
         lacking = self._lacking.get(task)
         if lacking is None:
             self._lacking[task] = Lacking(reason, by_name, time.monotonic())
+            if len(self._lacking) > MAX_NAMED:
+                return
             logger.warning("unknown task=%s worker=%s: %s", in_a_line(task), self.session.consumer, in_a_line(reason))
+            if len(self._lacking) == MAX_NAMED:
+                logger.warning("unknown tasks worker=%s: others are not logged, see qstatus", self.session.consumer)
             self.changed()
 
     # Parked messages
