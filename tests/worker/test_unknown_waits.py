@@ -33,7 +33,7 @@ class Worker:
         monkeypatch.setattr(functions, "message_parked_calls", self.noted(functions.message_parked_calls))
         settings: Any = SimpleNamespace(queues=None, exclude_queues=(), burst=False, quarantine=False)
         session: Any = SimpleNamespace(statements=connection, consumer="w")
-        polling: Any = SimpleNamespace(asleep=False, notified=lambda: None)
+        polling: Any = SimpleNamespace(asleep=False, notified=lambda: None, ends_rest=lambda: None)
         self.unknown = Unknown(
             settings,
             session,
@@ -71,9 +71,10 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker(monkeypatch)
 
 
-def create(*args: Any, version: str | None = None) -> int:
+def create(*args: Any, version: str | None = None, queue: str = "default") -> int:
     content = json.dumps({"args": args, "kwargs": {}})
-    return functions.enqueue(connection, functions.NewMessage(content=content, task=TASK, version=version)).id
+    message = functions.NewMessage(content=content, task=TASK, version=version, queue=queue)
+    return functions.enqueue(connection, message).id
 
 
 def park_by_another(*ids: int, is_unknown: bool = True) -> None:
@@ -186,6 +187,23 @@ def test_its_own_messages_are_found_behind_any_number_of_later_ones(monkeypatch:
     worker.looks(1)
     assert {message.id for message in worker.claim()} == {refused, older}
     assert worker.unknown.lacks == []
+
+
+def test_a_sleeper_that_is_told_reads_as_many_lines_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(monkeypatch, "1")
+    deploy("2")
+    queues = [f"q{n:02}" for n in range(3 * unknown.MAX_READ_LINES)]
+    park_by_another(*[create("a", version="2", queue=queue) for queue in queues], is_unknown=False)
+    worker.looks(100)
+    worker.unknown.polling.asleep = True
+    for queue in queues:
+        own = create("b", queue=queue)
+        park_by_another(own)
+        worker.now += 1
+        worker.unknown.told()
+        while worker.unknown.due_at() == 0:
+            worker.unknown.look_if_due()
+        assert [message.id for message in worker.claim()] == [own]
 
 
 def test_what_was_left_is_its_own_when_no_later_worker_lives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ MAX_UNPARKED = 500
 """So many messages are unparked for one claim."""
 MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 600.0
 MAX_READ_LINES = 10
-"""A look reads the arguments of so many lines; the next one goes on with others."""
+"""A look reads so many lines that this worker can take in part; the next one goes on with others."""
 MAX_NAMED = 50
 """So many tasks that it lacks at the same time are logged, and stored at once; names may come from anybody."""
 MAX_FITTING = 5000
@@ -114,6 +114,7 @@ class Unknown:
         """Messages that were given back although their arguments seemed to fit: they are not tried again."""
         self._next_look = 0.0
         self._is_told = not settings.quarantine
+        self._told_at = 0.0
         self._after = ("", "")
         self._round_began = 0.0
 
@@ -199,7 +200,7 @@ class Unknown:
 
     def told(self) -> None:
         """Called when messages were parked that this worker may know."""
-        self._is_told = True
+        self._is_told, self._told_at = True, time.monotonic()
         self.polling.ends_rest()  # while any are parked, nobody rests: they are looked at again and again
 
     def seen(self, *, has_parked: bool) -> None:
@@ -252,6 +253,8 @@ class Unknown:
         partly.sort(key=lambda line: self._readings[line].read_at)
         for line in partly[:MAX_READ_LINES]:
             self._read(line, now)
+        if any(self._readings[line].read_at < self._told_at for line in partly[MAX_READ_LINES:]):
+            self._is_told = True  # it may be in one of these
         if self.wants:
             self.polling.notified()
         if lacked := [one.line for one in parked if one.line in self._lacked]:
