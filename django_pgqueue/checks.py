@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
 
 
-# PostgreSQL takes no longer string inside a jsonb value.
-MAX_CONTENT_BYTES = 2**28 - 1
 MIN_TOKEN = 16
 OF_QUEUES = ["lock_seconds", "grace_seconds", "listen", "idle_poll_seconds", "unknown_task_seconds", "version"]
 """Options that count for all messages that a worker takes."""
@@ -90,8 +88,8 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             f"a whole number from 1 to {limits.MAX_MAX_ATTEMPTS:,}, or None",
         ),
         "max_content_bytes": (
-            lambda value: type(value) is int and 1 <= value <= MAX_CONTENT_BYTES,
-            f"a whole number from 1 to {MAX_CONTENT_BYTES:,}",
+            lambda value: type(value) is int and 1 <= value <= limits.MAX_STORED_BYTES,
+            f"a whole number from 1 to {limits.MAX_STORED_BYTES:,}",
         ),
         "lock_seconds": (_is_duration, "a number of seconds above 0"),
         "grace_seconds": (_is_duration, "a number of seconds above 0"),

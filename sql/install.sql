@@ -51,6 +51,8 @@ $$;
 \ir worker/pgqueue_worker_wake.sql
 \ir worker/pgqueue_worker_wake_by.sql
 \ir channel/pgqueue_channel_room.sql
+\ir message/pgqueue_message_is_large.sql
+\ir message/pgqueue_message_readable.sql
 \ir message/pgqueue_message_create.sql
 \ir message/pgqueue_message_create_unique.sql
 \ir message/pgqueue_message_create_after.sql

@@ -63,6 +63,8 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_attempt_fingerprint', 'reader', false, null),
 
     ('pgqueue_session_worker', 'consumer', false, null),
+    ('pgqueue_message_is_large', 'consumer', false, null),
+    ('pgqueue_message_readable', 'consumer', false, null),
     ('pgqueue_message_await_turn', 'consumer', false, null),
     ('pgqueue_message_dequeue', 'consumer', false, null),
     ('pgqueue_message_levels', 'consumer', false, null),

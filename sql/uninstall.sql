@@ -56,6 +56,8 @@ drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text
 drop function if exists pgqueue_message_create_item(jsonb);
 drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean, integer, text);
 drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer, integer, text);
+drop function if exists pgqueue_message_readable(jsonb, text);
+drop function if exists pgqueue_message_is_large(jsonb);
 drop function if exists pgqueue_attempt_drop(date, text);
 drop function if exists pgqueue_attempt_fingerprint(date);
 drop function if exists pgqueue_channel_repair(text);

@@ -45,6 +45,7 @@ from django_pgqueue.functions.ends import (
     message_locked,
     message_progress,
     message_release,
+    message_release_others,
 )
 from django_pgqueue.functions.enqueue import Created, enqueue, enqueue_alike, enqueue_many, message_lock_keys
 from django_pgqueue.functions.exchange import (

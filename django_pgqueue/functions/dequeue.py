@@ -65,6 +65,7 @@ COLUMNS = """
 id, attempt, max_attempts, priority, queue, channel, task, worker, dequeue_at, created_at, locked_at,
 content::text, headers::text, state::text, version
 """
+CONTENT = COLUMNS.split(",").index("\ncontent::text")
 
 
 DEQUEUE = f"""
@@ -97,11 +98,31 @@ union all"""
 DEQUEUE_APART = DEQUEUE.replace("%s::bigint[])", "%s::bigint[], false)")
 
 
+def _with_care(statement: str) -> str:
+    """Returns a statement whose content is null where content, headers or state are too large to be sent, so that they
+    take no other row along.
+    """
+    columns = COLUMNS.replace(
+        "content::text, headers::text, state::text",
+        "case when num_nulls(headers, state) = num_nulls(headers_text, state_text) then content_text end, "
+        "headers_text, state_text",
+    )
+    return f"""{statement.replace(COLUMNS, columns)} as claimed cross join lateral (
+    select pgqueue_message_readable(claimed.content)::text as content_text,
+           pgqueue_message_readable(claimed.headers)::text as headers_text,
+           pgqueue_message_readable(claimed.state)::text as state_text
+    offset 0) as readable"""
+
+
+DEQUEUE_WITH_CARE = _with_care(DEQUEUE_UNFLUSHED.rstrip())
+
+
 def message_dequeue(
     connection: Connection,
     *,
     flush: bool = True,
     brief: bool = True,
+    care: bool = False,
     unreadable: Callable[[int, int, Exception], None] | None = None,
     **wanted: Unpack[DequeueArguments],
 ) -> list[Received]:
@@ -109,11 +130,12 @@ def message_dequeue(
 
     ``flush=False``: the claim's own transaction does not wait for the disk.
     ``brief=False``: the transaction goes on after the claim.
+    ``care``: each row is read in its own right, for a consumer whose last claim could not be sent.
     ``unreadable`` is called with the id, the attempt and the error of each row that was claimed and cannot be read.
     """
     with connection.cursor() as cursor:
         statement = (DEQUEUE if flush else DEQUEUE_UNFLUSHED) if brief else DEQUEUE_APART
-        cursor.execute(statement, _parameters(wanted))
+        cursor.execute(DEQUEUE_WITH_CARE if care else statement, _parameters(wanted))
         return [Received(*row) for row in _readable(cursor, unreadable)]
 
 
@@ -136,6 +158,7 @@ def message_dequeue_in_turn(
 
 
 QUARANTINE_DEQUEUE = f"select {COLUMNS} from pgqueue_quarantine_dequeue(%s::text[], %s, %s, %s::text[])"  # noqa: S608
+QUARANTINE_DEQUEUE_WITH_CARE = _with_care(QUARANTINE_DEQUEUE)
 
 
 def quarantine_dequeue(
@@ -145,12 +168,14 @@ def quarantine_dequeue(
     exclude_queues: Sequence[str],
     lock_ms: int,
     worker: str,
+    care: bool = False,
     unreadable: Callable[[int, int, Exception], None] | None = None,
 ) -> list[Received]:
-    """Claims and locks one quarantined message, if one is due.  ``unreadable``: as in ``message_dequeue``."""
+    """Claims and locks one quarantined message, if one is due.  ``care``, ``unreadable``: as in ``message_dequeue``."""
     with connection.cursor() as cursor:
         cursor.execute(
-            QUARANTINE_DEQUEUE, (None if queues is None else list(queues), lock_ms, worker, list(exclude_queues))
+            QUARANTINE_DEQUEUE_WITH_CARE if care else QUARANTINE_DEQUEUE,
+            (None if queues is None else list(queues), lock_ms, worker, list(exclude_queues)),
         )
         return [Received(*row) for row in _readable(cursor, unreadable)]
 
@@ -161,10 +186,12 @@ def _readable(cursor: Any, unreadable: Callable[[int, int, Exception], None] | N
     The consumer holds the unreadable messages as well.  Without ``unreadable`` one such row raises for all of them.
     """
     try:
-        return list(cursor.fetchall())
+        rows = list(cursor.fetchall())
     except (psycopg.DataError, UnicodeError):
         if unreadable is None:
             raise
+    else:
+        return rows if unreadable is None else _sent(rows, unreadable)
     result, rows = cursor.pgresult, []
     transformer = Transformer(cursor.connection)
     transformer.set_pgresult(result)
@@ -173,7 +200,18 @@ def _readable(cursor: Any, unreadable: Callable[[int, int, Exception], None] | N
             rows.append(transformer.load_row(number, tuple))
         except (psycopg.DataError, UnicodeError) as error:
             unreadable(_integer(result, number, 0), _integer(result, number, 1), error)
-    return rows
+    return _sent(rows, unreadable)
+
+
+def _sent(rows: list[tuple[Any, ...]], unreadable: Callable[[int, int, Exception], None]) -> list[tuple[Any, ...]]:
+    """Returns the rows without those that were read with care and are too large."""
+    sent = []
+    for row in rows:
+        if row[CONTENT] is None and row[1] is not None:  # not the wait for a turn
+            unreadable(row[0], row[1], psycopg.errors.ProgramLimitExceeded("its text is too large to be sent"))
+        else:
+            sent.append(row)
+    return sent
 
 
 def _integer(result: PGresult, row: int, column: int) -> int:

@@ -157,14 +157,30 @@ def _end(
         return bool(cursor.fetchone()[0])
 
 
+RELEASE = "select pgqueue_message_release(%s::bigint[], %s::integer[], %s)"
+
+
 def message_release(connection: Connection, messages: Iterable[Received], *, worker: str) -> set[int]:
     """Releases messages whose attempt was not begun, and does not count the attempt."""
     held = sorted((message.id, message.attempt) for message in messages)
-    return answered_ids(
-        connection,
-        "select pgqueue_message_release(%s::bigint[], %s::integer[], %s)",
-        ([id_ for id_, _ in held], [attempt for _, attempt in held], worker),
-    )
+    return answered_ids(connection, RELEASE, ([id_ for id_, _ in held], [attempt for _, attempt in held], worker))
+
+
+OTHERS = """
+select m.id, m.attempt from pgqueue_message m
+where m.unlock_at is not null and m.worker = %s and m.id <> all (%s::bigint[])
+order by m.id
+"""
+
+
+def message_release_others(connection: Connection, known: Iterable[int], *, worker: str) -> set[int]:
+    """Releases what ``worker`` has locked besides the ``known`` messages: a claim whose answer it could not read."""
+    with connection.cursor() as cursor:
+        cursor.execute(OTHERS, (worker, array_of(known)))
+        held = cursor.fetchall()
+    if not held:
+        return set()
+    return answered_ids(connection, RELEASE, ([row[0] for row in held], [row[1] for row in held], worker))
 
 
 def message_heartbeat(connection: Connection, messages: Iterable[Received], *, worker: str, lock_ms: int) -> set[int]:

@@ -119,6 +119,8 @@ class Migration(Upgrade):
                 ),
             ],
         ),
+        ReplaceFunction("pgqueue_message_is_large", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_readable", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
         ReplaceFunction("pgqueue_message_defer", since="0.1.0"),
         ReplaceFunction("pgqueue_message_lane", since="0.1.0"),
@@ -160,4 +162,6 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_attempt_partition", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_drop", since="0.1.0"),
         ReplaceFunction("pgqueue_message_ended", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_complete", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_progress", since="0.1.0"),
     ]

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
+from django_pgqueue.values.limits import MAX_STORED_BYTES
 from django_pgqueue.values.redaction import quote
 
 NEXT_STEP = (
     "Pass text, numbers, booleans, None, lists and dictionaries with text keys; a primary key instead of an object."
 )
 EXACT_FLOATS_END = 2.0**53
+LARGE_BYTES = 300_000
+"""Shorter JSON has less than MAX_STORED_BYTES in PostgreSQL, which prints 1e-300 with all its digits."""
+SMALL_NUMBER = re.compile(r"\de-\d")
+SMALL_NUMBER_BYTES = 350
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
@@ -45,7 +51,18 @@ def dump(normal: Any, *, max_bytes: int, what: str = "content") -> str:
             "Store the data where it belongs and pass its key, or raise MAX_CONTENT_BYTES in the backend's OPTIONS."
         )
         raise ContentTooLarge(message)
+    if size > LARGE_BYTES and (stored := _stored_bytes(text, size)) > MAX_STORED_BYTES:
+        message = (
+            f"{what} would have up to {stored:,} bytes as PostgreSQL prints it, and may have {MAX_STORED_BYTES:,}. "
+            "Store the data where it belongs and pass its key."
+        )
+        raise ContentTooLarge(message)
     return text
+
+
+def _stored_bytes(text: str, size: int) -> int:
+    """Returns the largest size that PostgreSQL may print: a space behind commas and colons, and numbers in full."""
+    return size + text.count(",") + text.count(":") + SMALL_NUMBER_BYTES * len(SMALL_NUMBER.findall(text))
 
 
 def normalize(value: Any, what: str = "content") -> Any:

@@ -6,6 +6,9 @@ MAX_NAME_BYTES = 255
 """Limit of names, also in the tables: with it, names fit into an index, a notification and a log line."""
 CONTROL_CHARACTER = r"[\x00-\x1f\x7f]"
 """Pattern of the characters that names must not have."""
+MAX_STORED_BYTES = 16_777_216
+"""Limit of content, headers, state, progress and results, each as the text that PostgreSQL prints of its jsonb: as in
+pgqueue_message_readable."""
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 MAX_MAX_ATTEMPTS = 1_000_000
 """Limit that stops endless retries.  It is far below the maximum of the column, whose value each defer raises."""

@@ -22,6 +22,12 @@ as $$
         coalesce(p_finished_at, pgqueue_clock()), (p_message).attempt, (p_message).max_attempts, (p_message).priority,
         p_final, p_status, (p_message).queue, (p_message).channel, (p_message).task, (p_message).unique_key,
         (p_message).worker,
-        left(p_error ->> 'class', 255), p_error ->> 'message', p_error ->> 'traceback',
-        case when p_final then (p_message).content end, (p_message).headers)
+        left(p_error ->> 'class', 255), left(p_error ->> 'message', 1000000),
+        left(p_error ->> 'traceback', 1000000),
+        -- Without what is too large to be read: it would break every query of the history that meets it.
+        case when not p_final then null
+             when pgqueue_message_is_large((p_message).content) then pgqueue_message_readable((p_message).content)
+             else (p_message).content end,
+        case when pgqueue_message_is_large((p_message).headers) then pgqueue_message_readable((p_message).headers)
+             else (p_message).headers end)
 $$;

@@ -41,7 +41,10 @@ as $$
     select e.id, e.dequeue_at, e.created_at, coalesce(e.begun_at, e.locked_at),
            coalesce(e.finished_at, pgqueue_clock()),
            e.attempt, e.max_attempts, e.priority, true, 'succeeded',
-           e.queue, e.channel, e.task, e.unique_key, e.worker, e.result, e.content, e.headers
+           e.queue, e.channel, e.task, e.unique_key, e.worker,
+           case when pgqueue_message_is_large(e.result) then pgqueue_message_readable(e.result, 'result')
+                else e.result end,
+           e.content, e.headers
     from ended e
     order by e.id
     returning message_id

@@ -30,8 +30,12 @@ begin
     end if;
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost,
                                  version, created_at, in_line)
-    values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
-            p_max_lost, p_version, pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
+    values (case when pgqueue_message_is_large(p_content) then pgqueue_message_readable(p_content, 'content')
+                 else p_content end,
+            p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel,
+            case when pgqueue_message_is_large(p_headers) then pgqueue_message_readable(p_headers, 'headers')
+                 else p_headers end,
+            p_max_attempts, p_max_lost, p_version, pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
     returning id into v_id;
     if coalesce(p_dequeue_at, v_now) <= v_now then
         perform pgqueue_worker_wake(p_queue, p_task is not null);

@@ -12,17 +12,26 @@ create or replace function pgqueue_message_create_after(
     p_max_lost integer default null,
     p_version text default null
 ) returns bigint
-language sql
+language plpgsql
 set search_path from current
 as $$
-    -- Enqueues one message that waits until the messages p_after_ids have left the queue.  Returns its id, or null when
-    -- p_channel is full or was released (pgqueue_channel_room) and nothing was enqueued.
-    -- p_policy defines what happens when one of them did not succeed:
-    --   finished    nothing: the message runs all the same
-    --   succeeded   the message is cancelled
-    -- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
-    -- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
-    -- there is no row that all of them would have to write, and nothing that a crash could leave wrong.
+-- Enqueues one message that waits until the messages p_after_ids have left the queue.  Returns its id, or null when
+-- p_channel is full or was released (pgqueue_channel_room) and nothing was enqueued.
+-- p_policy defines what happens when one of them did not succeed:
+--   finished    nothing: the message runs all the same
+--   succeeded   the message is cancelled
+-- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
+-- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
+-- there is no row that all of them would have to write, and nothing that a crash could leave wrong.
+declare
+    v_max constant integer := 100000;
+    v_id bigint;
+begin
+    if cardinality(p_after_ids) > v_max then
+        raise exception 'p_after_ids has % ids', cardinality(p_after_ids)
+            using errcode = 'program_limit_exceeded',
+                  hint = format('It may have %s: let messages between them wait for a part each.', v_max);
+    end if;
     with given as (
         select array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1) as ids,
                pgqueue_now(now()) as now
@@ -31,8 +40,13 @@ as $$
         insert into pgqueue_message (
             content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
             after_ids, after_policy, check_at, checks, awaited_id, in_line)
-        select p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
-               p_max_lost, p_version, pgqueue_clock(now()), g.ids, p_policy, coalesce(p_dequeue_at, g.now), 0,
+        select case when pgqueue_message_is_large(p_content) then pgqueue_message_readable(p_content, 'content')
+                    else p_content end,
+               p_queue, p_task, p_priority, 9223372036854775807, p_channel,
+               case when pgqueue_message_is_large(p_headers) then pgqueue_message_readable(p_headers, 'headers')
+                    else p_headers end,
+               p_max_attempts, p_max_lost, p_version, pgqueue_clock(now()), g.ids, p_policy,
+               coalesce(p_dequeue_at, g.now), 0,
                case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end,
                false
         from given g
@@ -47,5 +61,7 @@ as $$
     woken as (  -- a worker that rests would not come to its check
         select c.id, pgqueue_worker_wake_by(p_queue, null, c.check_at) from created c
     )
-    select w.id from woken w
+    select w.id into v_id from woken w;
+    return v_id;
+end
 $$;

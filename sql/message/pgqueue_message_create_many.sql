@@ -76,13 +76,17 @@ begin
         insert into pgqueue_message (
             content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
             in_line)
-        select m.item -> 'content',
+        select case when pgqueue_message_is_large(m.item -> 'content')
+                    then pgqueue_message_readable(m.item -> 'content', 'content')
+                    else m.item -> 'content' end,
                coalesce(m.item ->> 'queue', 'default'),
                m.item ->> 'task',
                coalesce((m.item ->> 'priority')::integer, 0),
                coalesce((m.item ->> 'dequeue_at')::bigint, v_now),
                m.item ->> 'channel',
-               nullif(m.item -> 'headers', 'null'),
+               case when pgqueue_message_is_large(m.item -> 'headers')
+                    then pgqueue_message_readable(m.item -> 'headers', 'headers')
+                    else nullif(m.item -> 'headers', 'null') end,
                case when m.item ? 'max_attempts' then (m.item ->> 'max_attempts')::integer else 5 end,
                (m.item ->> 'max_lost')::smallint,
                m.item ->> 'version',
@@ -145,12 +149,17 @@ declare
     v_now bigint := pgqueue_now(now());
     v_clock timestamptz := pgqueue_clock(now());
 begin
+    if pgqueue_message_is_large(p_headers) then
+        p_headers := pgqueue_message_readable(p_headers, 'headers');
+    end if;
     return query
     insert into pgqueue_message (
         content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
         in_line)
-    select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
-           p_max_lost, p_version, v_clock, coalesce(p_dequeue_at, v_now) <= v_now
+    select case when pgqueue_message_is_large(c.content) then pgqueue_message_readable(c.content, 'content')
+                else c.content end,
+           p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts, p_max_lost,
+           p_version, v_clock, coalesce(p_dequeue_at, v_now) <= v_now
     from jsonb_array_elements(p_contents) with ordinality as c (content, position)
     where v_room is null or c.position <= v_room
     order by c.position

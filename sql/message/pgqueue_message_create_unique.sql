@@ -42,6 +42,10 @@ begin
         raise 'p_on_conflict is %', quote_nullable(p_on_conflict)
             using errcode = 'invalid_parameter_value', hint = 'It must be keep, replace or debounce.';
     end if;
+    if pgqueue_message_is_large(p_content) or pgqueue_message_is_large(p_headers) then
+        p_content := pgqueue_message_readable(p_content, 'content');
+        p_headers := pgqueue_message_readable(p_headers, 'headers');
+    end if;
     loop
         if p_channel is not null and pgqueue_channel_room(p_channel) <= 0
            and not exists (

@@ -59,6 +59,7 @@ begin
         delete from pgqueue_message m where m.id = p_id;
     else
         if p_state is not null then
+            p_state := pgqueue_message_readable(p_state, 'state');
             select w.version into v_version
             from pgqueue_worker w
             where w.id = v_message.worker and w.version is not null
@@ -71,7 +72,7 @@ begin
             alone_at = null, lost = 0, unknown_since = null,
             state = coalesce(p_state, m.state), version = coalesce(v_version, m.version),
             max_attempts = m.max_attempts + case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end,
-            last_error = coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error)
+            last_error = left(coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error), 1000000)
         where m.id = p_id;
     end if;
     perform pgqueue_attempt_append(v_message, v_status, v_status in ('failed', 'cancelled'), v_error, p_started_at, p_finished_at);

@@ -42,6 +42,10 @@ begin
         raise exception 'the routing key "%" is not a text of at most 255 bytes', p_routing_key
             using errcode = 'invalid_parameter_value';
     end if;
+    if pgqueue_message_is_large(p_content) or pgqueue_message_is_large(v_headers) then
+        p_content := pgqueue_message_readable(p_content, 'content');
+        v_headers := pgqueue_message_readable(v_headers, 'headers');
+    end if;
 
     for p_id, p_queue, p_task in
         insert into pgqueue_message as m (

@@ -29,6 +29,7 @@ declare
     v_declared bigint := hashtextextended(row(
         p_task, p_cron, p_interval_ms, p_timezone, p_catch_up, p_content, p_queue, p_priority, p_max_attempts)::text, 0);
 begin
+    p_content := pgqueue_message_readable(p_content, 'content');
     insert into pgqueue_schedule (
         name, task, next_at, cron, interval_ms, timezone, catch_up, content, queue, priority, max_attempts, declared)
     select p_name, p_task, p_next_at, p_cron, p_interval_ms, p_timezone, p_catch_up, p_content, p_queue, p_priority,

@@ -32,8 +32,12 @@ begin
     end if;
 
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)
-    select s.content, s.queue, s.task, s.priority, coalesce(s.dequeue_at, v_now), s.headers, s.max_attempts, v_clock,
-           coalesce(s.dequeue_at, v_now) <= v_now
+    select case when pgqueue_message_is_large(s.content) then pgqueue_message_readable(s.content, 'content')
+                else s.content end,
+           s.queue, s.task, s.priority, coalesce(s.dequeue_at, v_now),
+           case when pgqueue_message_is_large(s.headers) then pgqueue_message_readable(s.headers, 'headers')
+                else s.headers end,
+           s.max_attempts, v_clock, coalesce(s.dequeue_at, v_now) <= v_now
     from pgqueue_staged s
     where s.batch = p_batch and s.token = any (p_tokens) and s.channel is null and s.unique_key is null;
     get diagnostics v_plain = row_count;

@@ -238,6 +238,16 @@ def test_content_beyond_the_limit_is_refused_with_its_size_and_the_next_step() -
     assert Message.objects.count() == 0
 
 
+@pytest.mark.parametrize("number", [1e-300, -5e-324])
+def test_what_would_be_too_large_as_text_in_postgresql_is_refused_before_any_sql(number: float) -> None:
+    """PostgreSQL prints each of these numbers with more than 300 digits."""
+    queue = Queue("mail", max_content_bytes=TEN_MEGABYTES)
+    with pytest.raises(ContentTooLarge, match=r"as PostgreSQL prints it, and may have 16,777,216.*its key"):
+        queue.send([number] * 60_000)
+    queue.send([number] * 40_000)
+    assert len(Message.objects.get().content) == 40_000
+
+
 @pytest.mark.parametrize(("value", "size"), [("é", 4), ("\U0001f375", 6), ("a", 3), ([1, 2], 5), ('"', 4)])
 def test_the_size_is_that_of_the_json_in_bytes(value: Any, size: int) -> None:
     content.encode(value, max_bytes=size)

@@ -19,6 +19,7 @@ from django_pgqueue.consumer.session import Session as WorkerSession
 from django_pgqueue.functions import Error, sql_files
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.claim.held import Heartbeats, Held
+from django_pgqueue.worker.claim.caution import Caution
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
 from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
@@ -381,6 +382,73 @@ def test_a_row_that_cannot_be_read_stops_no_other_job(
     assert ended(nothing.enqueue()).attempts == 1
     assert "crashed" not in worker.output
     assert worker.stop() == 0
+
+
+GROWS = """{"args": [""" + "1e131071," * 9000 + """1], "kwargs": {}}"""
+"""JSON of 0.1 MB, whose text in PostgreSQL has more than a gigabyte, which it cannot send."""
+GROWN_SECONDS = 180.0
+"""The server prints the gigabyte three times."""
+
+
+@pytest.mark.parametrize("column", ["content", "state"])
+def test_a_row_that_cannot_be_sent_fails_alone(start: Start, session: Session, column: str) -> None:
+    before = write.enqueue("before")
+    values = {"content": '{"args": [], "kwargs": {}}', "headers": None, "state": None} | {column: GROWS}
+    poison = session.value(
+        "insert into pgqueue_message (task, dequeue_at, content, headers, state) values (%s, 0, %s, %s, %s) "
+        "returning id",
+        nothing.module_path, values["content"], values["headers"], values["state"],
+    )  # fmt: skip
+    after = write.enqueue("after")
+    worker = start("--threads", "2")
+    wait_until(lambda: not Message.objects.exists(), "all have ended", GROWN_SECONDS)
+    assert [ended(job).return_value for job in (before, after)] == ["before", "after"]
+    worker.says(f"unreadable id={poison} attempt=1: its text is too large to be sent")
+    assert session.value("select error_message from pgqueue_attempt where message_id = %s", poison) == (
+        "The message cannot be read: its text is too large to be sent"
+    )
+    assert Attempt.objects.get(message_id=poison).content is None or column != "content", "the history can be read"
+    assert statuses(before) == statuses(after) == ["succeeded"]
+    assert worker.stop() == 0
+
+
+def test_a_quarantined_row_that_cannot_be_sent_fails_alone(start: Start, session: Session) -> None:
+    session.rows(
+        "insert into pgqueue_message (task, dequeue_at, alone_at, lost, in_line, content) "
+        "values (%s, %s, 0, 1, false, %s)",
+        nothing.module_path, 2**63 - 1, GROWS,
+    )  # fmt: skip
+    worker = start("--threads", "2")
+    wait_until(lambda: not Message.objects.exists(), "the row has failed", GROWN_SECONDS)
+    assert Attempt.objects.get().status == "failed"
+    assert ended(nothing.enqueue()).attempts == 1
+    assert worker.stop() == 0
+
+
+def test_what_a_claim_without_an_answer_has_locked_is_given_back(bench: Bench) -> None:
+    [held], [ended_badly] = bench.claim(1), bench.claim(1)
+    unknown = bench.claim(3)
+    caution = Caution(bench.session)
+    caution.failed(psycopg.DatabaseError("out of memory for query result"), worker="bench")
+    assert caution.limit == 1
+    caution.give_back([held.id], [functions.Token(ended_badly.id, 1, "bench")])
+    free = Message.objects.filter(worker__isnull=True, attempt=0)
+    assert set(free.values_list("id", flat=True)) == {message.id for message in unknown}
+    assert set(Message.objects.filter(worker="bench").values_list("id", flat=True)) == {held.id, ended_badly.id}
+
+
+def test_a_claim_after_one_that_failed_is_small_and_the_next_ones_grow(bench: Bench) -> None:
+    caution = Caution(bench.session)
+    caution.claimed(100, 0)
+    assert caution.limit is None
+    caution.failed(MemoryError(), worker="bench")
+    limits = [caution.limit]
+    for found, unreadable in ((1, 0), (2, 0), (3, 1), (1, 0), (1, 0)):
+        caution.claimed(found, unreadable)
+        limits.append(caution.limit)
+    assert limits == [1, 2, 4, 1, 2, None]
+    caution.failed(psycopg.errors.LockNotAvailable(), worker="bench")
+    assert caution.limit is None
 
 
 # The queue's own work

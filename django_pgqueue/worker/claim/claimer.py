@@ -6,10 +6,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import first_line
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.claim.availability import Availability
+from django_pgqueue.worker.claim.caution import Caution, memory_error
 from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.give_back import GiveBack
 from django_pgqueue.worker.claim.held import Held
@@ -91,6 +94,7 @@ class Claimer:
         self.prefetch = Prefetch(settings.threads, ahead=not settings.quarantine)
         self.floors = Floors()
         self.turns = Turns(settings.lock_ms)
+        self.caution = Caution(session)
         self.availability = Availability(
             settings, session, registration=registration, polling=polling, prefetch=self.prefetch, do=parts.do
         )
@@ -189,18 +193,19 @@ class Claimer:
             if unparks:  # what was unparked stands before the floors
                 self.parts.do("unpark", lambda: self.unknown.unpark(room))
             floors = None if unparks else self.floors.choose(began)
-            wanted = min(MAX_CLAIMED, room + self.unknown.extra)
+            wanted = min(MAX_CLAIMED, room + self.unknown.extra, self.caution.limit or MAX_CLAIMED)
             claimed, waited_seconds = self._claim(wanted, floors, alone=alone, now=began)
             now = time.monotonic()
             if unparks:
                 self.unknown.claimed(len(claimed), room=room)
             if claimed and alone:
                 self._begin(claimed, room)
-            self.polling.looked(found=len(claimed), wanted=wanted, now=now)
+            self.polling.looked(found=len(claimed) + len(self._unreadable), wanted=wanted, now=now)
             if self.polling.asleep and not claimed:
                 self._sleep_until_due()
         if claimed and not alone:  # nothing begins before its claim is committed
             self._begin(claimed, room)
+        self.caution.claimed(len(claimed), len(self._unreadable))
         seconds, more = now - began - waited_seconds, len(claimed) >= wanted
         self.turns.learn(more=more)
         self.floors.learn(
@@ -213,6 +218,20 @@ class Claimer:
         """Returns the claimed messages, and the seconds that the claim waited for its turn.  ``alone``: the claim is a
         transaction of its own.
         """
+        self.caution.give_back([held.message.id for held in self.held], [token for token, _ in self._unreadable])
+        try:
+            return self._claimed(room, floors, alone=alone, now=now)
+        except (psycopg.Error, UnicodeError) as error:
+            self.caution.failed(error, worker=self.registration.id)
+            raise
+        except MemoryError as error:
+            self.caution.failed(error, worker=self.registration.id)
+            raise memory_error() from error
+
+    def _claimed(
+        self, room: int, floors: list[Floor] | None, *, alone: bool, now: float
+    ) -> tuple[list[Received], float]:
+        care = self.caution.limit is not None
         if self.settings.quarantine:
             return functions.quarantine_dequeue(
                 self.session.statements,
@@ -220,6 +239,7 @@ class Claimer:
                 exclude_queues=self.settings.exclude_queues,
                 lock_ms=self.settings.lock_ms,
                 worker=self.registration.id,
+                care=care,
                 unreadable=self._cannot_be_read,
             ), 0.0
         wanted: DequeueArguments = {
@@ -232,8 +252,8 @@ class Claimer:
             "floors": floors,
         }
         statements, unreadable = self.session.statements, self._cannot_be_read
-        if not alone or not self.turns.due(room, now=now):
-            return functions.message_dequeue(statements, **wanted, flush=False, unreadable=unreadable), 0.0
+        if care or not alone or not self.turns.due(room, now=now):
+            return functions.message_dequeue(statements, **wanted, flush=False, care=care, unreadable=unreadable), 0.0
         claimed, waited_ms = functions.message_dequeue_in_turn(
             statements, **wanted, wait_ms=self.turns.wait_ms, unreadable=unreadable
         )
