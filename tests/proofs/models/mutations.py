@@ -53,7 +53,7 @@ MUTATIONS = {
         "order by m.dequeue_at, m.id desc\n                        limit least(v_share, v_left)",
     ),
     "what is due does not come into line": Mutation(
-        "pgqueue_message_dequeue", "if v_due and v_left > 0 then", "if false then"
+        "pgqueue_message_dequeue", "if v_scheduled and v_left > 0", "if false", everywhere=True
     ),
     "what is released stays out of line": Mutation("pgqueue_message_look", "in_line = true", "in_line = false"),
     "paused queues are served": Mutation(
