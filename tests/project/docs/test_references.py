@@ -141,3 +141,35 @@ def test_the_walk_calls_buttons_as_the_shop_does() -> None:
     for name in bold - LINKED:
         ending = name.removeprefix("… ")
         assert any(ending in button if ending != name else name == button for button in buttons), name
+
+
+NAMED = re.compile(r"`(tests/[\w/]+\.py)?((?:::\w+)*)`")
+
+
+def named_in(line: str) -> list[tuple[str, str]]:
+    """Returns the files and names of the tests that a line names.  ``::name`` is in the file before it.
+
+    >>> named_in("`tests/a.py::test_b`, `::TestC::test_d`")
+    [('tests/a.py', '::test_b'), ('tests/a.py', '::TestC::test_d')]
+    """
+    found, file = [], ""
+    for named, names in NAMED.findall(line):
+        file = named or file
+        if named or names:
+            found.append((file, names))
+    return found
+
+
+@pytest.mark.parametrize("page", ["reliability", "security"])
+def test_every_test_that_a_page_names_is_there(page: str) -> None:
+    named = [test for line in text_of(page).splitlines() for test in named_in(line)]
+    assert len(named) > 30
+    assert [test for test in named if not is_there(*test)] == []
+
+
+def is_there(file: str, names: str) -> bool:
+    path = ROOT / file
+    if not file or not path.is_file():
+        return False
+    text = path.read_text(encoding="utf-8")
+    return all(re.search(rf"^\s*(async def|def|class) {name}\b", text, re.MULTILINE) for name in names.split("::")[1:])
