@@ -169,6 +169,7 @@ drop function if exists pgqueue_attempt_enqueue(bigint[]);
 \ir message/pgqueue_message_ended.sql
 \ir message/pgqueue_message_complete.sql
 \ir message/pgqueue_message_progress.sql
+\ir message/pgqueue_message_settle.sql
 do $$
 declare
     v_function record;
@@ -212,7 +213,7 @@ begin
     end if;
 end
 $$;
-\echo From 0.1.0: 0002_after_0_1_0 (58 statements and files).
+\echo From 0.1.0: 0002_after_0_1_0 (59 statements and files).
 \endif
 
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.

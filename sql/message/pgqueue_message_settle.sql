@@ -11,7 +11,7 @@ as $$
 -- Checks messages that wait for others (pgqueue_message_create_after), and returns how many need not wait any more:
 -- they are ready now, or cancelled where their policy requires that.  Checks up to p_limit messages whose check_at has
 -- come, and up to p_limit that wait for ended messages (pgqueue_ended): each of these gets an equal share, and the
--- next calls continue with the rest.
+-- next calls continue with the rest.  It reads some megabytes of after_ids in all, however large they are.
 -- A message waits for one of the others at a time, awaited_id.  When awaited_id is written, the other message may be
 -- ending already, and the transaction that ends it may not see the waiting one.  So check_at stays near, until a check
 -- in a later transaction has locked the row of the other message for a moment: a transaction that deletes it
@@ -28,6 +28,7 @@ declare
     v_ended bigint[];
     v_message pgqueue_message;
     v_awaited bigint[] := '{}';
+    v_left bigint := 4000000;  -- bytes of after_ids
     v_looks integer := 0;
     v_settled integer := 0;
 begin
@@ -53,6 +54,8 @@ begin
     loop
         -- While the awaited message is there, one check is enough for all that wait for it.
         continue when v_message.awaited_id = any (v_awaited);
+        exit when v_left <= 0;
+        v_left := v_left - pg_column_size(v_message.after_ids);
         v_settled := v_settled + pgqueue_message_look(v_message, v_clean)::integer;
         v_awaited := v_awaited || (select d.id from pgqueue_message d where d.id = v_message.awaited_id);
     end loop;
@@ -68,6 +71,8 @@ begin
                 for update skip locked
             ) as w
         loop
+            exit when v_left <= 0 and v_looks > 0;  -- one of them in each call, whatever the first part has read
+            v_left := v_left - pg_column_size(v_message.after_ids);
             v_looks := v_looks + 1;
             v_settled := v_settled + pgqueue_message_look(v_message, v_clean)::integer;
         end loop;

@@ -52,6 +52,15 @@ def test_a_policy_that_is_not_known_is_refused(session: Session) -> None:
         create_after(session, 1, policy="failed")
 
 
+def test_a_hundred_thousand_ids_are_the_limit(connect: Connect) -> None:
+    session = connect()
+    ids = "array(select g::bigint from generate_series(1, {}) as g)"
+    session.rows(f"select pgqueue_message_create_after({ids.format(100_000)}, '1')")
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="p_after_ids has 100001 ids") as refusal:
+        session.rows(f"select pgqueue_message_create_after({ids.format(100_001)}, '1')")
+    assert refusal.value.diag.message_hint == "It may have 100000: let messages between them wait for a part each."
+
+
 def test_it_can_be_cancelled_while_it_waits(session: Session) -> None:
     message_id = create_after(session, session.create())
     assert session.value("pgqueue_message_cancel", id=message_id) is True

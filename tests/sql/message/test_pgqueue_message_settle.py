@@ -240,6 +240,22 @@ def test_no_more_than_the_limit_are_looked_at(session: Session) -> None:
     assert sum(settled) == 9
 
 
+def test_a_call_reads_some_megabytes_of_ids_however_many_were_written_by_hand(session: Session) -> None:
+    awaited = session.create()
+    for _ in range(3):
+        session.rows(
+            "insert into pgqueue_message (dequeue_at, in_line, content, check_at, checks, after_policy, after_ids) "
+            "select 9223372036854775807, false, 'null', 0, 0, 'finished', array_agg(i.id order by i.id) || %s::bigint "
+            "from (select -(random() * 9e18)::bigint from generate_series(1, 600000)) as i (id)",
+            [awaited],
+        )
+    seen = []
+    for _ in range(3):
+        session.value("pgqueue_message_settle")
+        seen.append(session.column("select checks from pgqueue_message where id <> %s order by id", [awaited]))
+    assert [sum(checks > 0 for checks in row) for row in seen] == [1, 2, 3]
+
+
 def test_a_sleeping_worker_is_woken_for_what_became_ready(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_a")
     create_after(producer, 2**62, queue="mail")
