@@ -170,6 +170,7 @@ drop function if exists pgqueue_attempt_enqueue(bigint[]);
 \ir message/pgqueue_message_complete.sql
 \ir message/pgqueue_message_progress.sql
 \ir message/pgqueue_message_settle.sql
+\ir worker/pgqueue_session_worker.sql
 do $$
 declare
     v_function record;
@@ -213,7 +214,7 @@ begin
     end if;
 end
 $$;
-\echo From 0.1.0: 0002_after_0_1_0 (59 statements and files).
+\echo From 0.1.0: 0002_after_0_1_0 (60 statements and files).
 \endif
 
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.

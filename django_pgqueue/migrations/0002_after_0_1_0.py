@@ -165,4 +165,5 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_message_complete", since="0.1.0"),
         ReplaceFunction("pgqueue_message_progress", since="0.1.0"),
         ReplaceFunction("pgqueue_message_settle", since="0.1.0"),
+        ReplaceFunction("pgqueue_session_worker", since="0.1.0"),
     ]

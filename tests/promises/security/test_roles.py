@@ -443,6 +443,20 @@ def test_what_runs_in_sql_alone(guarded: Guarded) -> None:
         admin.rows("delete from pgqueue_attempt")
 
 
+@pytest.mark.parametrize("roles", [["pgqueue_consumer", "none"], ["none", "pgqueue_consumer"]])
+def test_the_name_of_a_session_does_not_depend_on_its_role(guarded: Guarded, roles: list[str]) -> None:
+    """A role of ``set role`` may not see when the session of the login has begun."""
+    with guarded.session("producer") as producer, guarded.session("consumer") as consumer:
+        message_id = producer.create("tea", queue="named")
+        before, after = roles
+        consumer.rows(f"set role {before}")
+        held = consumer.take(queues=["named"])
+        consumer.rows(f"set role {after}")
+        assert held.worker == consumer.one("select pgqueue_session_worker()")
+        assert held.worker.endswith(f"-{consumer.pid}")
+        assert consumer.value("pgqueue_message_complete", id=message_id, attempt=held.attempt) is True
+
+
 def test_a_reader_tells_the_autoscaler_and_a_consumer_rests(guarded: Guarded) -> None:
     """The reader with the query of the example for KEDA: it gives one number."""
     scaled = next(yaml.safe_load_all((ROOT / "docs" / "deploy" / "keda.yaml").read_text()))
