@@ -54,6 +54,7 @@ declare
     v_scheduled boolean;  -- whether any message may come into line
     v_due integer[];  -- the priorities of the messages that do
     v_exclude_queues text[];
+    v_paused text[];
     v_queue text;
     v_present text[];  -- queues that have something due at v_priority
     v_tidied boolean := false;
@@ -93,8 +94,9 @@ begin
                where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
                order by m.priority desc, m.dequeue_at limit 1  -- only pgqueue_message_due_ix has this order
            ),
-           p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null)
-    into v_expired, v_arrived, v_ended, v_lanes, v_scheduled, v_exclude_queues;
+           array(select q.name from pgqueue_queue q where q.paused_at is not null)
+    into v_expired, v_arrived, v_ended, v_lanes, v_scheduled, v_paused;
+    v_exclude_queues := p_exclude_queues || v_paused;
 
     if v_expired or v_arrived or v_ended then
         if v_ended and p_brief then  -- first, because it does more in a transaction that has not written
@@ -143,21 +145,53 @@ begin
         )
         select array_agg(l.priority) into v_due from level l where l.dequeue_at <= v_now;
         if v_due is not null then
+            if not p_brief and v_paused <> '{}' then
+                -- A transaction that goes on locks the rows that it brings into line: of other queues no more than it can
+                -- take.  Those of paused queues nobody waits for, and they would be in its way at each call.
+                update pgqueue_message u
+                set in_line = true
+                where u.ctid = any (array(
+                    select m.ctid
+                    from pgqueue_message m
+                    where m.ctid = any (array(
+                        select f.ctid
+                        from (
+                            select n.ctid, n.queue
+                            from unnest(v_due) as l (priority)
+                            cross join lateral (
+                                select m.ctid, m.queue
+                                from pgqueue_message m
+                                where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+                                  and m.priority = l.priority and m.dequeue_at <= v_now
+                                  and m.queue <> all (p_exclude_queues)
+                                order by m.dequeue_at
+                            ) as n
+                            limit 500
+                        ) as f
+                        where f.queue = any (v_paused)
+                    )) and m.unlock_at is null and not m.in_line
+                    for no key update skip locked
+                ));
+            end if;
             update pgqueue_message u
             set in_line = true
             where u.ctid = any (array(
-                select n.ctid
-                from unnest(v_due) as l (priority)
-                cross join lateral (
-                    select m.ctid
-                    from pgqueue_message m
-                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
-                      and m.priority = l.priority and m.dequeue_at <= v_now
-                      -- A transaction that goes on locks the rows that it brings into line: no more than it can take.
-                      and (p_brief or m.queue <> all (v_exclude_queues))
-                    order by m.dequeue_at
-                    for no key update skip locked
-                ) as n
+                select f.ctid
+                from (
+                    select n.ctid, n.queue
+                    from unnest(v_due) as l (priority)
+                    cross join lateral (
+                        select m.ctid, m.queue
+                        from pgqueue_message m
+                        where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+                          and m.priority = l.priority and m.dequeue_at <= v_now
+                          and (p_brief or m.queue <> all (p_exclude_queues))
+                        order by m.dequeue_at
+                        for no key update skip locked
+                    ) as n
+                    limit 500
+                ) as f
+                where p_brief or f.queue <> all (v_paused)
                 limit case when p_brief then 500 else v_left end
             ));
         end if;

@@ -86,6 +86,7 @@ class Backlog:
     in_line: bool = True
     and_a_few: str = ""
     """Rows that are there at every size: (dequeue_at, priority, task)."""
+    paused: bool = False
     calls: dict[str, int] = field(default_factory=dict)
     """Calls of SQL functions, and how many entries of the indexes of what waits each may read at most."""
 
@@ -106,6 +107,8 @@ class Backlog:
         """)
 
     def begin(self, session: Session) -> None:
+        if self.paused:
+            session.rows(f"select pgqueue_queue_pause({self.queue})")
         if self.and_a_few:
             session.rows(f"""
                 insert into pgqueue_message (dequeue_at, priority, task, content)
@@ -159,6 +162,11 @@ BACKLOGS = {
         queue="'q' || n % 1000",
         in_line=False,
         calls={ONE: 1_000, HUNDRED: 1_500, NEXT: 220},
+    ),
+    "due at once in a paused queue": Backlog(
+        in_line=False,
+        paused=True,
+        calls={ONE: 1_000, "pgqueue_message_dequeue(p_brief => false)": 2_500},
     ),
     "ready in a thousand queues at all priorities": Backlog(
         priority="100 - n / 1000 % 201",

@@ -333,6 +333,18 @@ def test_what_is_due_in_a_paused_queue_wakes_nobody(session: Session) -> None:
     assert session.value("pgqueue_message_next_at") is None
 
 
+def test_what_is_due_in_a_paused_queue_gets_out_of_the_way_of_transactions_that_go_on(session: Session) -> None:
+    session.rows("""
+        insert into pgqueue_message (content, queue, dequeue_at, in_line)
+        select '"flood"'::jsonb, 'flood', n, false from generate_series(1, 1700) as n union all
+        select '"behind it"', 'q', 5000, false
+    """)
+    session.call("pgqueue_queue_pause", queue="flood")
+    assert [contents(session.dequeue(1, brief=False)) for _ in range(3)] == [[], [], ["behind it"]]
+    session.call("pgqueue_queue_resume", queue="flood")
+    assert contents(session.dequeue(1, brief=False)) == ["flood"]
+
+
 # Raw messages and tasks
 
 
