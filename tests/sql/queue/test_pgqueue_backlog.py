@@ -24,11 +24,20 @@ def backlog(session: Session, *queues: str) -> tuple[Any, ...]:
     return tuple(row)
 
 
-def both(session: Session) -> tuple[Any, ...]:
+def both(session: Session, *queues: str) -> tuple[Any, ...]:
     """The same, whether the queues are named or not."""
     everywhere = backlog(session)
-    assert backlog(session, "default", "mail", "default") == everywhere
+    assert backlog(session, *(queues or ("default", "mail", "default"))) == everywhere
     return everywhere
+
+
+def flood(session: Session, number: int, **expressions: Any) -> None:
+    """``number`` messages; the expressions of SQL may contain their number, ``n``."""
+    columns = {"content": "'{}'", "task": "'t'", "dequeue_at": NOON, **expressions}
+    session.rows(
+        f"insert into pgqueue_message ({', '.join(columns)}) "
+        f"select {', '.join(map(str, columns.values()))} from generate_series(1, {number}) as n"
+    )
 
 
 def test_an_empty_queue_has_none(session: Session) -> None:
@@ -120,16 +129,86 @@ def test_a_channel_that_releases_one_at_a_time_lets_one_begin(session: Session) 
     assert both(session) == (1, 60_000, 0)
 
 
-def test_the_lanes_of_another_queue_hide_none(session: Session) -> None:
-    session.rows(
-        "insert into pgqueue_message (content, task, queue, channel, dequeue_at) "
-        "select '{}', 't', 'bulk', 'a' || n, %s from generate_series(1, 1100) as n",
-        [NOON],
-    )
-    session.create(task="t", channel="z", queue="mail")
-    assert backlog(session, "mail") == (1, 0, 0)
-    session.call("pgqueue_queue_pause", queue="bulk")
-    assert backlog(session) == (1, 0, 0)
+class TestNothingHides:
+    """What is ready, however much else there is: a walk that meets its limit never ends in "nothing to do"."""
+
+    @pytest.mark.parametrize("moved", [True, False], ids=["a worker has seen the lanes", "no worker has"])
+    def test_the_lanes_of_another_queue(self, session: Session, moved: bool) -> None:
+        flood(session, 10_001, queue="'bulk'", channel="'a' || n", dequeue_at=NOON + 86_400_000)
+        if moved:
+            for _ in range(11):
+                session.call("pgqueue_lane_arm")
+            assert both(session, "bulk") == (0, None, 0), "nothing is due"
+        session.create(task="t", channel="zeta", queue="mail")
+        assert backlog(session, "mail") == backlog(session) == (1, 0, 0)
+        session.call("pgqueue_queue_pause", queue="bulk")
+        assert backlog(session, "mail") == backlog(session) == (1, 0, 0)
+
+    def test_the_ready_lanes_of_a_paused_queue(self, session: Session) -> None:
+        flood(session, 1100, queue="'bulk'", channel="'a' || n")
+        for _ in range(3):
+            session.call("pgqueue_lane_arm")
+        session.call("pgqueue_queue_pause", queue="bulk")
+        assert both(session, "bulk", "mail") == (0, None, 0)
+        session.set_clock(NOON - 40)
+        session.create(task="t", channel="zeta", queue="mail")
+        session.set_clock(NOON)
+        assert both(session, "bulk", "mail") == (1, 40, 0)
+
+    def test_a_halted_lane_of_another_queue(self, session: Session) -> None:
+        """It waits for an end that no dequeue has seen."""
+        session.call("pgqueue_channel_set", name="acme", max_concurrency=1)
+        running = session.create(task="t", channel="acme", queue="mail")
+        session.create(task="t", channel="acme")
+        [held] = session.dequeue(1, tasks=True, queues=["mail"])
+        assert (held.id, session.dequeue(1, tasks=True)) == (running, [])
+        assert both(session) == (0, None, 1)
+        session.value("pgqueue_message_complete", **token(held))
+        assert both(session) == (1, 0, 0)
+
+    def test_the_end_of_an_attempt_behind_many_new_messages(self, session: Session) -> None:
+        session.call("pgqueue_channel_set", name="acme", max_concurrency=1)
+        session.create(task="t", channel="acme")
+        held = session.take(tasks=True)
+        flood(session, 1001, channel="'acme'")
+        session.value("pgqueue_message_complete", **token(held))
+        assert both(session)[0] == 1
+
+    def test_due_messages_of_a_paused_queue(self, session: Session) -> None:
+        flood(session, 10_001, queue="'bulk'", dequeue_at=NOON - 60, in_line=False)
+        session.call("pgqueue_queue_pause", queue="bulk")
+        assert both(session, "bulk") == (0, None, 0)
+        flood(session, 1, dequeue_at=NOON - 40, in_line=False)
+        assert both(session, "bulk", "default") == (1, 40, 0)
+
+    def test_the_lines_of_paused_queues(self, session: Session) -> None:
+        for queue in "abcde":
+            flood(session, 201, queue=f"'{queue}'", priority="n - 101")
+            session.call("pgqueue_queue_pause", queue=queue)
+        assert both(session, *"abcde") == (0, None, 0)
+        session.create(task="t", queue="mail", priority=-100)
+        assert both(session, "mail") == (1, 0, 0)
+
+    def test_more_queues_than_are_read(self, session: Session) -> None:
+        flood(session, 1001, queue="'q' || n", in_line=False, dequeue_at=NOON + 500)
+        assert both(session, "z") == (0, None, 0), "nothing is due"
+        flood(session, 1, queue="'z'", in_line=False)
+        assert backlog(session) == backlog(session, "z") == (1, 0, 0)
+
+    def test_many_raw_messages_that_are_held(self, session: Session) -> None:
+        flood(session, 10_000, task="null")
+        session.dequeue(10_000, lock_ms=1000)
+        session.create(task="t")
+        session.take(tasks=True, lock_ms=2000)
+        assert both(session) == (0, None, 1)
+        session.set_clock(NOON + 2000)
+        assert both(session) == (1, 0, 0)
+
+    def test_parked_messages_of_many_tasks(self, session: Session) -> None:
+        flood(session, 1000, task="'t' || n", queue="'bulk'", in_line=False, dequeue_at=2**63 - 1)
+        session.rows("update pgqueue_message set parked_at = %s", [NOON])
+        parked(session, task="t", queue="mail")
+        assert backlog(session, "mail")[0] == 1
 
 
 def test_a_quarantined_message_counts(session: Session) -> None:
