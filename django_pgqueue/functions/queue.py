@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from django_pgqueue.functions.installed import explained
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,7 +28,7 @@ def backlog(connection: Connection, queues: Sequence[str] | None = None) -> Back
     >>> backlog(connection, ["mail"])  # doctest: +SKIP
     Backlog(ready=12, oldest_wait_ms=340, running=4)
     """
-    with connection.cursor() as cursor:
+    with explained(getattr(connection, "alias", "default")), connection.cursor() as cursor:
         cursor.execute("select * from pgqueue_backlog(%s::text[])", (None if queues is None else list(queues),))
         return Backlog(*cursor.fetchone())
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import psycopg
 from django.core.management.base import CommandError
-from django.db import ProgrammingError
 
+from django_pgqueue import functions
 from django_pgqueue.backend.lookup import databases
+from django_pgqueue.exceptions import OutdatedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +26,9 @@ def asked(alias: str | None, *, returncode: int = 1) -> list[str]:
 
 @contextmanager
 def with_its_queue(alias: str) -> Iterator[None]:
-    """If tables or functions are missing, raises an error with the remedy."""
+    """If the database lacks what the command needs, ends it with the remedy."""
     try:
-        yield
-    except ProgrammingError as error:
-        if not isinstance(error.__cause__, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedFunction):
-            raise
-        missing = error.__cause__.diag.message_primary
-        message = f"The queue is missing in the database {alias!r}: run manage.py migrate. ({missing})"
-        raise CommandError(message) from error
+        with functions.explained(alias):
+            yield
+    except OutdatedQueue as error:
+        raise CommandError(error) from error

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from django.db import DatabaseError, InterfaceError, connections
 from prometheus_client.core import GaugeMetricFamily
 
+from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.monitoring import overview
 from django_pgqueue.monitoring.overview import counts
 
@@ -54,7 +55,7 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
             with overview.bounded(database, timeout=STATEMENT_TIMEOUT):
                 found = overview.taken(database)
                 failed = counts.failed(found.at, using=database, within=HOUR)
-        except (DatabaseError, InterfaceError) as error:
+        except (DatabaseError, InterfaceError, OutdatedQueue) as error:
             logger.warning("The queue in the database %r cannot be read: %s", database, error)
             connections[database].close_if_unusable_or_obsolete()
             up = False

@@ -132,13 +132,15 @@ class Queue:
             raise InvalidMessage(message)
         began_ns = time.time_ns()
         connection = connections[self.alias]
-        received = functions.message_dequeue(
-            connection,
-            queues=[self.name],
-            limit=limit,
-            lock_ms=checked_lock_ms(lock_seconds),
-            brief=connection.autocommit and not connection.in_atomic_block,
-        )
+        lock_ms = checked_lock_ms(lock_seconds)
+        with functions.explained(self.alias):
+            received = functions.message_dequeue(
+                connection,
+                queues=[self.name],
+                limit=limit,
+                lock_ms=lock_ms,
+                brief=connection.autocommit and not connection.in_atomic_block,
+            )
         traces.received(received, traced=lookup.traces_enabled(self.alias), queue=self.name, began_ns=began_ns)
         return [self.received(message) for message in received]
 

@@ -123,8 +123,9 @@ class Pump:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         last: BaseException | None = None
         try:
-            while not self.stopping:
-                self.loop.turn(self._turn, self._due_at)
+            with functions.explained(self.session.database):
+                while not self.stopping:
+                    self.loop.turn(self._turn, self._due_at)
         except BaseException as error:  # noqa: BLE001 -- the consumer gets it
             last = error
             self.stopping = True

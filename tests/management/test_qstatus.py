@@ -234,7 +234,7 @@ def test_what_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_tables_it_says_what_to_do(db: None) -> None:
     sql("alter table pgqueue_queue rename to elsewhere")
-    with pytest.raises(CommandError, match=r"run manage\.py migrate"):
+    with pytest.raises(CommandError, match=r"Run manage\.py migrate"):
         said()
 
 

@@ -18,7 +18,7 @@ from django.db import OperationalError, connection, connections, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.consumer import polling
-from django_pgqueue.exceptions import AttemptLost, InvalidMessage
+from django_pgqueue.exceptions import AttemptLost, InvalidMessage, OutdatedQueue
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.queue import Queue, ReceivedMessage
 from tests.support.site.tasks import nothing
@@ -475,7 +475,7 @@ def test_an_error_that_does_not_go_away_ends_the_iteration(ears: Any, session: S
     wait_until(Worker.objects.exists, "it listens")
     session.rows("alter function pgqueue_message_dequeue rename to pgqueue_hidden")
     try:
-        with pytest.raises(psycopg.errors.UndefinedFunction):
+        with pytest.raises(OutdatedQueue, match=r"Run manage\.py migrate"):
             waits.result(SECONDS)
     finally:
         session.rows("alter function pgqueue_hidden rename to pgqueue_message_dequeue")

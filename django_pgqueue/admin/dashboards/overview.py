@@ -21,7 +21,7 @@ from django_pgqueue.admin.dashboards import sparkline
 from django_pgqueue.admin.parts import audit_log, database, display, sidebar
 from django_pgqueue.admin.parts.database import alias, now, url
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see
-from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.exceptions import InvalidMessage, OutdatedQueue
 from django_pgqueue.models.tables import Overview, QueueState
 from django_pgqueue.monitoring import overview
 from django_pgqueue.monitoring.overview import formatting
@@ -172,7 +172,7 @@ class OverviewAdmin(ReadOnlyAdmin):
             with database.about(request):
                 context |= seen(request)
                 return TemplateResponse(request, "admin/django_pgqueue/overview/page.html", context).render()
-        except OperationalError as error:
+        except (OperationalError, OutdatedQueue) as error:
             context["problem"] = problem_of(error)
         return TemplateResponse(request, "admin/django_pgqueue/overview/page.html", context)
 
@@ -184,7 +184,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         try:
             with database.about(request):
                 html = render_to_string("admin/django_pgqueue/overview/live.html", seen(request), request)
-        except OperationalError as error:
+        except (OperationalError, OutdatedQueue) as error:
             return JsonResponse({"problem": problem_of(error)}, status=503)
         return JsonResponse({"html": html, "took_ms": round((time.monotonic() - begun) * 1000)})
 
@@ -217,7 +217,9 @@ class OverviewAdmin(ReadOnlyAdmin):
             raise PermissionDenied
 
 
-def problem_of(error: OperationalError) -> str:
+def problem_of(error: OperationalError | OutdatedQueue) -> str:
+    if isinstance(error, OutdatedQueue):
+        return str(error)
     if not isinstance(error.__cause__, QueryCanceled):
         raise error
     return f"The query took longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds and was cancelled."

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import DataError, OperationalError
 from django.db.models import Q
-from django.http import HttpResponseRedirect
+from django.http import HttpResponse, HttpResponseRedirect
 from django.template.response import SimpleTemplateResponse
 from psycopg.errors import QueryCanceled
 
@@ -20,13 +20,14 @@ from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.backend.lookup import default_database
+from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django.db.models import Model, QuerySet
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -121,6 +122,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             with database.about(request):
                 here = self.list_url() if instead == "" else instead
             return self._stopped(request, error, here)
+        except OutdatedQueue as error:
+            return HttpResponse(f"{error}\n", content_type="text/plain; charset=utf-8", status=503)
 
     def list_url(self) -> str:
         return database.url(f"{self.opts.model_name}_changelist")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.db import Error, OperationalError, connections
 
+from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.monitoring.doctor import (
     clocks,
     disks,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 COULD_NOT_LOOK = Kind(
     "could-not-look",
     Severity.WARNING,
-    "This check lacked a right, or took too long. Run the command as a role that has the right, or at a time with "
-    "less load.",
+    "This check lacked a right or a part of the queue, or took too long. If no other finding says what to do, run the "
+    "command as a role that has the right, or at a time with less load.",
 )
 
 
@@ -128,5 +129,11 @@ def looked(check: Check, patient: Subject) -> list[Finding]:
         if isinstance(error, OperationalError) and not connections[patient.using].is_usable():
             connections[patient.using].close()
             raise
-        reason = str(error).strip().partition("\n")[0]
-        return [COULD_NOT_LOOK.found(f"{check.title[0].upper()}{check.title[1:]}: {reason}", "", check=check.title)]
+        return [could_not_look(check, error)]
+    except OutdatedQueue as error:
+        return [could_not_look(check, error)]
+
+
+def could_not_look(check: Check, error: Exception) -> Finding:
+    reason = str(error).strip().partition("\n")[0]
+    return COULD_NOT_LOOK.found(f"{check.title[0].upper()}{check.title[1:]}: {reason}", "", check=check.title)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from django.db import connections, transaction
 
+from django_pgqueue import functions
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -18,10 +20,14 @@ BOUNDS = {"statement_timeout": STATEMENT_TIMEOUT, "enable_seqscan": "off", "jit"
 
 @contextmanager
 def bounded(using: str, *, timeout: str | None = None) -> Iterator[None]:
-    """A transaction in which no statement takes longer than STATEMENT_TIMEOUT or reads a whole table."""
+    """A transaction in which no statement takes longer than STATEMENT_TIMEOUT or reads a whole table.
+
+    Whoever looks at a queue does it in one: so this is where a queue that is older than the code is told apart from
+    other errors (OutdatedQueue).
+    """
     bounds = BOUNDS | ({"statement_timeout": timeout} if timeout else {})
     within = connections[using].in_atomic_block
-    with transaction.atomic(using=using):
+    with functions.explained(using), transaction.atomic(using=using):
         before = _current(using, bounds) if within else {}
         _set(using, bounds)
         yield
