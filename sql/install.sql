@@ -14,15 +14,22 @@ begin;
 
 do $$
 declare
-    v_there text := (
-        select string_agg(t.name, ', ')
-        from unnest(array['pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger',
-                          'pgqueue_exchange', 'pgqueue_report_hour', 'pgqueue_channel', 'pgqueue_ended']) as t (name)
-        where to_regclass(quote_ident(current_schema()) || '.' || t.name) is not null
+    v_there text[] := array(
+        select c.relname
+        from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where n.nspname = current_schema() and c.relname like 'pgqueue\_%' and c.relkind in ('r', 'p')
+        union all
+        -- One with other parameters would stay beside that of today, and calls would be ambiguous.
+        select p.oid::regprocedure::text
+        from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+        where n.nspname = current_schema() and p.proname like 'pgqueue\_%'
+        order by 1
     );
 begin
-    if v_there is not null then
-        raise exception 'the schema % has %, and lacks pgqueue_message', current_schema(), v_there
+    if v_there <> '{}' then
+        raise exception 'the schema % lacks pgqueue_message, and has % other parts of a queue: %',
+            current_schema(), cardinality(v_there),
+            array_to_string(v_there[:3], ', ') || case when cardinality(v_there) > 3 then ', …' else '' end
             using hint = 'Restore what is missing, or remove everything: psql -f sql/uninstall.sql';
     end if;
 end

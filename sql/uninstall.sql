@@ -1,4 +1,15 @@
 -- Removes the queue, with everything in it.
+
+-- What only earlier releases have.
+drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean);
+drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text);
+drop function if exists pgqueue_attempt_enqueue(bigint[]);
+drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, bigint, text, jsonb, integer);
+drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text, integer, bigint, text, jsonb, integer, text);
+drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean);
+drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer);
+
+-- Of today.
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean, text);
 drop function if exists pgqueue_binding_delete(text, text, text, text, text);
 drop function if exists pgqueue_binding_declare(text, text, text, text, text, integer, integer, boolean);

@@ -11,6 +11,8 @@ from django_pgqueue.functions import sql_files
 
 HEAD = re.compile(r"^create or replace function (.*?)\nlanguage ", re.MULTILINE | re.DOTALL)
 """Name, parameters and result of a function."""
+OF_TODAY = "\n-- Of today.\n"
+"""The line of uninstall.sql above which it drops what only earlier releases have."""
 
 
 class ReplaceFunction(migrations.RunSQL):
@@ -50,7 +52,7 @@ def _change(name: str, before: str | None, after: str | None) -> list[Any]:
 
 def drops(name: str, release: str | None = None) -> list[str]:
     """Returns the statements that drop the functions of ``name``, today or in ``release``."""
-    uninstall = sql_files.load("uninstall", release=release)
+    _, _, uninstall = sql_files.load("uninstall", release=release).rpartition(OF_TODAY)
     return re.findall(rf"^drop function if exists {name}\b.*;$", uninstall, re.MULTILINE)
 
 

@@ -512,6 +512,7 @@ def test_with_other_parameters_there_is_one_function_in_both_directions(project:
     project.edit("uninstall", drop.replace(");", ", text);"), drop)
     project.change("uninstall")
     project.edit("uninstall", drop, drop.replace(");", ", text);"))
+    project.edit("uninstall", "\n-- Of today.\n", f"{drop}\n\n-- Of today.\n")
     assert project.unfinished() == []
     project.upgrade(conninfo, "0.1.0")
     replace = ReplaceFunction(FAIL, since="0.1.0")

@@ -12,7 +12,7 @@ import pytest
 from django_pgqueue import functions
 from django_pgqueue.functions import sql_files as schema
 from django_pgqueue.functions.installed import needed
-from tests.support.databases import described, empty_database, migrate, psql, session_in
+from tests.support.databases import described, empty_database, install, migrate, psql, session_in
 from tests.support.sessions import token
 
 if TYPE_CHECKING:
@@ -93,11 +93,27 @@ def test_a_path_that_leads_to_two_queues_means_the_first(empty: str) -> None:
 
 def test_install_is_all_or_nothing(empty: str) -> None:
     with session_in(empty) as session:
-        session.rows("create function pgqueue_queue_resume(p_name text) returns text return 'in the way'")
+        session.rows("create view pgqueue_ended as select 'in the way'")
         done = psql(empty, "-f", INSTALL)
         assert done.returncode != 0
-        assert "pgqueue_queue_resume" in done.stderr or "cannot change return type" in done.stderr
-        assert session.column("select relname from pg_class where relname like 'pgqueue%%'", {}) == []
+        assert 'relation "pgqueue_ended" already exists' in done.stderr
+        assert session.column("select relname from pg_class where relname like 'pgqueue%%'", {}) == ["pgqueue_ended"]
+
+
+def test_an_install_where_some_functions_are_left_says_what_to_do(empty: str) -> None:
+    """With other parameters they would stay beside those of today, and calls would be ambiguous."""
+    with session_in(empty) as session:
+        install(session, "0.1.0")
+        for table in session.column("select relname::text from pg_class where relname ~ '^pgqueue' and relkind = 'r'"):
+            session.rows(f"drop table if exists {table} cascade")
+        session.rows("drop table pgqueue_attempt")
+        before = described(session)
+        done = psql(empty, "-f", INSTALL)
+        assert done.returncode != 0
+        assert "the schema public lacks pgqueue_message, and has " in done.stderr
+        assert "other parts of a queue: pgqueue_advisory_lock(text,boolean,integer), " in done.stderr
+        assert "psql -f sql/uninstall.sql" in done.stderr
+        assert described(session) == before
 
 
 def test_a_second_install_says_that_there_is_one_and_changes_nothing(migrated: str) -> None:
@@ -117,7 +133,7 @@ def test_an_install_where_some_tables_are_left_says_what_to_do(migrated: str) ->
         before = described(session)
         done = psql(migrated, "-f", INSTALL)
         assert done.returncode != 0
-        assert "the schema public has pgqueue_attempt, pgqueue_worker," in done.stderr
+        assert "the schema public lacks pgqueue_message, and has " in done.stderr
         assert "psql -f sql/uninstall.sql" in done.stderr
         assert described(session) == before
 
@@ -128,6 +144,18 @@ def test_uninstall_takes_everything_out_and_may_be_repeated(migrated: str) -> No
         assert done.returncode == 0, done.stderr
         with session_in(migrated) as session:
             assert {kind: found for kind, found in described(session).items() if found} == {}
+
+
+@pytest.mark.parametrize("release", schema.releases())
+def test_uninstall_takes_out_the_queue_of_every_release(empty: str, release: str) -> None:
+    with session_in(empty) as session:
+        install(session, release)
+        done = psql(empty, "-v", "ON_ERROR_STOP=1", "-f", UNINSTALL)
+        assert done.returncode == 0, done.stderr
+        assert {kind: found for kind, found in described(session).items() if found} == {}
+        assert psql(empty, "-f", INSTALL).returncode == 0
+        session.rows("select pgqueue_message_create('{}')")
+        assert len(session.messages()) == 1
 
 
 def test_install_has_every_file_of_a_folder_and_no_other() -> None:

@@ -70,7 +70,10 @@ def _migrate(name: str, release: str, migration: Path) -> Iterator[str]:
     if is_function(name, release):
         yield from _add_operation(f'ReplaceFunction("{name}", since="{release}"),', migration)
         if name != VERSION:
-            yield "When its parameters change: change its line in sql/uninstall.sql and sql/roles.sql too."
+            yield (
+                "When its parameters change: change its line in sql/uninstall.sql and sql/roles.sql too, and keep the "
+                "former one in uninstall.sql, among those of earlier releases."
+            )
     else:
         yield f"Now alter the table in {migration}: RunSQL, with reverse_sql and state_operations. Name it in locks."
 
