@@ -226,13 +226,13 @@ select string_to_array(:'installed', '.')::integer[] <= '{0, 2, 0}'::integer[] a
 \if :is_left
 set client_min_messages = warning;
 select format('drop index concurrently %s', i.indexrelid::regclass)
-from pg_index i join pg_class c on c.oid = i.indexrelid
-where c.relname = 'pgqueue_message_parked_ix' and c.relnamespace = current_schema()::regnamespace and not i.indisvalid \gexec
+from pg_index i join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace
+where c.relname = 'pgqueue_message_parked_ix' and n.nspname = current_schema() and not i.indisvalid \gexec
 create index concurrently if not exists pgqueue_message_parked_ix on pgqueue_message
     (queue, task, parked_at, id) where parked_at is not null and task is not null;
 select format('drop index concurrently %s', i.indexrelid::regclass)
-from pg_index i join pg_class c on c.oid = i.indexrelid
-where c.relname = 'pgqueue_message_unknown_ix' and c.relnamespace = current_schema()::regnamespace and not i.indisvalid \gexec
+from pg_index i join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace
+where c.relname = 'pgqueue_message_unknown_ix' and n.nspname = current_schema() and not i.indisvalid \gexec
 create index concurrently if not exists pgqueue_message_unknown_ix on pgqueue_message
     (queue, task, unknown_since) where parked_at is not null and task is not null;
 alter table pgqueue_message validate constraint pgqueue_message_counts_range;

@@ -126,8 +126,8 @@ def at_once(tables: Sequence[str], statements: Iterable[str]) -> list[str]:
 
 
 DROP_UNFINISHED = """select format('drop index concurrently %s', i.indexrelid::regclass)
-from pg_index i join pg_class c on c.oid = i.indexrelid
-where c.relname = '{name}' and c.relnamespace = current_schema()::regnamespace and not i.indisvalid"""
+from pg_index i join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace
+where c.relname = '{name}' and n.nspname = current_schema() and not i.indisvalid"""
 
 
 def index_of(statement: str) -> str | None:

@@ -267,6 +267,27 @@ def test_a_queue_of_another_schema_is_no_queue_of_this_one(conninfo: str) -> Non
         assert "The search_path finds one in shop" in done.stderr
 
 
+@pytest.mark.parametrize("by", ["migrate", "psql"])
+def test_the_schema_may_have_a_name_that_needs_quotes(conninfo: str, by: str) -> None:
+    name = "My Jobs"
+    with empty_database(conninfo, "quoted") as database, session_in(database) as session:
+        install(session)
+        session.rows(f'create schema "{name}"')
+        session.rows(f'set search_path = "{name}"')
+        install(session, "0.1.0")
+        for _ in range(2):
+            if by == "migrate":
+                migrate(database, search_path=f'"{name}"')
+            else:
+                done = psql(database, "-f", str(sql_files.folder() / "upgrade.sql"), search_path=f'"{name}"')
+                assert (done.returncode, done.stderr) == (0, "")
+            session.rows("set search_path = pg_catalog")
+            assert described(session, f'"{name}"') == described(session, "public")
+        if by == "migrate":
+            migrate(database, back=True, search_path=f'"{name}"')
+            assert {kind: found for kind, found in described(session, f'"{name}"').items() if found} == {}
+
+
 def test_a_newer_queue_is_left_alone(conninfo: str) -> None:
     with empty_database(conninfo, "newer") as database, session_in(database) as session:
         install(session)

@@ -68,21 +68,26 @@ def described(session: Session, schema_name: str = "public") -> dict[str, list[s
     """What there is of the queue in a schema, without the name of the schema and the day of the installation."""
     session.rows("set timezone = 'UTC'")
     found = {
-        kind: [str([str(value) for value in row]) for row in session.rows(query, {"schema": schema_name})]
+        kind: [
+            str([_everywhere(str(value), schema_name) for value in row])
+            for row in session.rows(query, {"schema": schema_name})
+        ]
         for kind, query in DESCRIPTIONS.items()
     }
     first = min(re.findall(r"pgqueue_attempt_(\d{8})\b", str(found["tables and sequences"])), default="19700101")
     day = dt.datetime.strptime(first, "%Y%m%d").replace(tzinfo=dt.UTC)
     return {
-        kind: sorted(_normalized(text, schema_name, day) for text in texts if "django_migrations" not in text)
+        kind: sorted(_every_day(text, day) for text in texts if "django_migrations" not in text)
         for kind, texts in found.items()
     }
 
 
-def _normalized(text: str, schema_name: str, first_day: dt.datetime) -> str:
-    text = re.sub(r"SET search_path TO [^\n]*?\\n", r"SET search_path TO the schema\\n", text)
-    text = text.replace(f"{schema_name}.", "")
+def _everywhere(text: str, schema_name: str) -> str:
+    text = re.sub(r"SET search_path TO [^\n]*\n", "SET search_path TO the schema\n", text)
+    return text.replace(f"{schema_name}.", "")
 
+
+def _every_day(text: str, first_day: dt.datetime) -> str:
     def days_later(found: re.Match[str]) -> str:
         day = dt.datetime.strptime(found[0].replace("-", ""), "%Y%m%d").replace(tzinfo=dt.UTC)
         return f"day {(day - first_day).days}"
