@@ -6,6 +6,7 @@
 -- A file is in the folder of its noun: a lane belongs to a channel, a binding to an exchange, a session to a worker.
 -- The files beside this one are not part of a queue: people run them by hand.
 \set ON_ERROR_STOP on
+\set AUTOCOMMIT on
 select to_regclass(quote_ident(current_schema()) || '.pgqueue_message') is not null as is_installed \gset
 \if :is_installed
   \ir upgrade.sql

@@ -4,6 +4,7 @@
 -- You may repeat it.  Roles belong to the whole server: a role that other objects need stays, and a notice reports it.
 -- Two things stay as well: only the owner may make objects in the schema, and the functions keep their search_path.
 \set ON_ERROR_STOP on
+\set AUTOCOMMIT on
 begin;
 select relnamespace::regnamespace::text as schema, relnamespace as schema_oid
 from pg_class where oid = 'pgqueue_message'::regclass \gset

@@ -1,4 +1,5 @@
--- Removes the queue, with everything in it.
+-- Removes the queue, with everything in it.  All or nothing.
+begin;
 
 -- What only earlier releases have.
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean);
@@ -116,3 +117,4 @@ drop table if exists pgqueue_queue;
 drop table if exists pgqueue_worker;
 drop table if exists pgqueue_attempt;
 drop table if exists pgqueue_message;
+commit;

@@ -1,10 +1,42 @@
 -- Upgrades the queue in the first schema of the search_path to the release of these files, without Django:
 --   psql -f sql/upgrade.sql
--- All or nothing.  It does what is due, says what that was, and may be run again.  It waits for tables that are in use,
--- but never for so long at a time that others wait behind it.  If you use roles.sql, run that again for new functions.
--- Written by python -m tests.support.upgrade_sql, from the migrations: change those.
+-- All or nothing, release by release, and indexes after that.  It does what is due, says what that was, and may be run
+-- again.  It waits for tables that are in use, but never for so long at a time that others wait behind it.  Where long
+-- transactions overlap, it has to wait for longer than they take:
+--   PGOPTIONS='-c pgqueue.upgrade_lock_ms=1000' psql -f sql/upgrade.sql
+-- If you use roles.sql, run that again for new functions.
+-- Written by python -m tests.support.upgrade_sql, from the migrations and the other files: change those.
 \set ON_ERROR_STOP on
-begin;
+\set AUTOCOMMIT on
+
+do $$
+declare
+    v_number bigint := (
+        select hashtextextended('pgqueue upgrade ' || n.oid, 0) from pg_namespace n where n.nspname = current_schema()
+    );
+    v_patience interval := '600 s';
+    v_begun timestamptz := clock_timestamp();
+    v_other record;
+begin
+    while not pg_try_advisory_lock(v_number) loop
+        if clock_timestamp() > v_begun + v_patience then
+            select a.pid, a.state, a.state_change into v_other
+            from pg_locks l join pg_stat_activity a on a.pid = l.pid
+            where l.locktype = 'advisory' and l.granted and l.objsubid = 1
+              and l.database = (select d.oid from pg_database d where d.datname = current_database())
+              and l.classid::bigint << 32 | l.objid::bigint = v_number;
+            raise exception 'session % (% since %) upgrades this queue, and has not ended within %',
+                v_other.pid, v_other.state, v_other.state_change, v_patience
+                using errcode = 'lock_not_available',
+                      hint = format('Nothing was changed. Run the upgrade again when that session has ended. If it '
+                          'does something else, it is the connection of a pooler in transaction mode: end it by select '
+                          'pg_terminate_backend(%s), and do not upgrade through that pooler.', v_other.pid);
+        end if;
+        commit;
+        perform pg_sleep(0.2);
+    end loop;
+end
+$$;
 
 select current_schema() as schema, coalesce((
     select coalesce((
@@ -20,7 +52,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -42,7 +74,7 @@ begin
 end
 $$;
 \elif :is_half
-select set_config('pgqueue.missing', :'missing', true) as missing \gset
+select set_config('pgqueue.missing', :'missing', false) as missing \gset
 do $$
 begin
     raise exception 'the queue in the schema % lacks %', current_schema(), current_setting('pgqueue.missing')
@@ -55,19 +87,25 @@ $$;
 \echo The queue in the schema :schema is that of 0.2.0. Nothing was done.
 \else
 
--- From 0.1.0: 0002_after_0_1_0
+-- From 0.1.0: 0002_after_0_1_0.  One query, and so one transaction: nobody can enqueue from its lock to its end.
 select string_to_array(:'installed', '.')::integer[] <= '{0, 1, 0}'::integer[] as is_due \gset
 \if :is_due
 do $$
 declare
     v_lock_timeout text := current_setting('lock_timeout');
+    v_last_ms text := coalesce(nullif(current_setting('pgqueue.upgrade_lock_ms', true), ''), '80');
+    v_lock_ms integer := 20;
     v_give_up_at timestamptz := clock_timestamp() + interval '60 s';
     v_others text;
 begin
-    -- A lock that was not got at once is not waited for: statements of others would queue up behind.
-    perform set_config('lock_timeout', '20ms', true);
+    if v_last_ms !~ '^[1-9][0-9]{0,5}$' then
+        raise exception 'pgqueue.upgrade_lock_ms is %', quote_literal(v_last_ms)
+            using hint = 'Nothing was changed. Set it to a number of milliseconds, such as 1000.';
+    end if;
+    -- A lock that was not got soon is not waited for: statements of others would queue up behind.
     loop
         begin
+            perform set_config('lock_timeout', least(v_lock_ms, v_last_ms::integer) || 'ms', true);
             lock table pgqueue_worker, pgqueue_message in access exclusive mode;
             exit;
         exception when lock_not_available then
@@ -81,14 +119,17 @@ begin
                 ) as o;
                 raise exception 'the queue was in use for more than 60 seconds, by %', v_others
                     using errcode = 'lock_not_available',
-                          hint = 'Nothing was changed. Wait for the session or end it, and run the upgrade again.';
+                          hint = format('Nothing was changed. Wait for the session or end it, and run the upgrade '
+                              'again. If there is always another one, let it wait for longer than their transactions '
+                              'take, instead of %s ms: PGOPTIONS="-c pgqueue.upgrade_lock_ms=1000"', v_last_ms);
             end if;
             perform pg_sleep(0.1 + random() / 5);
+            v_lock_ms := least(2 * v_lock_ms, v_last_ms::integer);
         end;
     end loop;
     perform set_config('lock_timeout', v_lock_timeout, true);
 end
-$$;
+$$\;
 do $$
 begin
     perform set_config('pgqueue.rights', coalesce((
@@ -100,77 +141,2834 @@ begin
         where n.nspname = current_schema() and p.proname like 'pgqueue\_%' and p.prokind = 'f'
     ), '[]')::text, true);
 end
-$$;
-alter table pgqueue_message add column unknown_since bigint, add column parked_at bigint;
+$$\;
+alter table pgqueue_message add column unknown_since bigint, add column parked_at bigint\;
 alter table pgqueue_worker add column lacks text[],
     add constraint pgqueue_worker_lacks_few
-        check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750);
-alter table pgqueue_message add column max_lost smallint;
+        check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750)\;
+alter table pgqueue_message add column max_lost smallint\;
 alter table pgqueue_message
     drop constraint pgqueue_message_counts_range,
     add constraint pgqueue_message_counts_range check (
-        least(attempt, max_attempts, checks, max_lost) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000) not valid;
-alter table pgqueue_message add column version text;
+        least(attempt, max_attempts, checks, max_lost) >= 0 and greatest(attempt, max_attempts, checks) <= 2000000000) not valid\;
+alter table pgqueue_message add column version text\;
 alter table pgqueue_message
     drop constraint pgqueue_message_names_short,
     add constraint pgqueue_message_names_short check (
-        queue <> '' and greatest(octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker), octet_length(unique_key) - 2045, octet_length(version) + 155) <= 255) not valid;
+        queue <> '' and greatest(octet_length(queue), octet_length(channel), octet_length(task), octet_length(worker), octet_length(unique_key) - 2045, octet_length(version) + 155) <= 255) not valid\;
 alter table pgqueue_worker add column version text, add constraint pgqueue_worker_version_short
-    check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]');
-alter table pgqueue_worker add column silent_until bigint;
-\ir message/pgqueue_message_is_large.sql
-\ir message/pgqueue_message_readable.sql
-\ir attempt/pgqueue_attempt_append.sql
-\ir message/pgqueue_message_defer.sql
-\ir message/pgqueue_message_lane.sql
-\ir message/pgqueue_message_reschedule.sql
-\ir message/pgqueue_message_park.sql
-\ir message/pgqueue_message_parked.sql
-\ir message/pgqueue_message_parked_calls.sql
-\ir message/pgqueue_message_unpark.sql
-\ir message/pgqueue_message_unknown_fail.sql
-\ir worker/pgqueue_worker_lacks.sql
-\ir worker/pgqueue_version_key.sql
-\ir worker/pgqueue_worker_version.sql
-\ir worker/pgqueue_worker_wake.sql
-\ir worker/pgqueue_worker_wake_by.sql
-\ir worker/pgqueue_worker_seen.sql
-\ir worker/pgqueue_worker_gone.sql
-drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer);
-\ir message/pgqueue_message_create.sql
-drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, bigint, text, jsonb, integer);
-drop function if exists pgqueue_message_create_many(jsonb);
-\ir message/pgqueue_message_create_many.sql
-drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean);
-\ir message/pgqueue_message_create_unique.sql
-\ir message/pgqueue_message_create_item.sql
-drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text, integer, bigint, text, jsonb, integer, text);
-\ir message/pgqueue_message_create_after.sql
-\ir message/pgqueue_message_lose.sql
-drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text);
-\ir schedule/pgqueue_schedule_fire.sql
-\ir channel/pgqueue_lane_dequeue.sql
-\ir channel/pgqueue_lane_dequeue_apart.sql
-\ir message/pgqueue_message_dequeue.sql
-\ir message/pgqueue_quarantine_dequeue.sql
-drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean);
-\ir message/pgqueue_message_publish.sql
-drop function if exists pgqueue_attempt_enqueue(bigint[]);
-\ir attempt/pgqueue_attempt_enqueue.sql
-\ir message/pgqueue_message_attention_at.sql
-\ir queue/pgqueue_backlog.sql
-\ir schedule/pgqueue_schedule_declare.sql
-\ir staged/pgqueue_staged_enqueue.sql
-\ir queue/pgqueue_version.sql
-\ir message/pgqueue_message_release.sql
-\ir message/pgqueue_quarantine_waits.sql
-\ir attempt/pgqueue_attempt_partition.sql
-\ir attempt/pgqueue_attempt_drop.sql
-\ir message/pgqueue_message_ended.sql
-\ir message/pgqueue_message_complete.sql
-\ir message/pgqueue_message_progress.sql
-\ir message/pgqueue_message_settle.sql
-\ir worker/pgqueue_session_worker.sql
+    check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]')\;
+alter table pgqueue_worker add column silent_until bigint\;
+create or replace function pgqueue_attempt_append(
+    p_message pgqueue_message,
+    p_status text,
+    p_final boolean,
+    p_error jsonb default null,
+    p_started_at timestamptz default null,
+    p_finished_at timestamptz default null
+) returns void
+language sql
+set search_path from current
+as $$
+    -- Appends a finished attempt to the history.  p_message is the row as it was while the attempt ran; p_error is
+    -- {"class": …, "message": …, "traceback": …} or null.  The functions that end attempts call this; consumers do not.
+    insert into pgqueue_attempt (
+        message_id, dequeue_at, created_at, started_at, finished_at, attempt, max_attempts, priority, final, status,
+        queue, channel, task, unique_key, worker, error_class, error_message, traceback, content, headers)
+    values (
+        (p_message).id,
+        coalesce(case when (p_message).parked_at is not null then coalesce((p_message).unknown_since, (p_message).parked_at) end,
+                 (p_message).alone_at, (p_message).dequeue_at),
+        (p_message).created_at, coalesce(p_started_at, (p_message).locked_at),
+        coalesce(p_finished_at, pgqueue_clock()), (p_message).attempt, (p_message).max_attempts, (p_message).priority,
+        p_final, p_status, (p_message).queue, (p_message).channel, (p_message).task, (p_message).unique_key,
+        (p_message).worker,
+        left(p_error ->> 'class', 255), p_error ->> 'message', p_error ->> 'traceback',
+        case when p_final then (p_message).content end, (p_message).headers)
+$$\;
+create or replace function pgqueue_message_defer(
+    p_id bigint,
+    p_attempt integer,
+    p_worker text default null,
+    p_dequeue_at bigint default null,
+    p_state jsonb default null,
+    p_error text default null,
+    p_started_at timestamptz default null,
+    p_finished_at timestamptz default null,
+    p_max_attempts integer default 1
+) returns text
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms; null:
+-- at once).  The next attempt finds p_state in the column state (null: the column keeps its value).  A worker of a later
+-- version than the message's leaves its version with the state: earlier ones may not understand it.
+-- p_error: the attempt ended in an error, a text or {"class": …, "message": …, "traceback": …} as JSON.  Then this is a
+-- retry, and when max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an
+-- error no attempt is used up: a message may be deferred any number of times.
+-- An attempt that ends like this has not killed its worker: the message leaves its quarantine (pgqueue_message_lose).
+-- A message that was asked to stop (pgqueue_message_request_cancel) is cancelled instead.
+-- Returns what was recorded: deferred, retried, failed or cancelled; null: the attempt is not the caller's any more, and
+-- nothing happened.
+-- Locks one row; writes pgqueue_message and pgqueue_attempt.
+declare
+    v_message pgqueue_message;
+    v_status text := case when p_error is null then 'deferred' else 'retried' end;
+    v_now bigint := pgqueue_now();
+    v_used integer;
+    v_version text;
+    v_error jsonb := pgqueue_attempt_error(p_error);
+begin
+    select m.* into v_message
+    from pgqueue_message m
+    where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+    for update;
+    if not found then
+        return null;
+    end if;
+
+    v_used := v_message.attempt;
+    if p_error is not null and v_message.max_attempts is null and p_max_attempts > 1 then
+        -- Deferring, and losing a task, raises max_attempts, so that neither uses an attempt up.  Here max_attempts is
+        -- null, so nothing was raised.
+        v_used := 1 + (
+            select count(*) from pgqueue_attempt a
+            where a.message_id = p_id and a.status <> 'deferred' and (a.status <> 'lost' or v_message.task is null));
+    end if;
+
+    if v_message.cancel_requested_at is not null then
+        v_status := 'cancelled';
+        delete from pgqueue_message m where m.id = p_id;
+    elsif p_error is not null and v_used >= coalesce(v_message.max_attempts, p_max_attempts) then
+        v_status := 'failed';
+        delete from pgqueue_message m where m.id = p_id;
+    else
+        if p_state is not null then
+            select w.version into v_version
+            from pgqueue_worker w
+            where w.id = v_message.worker and w.version is not null
+              and (v_message.version is null
+                   or pgqueue_version_key(w.version) collate "C" > pgqueue_version_key(v_message.version) collate "C");
+        end if;
+        update pgqueue_message m
+        set unlock_at = null, locked_at = null, worker = null, progress = null,
+            dequeue_at = coalesce(p_dequeue_at, v_now), in_line = coalesce(p_dequeue_at, v_now) <= v_now,
+            alone_at = null, lost = 0, unknown_since = null,
+            state = coalesce(p_state, m.state), version = coalesce(v_version, m.version),
+            max_attempts = m.max_attempts + case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end,
+            last_error = coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error)
+        where m.id = p_id;
+    end if;
+    perform pgqueue_attempt_append(v_message, v_status, v_status in ('failed', 'cancelled'), v_error, p_started_at, p_finished_at);
+    return v_status;
+end
+$$\;
+create or replace function pgqueue_message_lane() returns trigger
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+as $$
+-- Records in pgqueue_arrival the events of lanes: a message that waits from some time on, or an attempt that ended.
+-- It is a trigger, so that it covers every change of messages, deletes and updates by hand included, in the same
+-- transaction: running cannot drift.  pgqueue_message_dequeue itself counts the messages that it locks.
+-- When a dump is restored (two settings of pg_dump identify that), the restored pgqueue_channel already has the counts.
+-- Then this records waiting messages only, with ids that no row of the dump has.
+-- Writes one row of its own and locks none; an end that a halted lane waits for wakes a sleeping worker.
+declare
+    v_moved boolean := false;
+    v_left boolean := false;
+    v_waits boolean := false;
+    v_runs boolean := false;
+begin
+    if tg_op = 'UPDATE' then
+        v_moved := (old.channel, old.queue, old.task is null) is distinct from (new.channel, new.queue, new.task is null);
+    end if;
+    if tg_op <> 'INSERT' then
+        v_left := old.channel is not null and old.unlock_at is not null
+            and (tg_op = 'DELETE' or v_moved or new.unlock_at is null);
+    end if;
+    if tg_op <> 'DELETE' and new.channel is not null then
+        v_runs := new.unlock_at is not null and (tg_op = 'INSERT' or v_moved);
+        v_waits := new.unlock_at is null and new.dequeue_at < 9223372036854775806
+            and (tg_op = 'INSERT' or v_moved or old.unlock_at is not null or old.dequeue_at <> new.dequeue_at);
+    end if;
+
+    if tg_op = 'INSERT' and current_setting('row_security') = 'off' and current_setting('check_function_bodies') = 'off' then
+        if v_waits then
+            insert into pgqueue_arrival (id, channel, queue, raw, dequeue_at)
+            values (-new.id, new.channel, new.queue, new.task is null, new.dequeue_at)
+            on conflict do nothing;
+        end if;
+        return null;
+    end if;
+    if v_left then
+        insert into pgqueue_arrival (channel, queue, raw, ended, dequeue_at)
+        values (old.channel, old.queue, old.task is null, 1, case when v_waits and not v_moved then new.dequeue_at end);
+        if exists (select from pgqueue_worker w where w.asleep_until is not null) and exists (
+            select from pgqueue_lane l
+            where l.channel = old.channel and l.queue = old.queue and l.raw = (old.task is null) and l.parked
+        ) then
+            perform pgqueue_worker_wake(old.queue, old.task is not null);
+        end if;
+    end if;
+    if tg_op = 'DELETE' and old.unlock_at is null and exists (
+        select from pgqueue_channel c where c.name = old.channel and c.released_at is not null
+    ) then  -- it may have been the last message of the channel
+        insert into pgqueue_arrival (channel, queue, raw, dequeue_at)
+        values (old.channel, old.queue, old.task is null, pgqueue_now());
+    end if;
+    if v_runs or v_waits and not (v_left and not v_moved) then
+        insert into pgqueue_arrival (channel, queue, raw, ended, dequeue_at)
+        values (new.channel, new.queue, new.task is null, case when v_runs then -1 else 0 end,
+                case when v_waits then new.dequeue_at end);
+    end if;
+    return null;
+end
+$$\;
+
+create or replace trigger pgqueue_message_lane_insert after insert on pgqueue_message
+for each row when (new.channel is not null)
+execute function pgqueue_message_lane()\;
+
+create or replace trigger pgqueue_message_lane_update after update on pgqueue_message
+for each row when (
+    (old.channel is not null or new.channel is not null)
+    and (new.unlock_at is null or old.channel is distinct from new.channel or old.queue <> new.queue))
+execute function pgqueue_message_lane()\;
+
+create or replace trigger pgqueue_message_lane_delete after delete on pgqueue_message
+for each row when (old.channel is not null)
+execute function pgqueue_message_lane()\;
+create or replace function pgqueue_message_reschedule(p_ids bigint[], p_dequeue_at bigint default null) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Gives waiting messages another dequeue_at (epoch ms; null: now, that is, run them at once).  Returns the ids of the
+-- moved messages; one that runs, or has ended, is missing in the result, and nothing happened to it.  A message that
+-- waited for others (pgqueue_message_create_after) waits for this time instead, and a quarantined message is taken
+-- alone from this time on.  A parked message is unparked.
+-- Locks rows of pgqueue_message in the order of ids; wakes one sleeping worker for each queue that got work.
+declare
+    v_now bigint := pgqueue_now();
+    v_dequeue_at bigint := coalesce(p_dequeue_at, v_now);
+    v_message record;
+    v_queues text[] := '{}';
+begin
+    for v_message in
+        update pgqueue_message m
+        set dequeue_at = case when m.alone_at is null then v_dequeue_at else 9223372036854775807 end,
+            in_line = m.alone_at is null and v_dequeue_at <= v_now,
+            alone_at = case when m.alone_at is not null then v_dequeue_at end, parked_at = null, after_ids = null, after_policy = null,
+            check_at = null, checks = null, awaited_id = null
+        where m.id = any (p_ids) and m.worker is null
+        returning m.id, m.queue
+    loop
+        if v_message.queue <> all (v_queues) then
+            v_queues := v_queues || v_message.queue;
+            if v_dequeue_at <= v_now then
+                perform pgqueue_worker_wake(v_message.queue);
+            else
+                perform pgqueue_worker_wake_by(v_message.queue, null, v_dequeue_at);
+            end if;
+        end if;
+        return next v_message.id;
+    end loop;
+end
+$$\;
+create or replace function pgqueue_message_park(
+    p_ids bigint[],
+    p_attempts integer[],
+    p_worker text,
+    p_reasons text[],
+    p_unknown boolean default true
+) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Gives back messages that the caller holds and cannot run, because it does not know the task or its parameters
+-- differ: as pgqueue_message_release does, so the attempt does not count.  The messages are parked: no dequeue sees
+-- them until a worker that knows them calls pgqueue_message_unpark.  p_reasons are for the people who look for the
+-- cause, one for each id, and become last_error.  Returns the ids of the messages that were the caller's.
+-- p_unknown false: the caller may run them, and leaves them to living workers of a later version.  Then they do not
+-- count as unknown, never fail for that, and only workers of their version or a later one are woken.
+-- Their dequeue_at is out of reach, and one less than that of messages that wait for others: so both can be counted
+-- by index.
+-- A raw message is ready again, because its consumers know no tasks.  One that was asked to stop is cancelled.
+-- Wakes all sleeping workers of these queues that have not recorded that they lack the task (pgqueue_worker.lacks): the
+-- payload of that notification is empty, and no queue has such a name.
+-- Locks rows of pgqueue_message in the order of ids; reads pgqueue_worker without a row lock.
+declare
+    v_now bigint := pgqueue_now();
+    v_ours bigint[] := array(select pgqueue_message_release(p_ids, p_attempts, p_worker));
+    v_queues text[];
+    v_tasks text[];
+    v_versions text[];
+begin
+    with parked as (
+        update pgqueue_message m
+        set parked_at = v_now, in_line = false, dequeue_at = 9223372036854775806,
+            unknown_since = case when p_unknown then coalesce(m.unknown_since, v_now) else m.unknown_since end,
+            alone_at = case when m.alone_at is not null then 9223372036854775807 end,
+            last_error = left(p_reasons[array_position(p_ids, m.id)], 2000)
+        where m.id = any (v_ours) and m.worker is null and m.task is not null
+        returning m.queue, m.task, case when not p_unknown then m.version end as version
+    )
+    select array_agg(d.queue), array_agg(d.task), array_agg(d.version) into v_queues, v_tasks, v_versions
+    from (select distinct p.queue, p.task, p.version from parked p) as d;
+
+    perform pg_notify('pgqueue_' || w.id, '')
+    from pgqueue_worker w
+    where w.tasks and w.asleep_until > v_now and w.id <> p_worker and exists (
+        select from unnest(v_queues, v_tasks, v_versions) as p (queue, task, version)
+        where (w.queues is null or p.queue = any (w.queues)) and p.queue <> all (w.exclude_queues)
+          and p.task <> all (coalesce(w.lacks, '{}'))
+          and (p.version is null
+               or pgqueue_version_key(w.version) collate "C" >= pgqueue_version_key(p.version) collate "C")
+    );
+    return query select n from unnest(v_ours) as n;
+end
+$$\;
+create or replace function pgqueue_message_parked(
+    p_limit integer default 100,
+    p_after_queue text default '',
+    p_after_task text default '',
+    p_count integer default 1000
+) returns table (p_queue text, p_task text, p_messages integer, p_unknown_since bigint, p_reason text, p_version text)
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+as $$
+    -- Returns the tasks of parked messages in the order of (queue, task), up to p_limit, from the one after
+    -- (p_after_queue, p_after_task) on: how many messages of it are parked, counted up to p_count; since when the first
+    -- of them is unknown (epoch ms; null: none is, and all are left to workers of a later version); and the reason and
+    -- the version of the message which is to be tried next.
+    -- One probe of pgqueue_message_parked_ix and one of pgqueue_message_unknown_ix for each, beside what it counts.
+    with recursive line as (
+        (select m.queue, m.task, m.last_error, m.version
+         from pgqueue_message m
+         where m.parked_at is not null and m.task is not null and (m.queue, m.task) > (p_after_queue, p_after_task)
+         order by m.queue, m.task, m.parked_at limit 1)
+        union all
+        select n.queue, n.task, n.last_error, n.version
+        from line l
+        cross join lateral (
+            select m.queue, m.task, m.last_error, m.version
+            from pgqueue_message m
+            where m.parked_at is not null and m.task is not null and (m.queue, m.task) > (l.queue, l.task)
+            order by m.queue, m.task, m.parked_at limit 1
+        ) as n
+    )
+    select l.queue, l.task, c.messages, u.unknown_since, l.last_error, l.version
+    from (select * from line limit p_limit) as l
+    cross join lateral (
+        select m.unknown_since from pgqueue_message m
+        where m.parked_at is not null and m.queue = l.queue and m.task = l.task
+        order by m.queue, m.task, m.unknown_since limit 1
+    ) as u
+    cross join lateral (
+        select count(*)::integer as messages
+        from (select from pgqueue_message m
+              where m.parked_at is not null and m.queue = l.queue and m.task = l.task
+              order by m.queue, m.task, m.parked_at limit p_count) as f
+    ) as c
+$$\;
+create or replace function pgqueue_message_parked_calls(
+    p_queue text,
+    p_task text,
+    p_after_parked_at bigint default -9223372036854775808,
+    p_after_id bigint default -9223372036854775808,
+    p_limit integer default 500
+) returns table (p_id bigint, p_parked_at bigint, p_args integer, p_kwargs text[])
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+as $$
+    -- Returns with what arguments a parked task is to be called, in the order of (parked_at, id), up to p_limit, from the
+    -- one after (p_after_parked_at, p_after_id) on: how many have no name, and the names of the others, of which the
+    -- first 1000 are enough.  Both are null where the content is no call.
+    -- A worker that knows the task, but could not take the arguments of some message, reads here which ones it can take,
+    -- and unparks these.  Reads pgqueue_message along pgqueue_message_parked_ix.
+    select m.id, m.parked_at,
+           case when c.is_call then jsonb_array_length(m.content -> 'args') end,
+           case when c.is_call then array(select k from jsonb_object_keys(m.content -> 'kwargs') as k limit 1000) end
+    from (
+        select m.id, m.parked_at, m.content from pgqueue_message m
+        where m.parked_at is not null and m.queue = p_queue and m.task = p_task
+          and (m.parked_at, m.id) > (p_after_parked_at, p_after_id)
+        order by m.queue, m.task, m.parked_at, m.id
+        limit p_limit
+    ) as m
+    cross join lateral (
+        select coalesce(jsonb_typeof(m.content -> 'args') = 'array' and jsonb_typeof(m.content -> 'kwargs') = 'object', false)
+    ) as c (is_call)
+    order by m.parked_at, m.id
+$$\;
+create or replace function pgqueue_message_unpark(
+    p_queues text[],
+    p_tasks text[],
+    p_limit integer default 100,
+    p_ids bigint[] default '{}'
+) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+-- Makes parked messages ready again: those of p_ids, and of each pair of p_queues and p_tasks an equal share of p_limit,
+-- those first that were parked longest ago.  Returns how many.  Each gets the place in its queue that belongs to the time since when it
+-- is unknown; a quarantined message is taken alone from now on.
+-- A worker that knows these tasks calls this right before it dequeues, in the same transaction, for as many as it has
+-- slots for: so no other worker that lacks them gets hold of them in between.  It wakes nobody.
+-- Locks rows of pgqueue_message without waiting for any.
+declare
+    v_share integer := ceil(p_limit::numeric / greatest(1, cardinality(p_tasks)));
+    v_unparked integer;
+begin
+    update pgqueue_message u
+    set parked_at = null, in_line = u.alone_at is null,
+        dequeue_at = case when u.alone_at is null then coalesce(u.unknown_since, u.parked_at) else 9223372036854775807 end,
+        alone_at = case when u.alone_at is not null then coalesce(u.unknown_since, u.parked_at) end
+    where u.ctid = any (array(
+        select n.ctid
+        from unnest(p_queues, p_tasks) as p (queue, task)
+        cross join lateral (
+            select m.ctid
+            from pgqueue_message m
+            where m.parked_at is not null and m.queue = p.queue and m.task = p.task and m.unlock_at is null
+            order by m.queue, m.task, m.parked_at
+            limit v_share
+            for no key update skip locked
+        ) as n
+        limit p_limit
+    ) || array(
+        select n.ctid
+        from unnest(p_ids) as i (id)
+        cross join lateral (
+            select m.ctid from pgqueue_message m
+            where m.id = i.id and m.parked_at is not null and m.unlock_at is null
+            for no key update skip locked
+        ) as n
+    ));
+    get diagnostics v_unparked = row_count;
+    return v_unparked;
+end
+$$\;
+create or replace function pgqueue_message_unknown_fail(
+    p_queues text[],
+    p_tasks text[],
+    p_seconds integer default 3600,
+    p_limit integer default 100
+) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+-- Fails parked messages that no worker has known for p_seconds, of each pair of p_queues and p_tasks an equal share of
+-- p_limit.  Returns how many.  Their error names the living workers of the queue, all of which lack the task, and the
+-- last reason.
+-- While a living worker of the queue may know a task, because it does not record it in pgqueue_worker.lacks, none of
+-- its messages fails: that worker may only be busy.  A worker that records 50 tasks may lack more than these, and a
+-- worker that has not been seen for a minute, and has not announced so long a silence, is gone.  One that was parked within the last minute has that time to be
+-- found by those who lack some messages of the task, and not all.  Where no worker lives, nobody was asked, and nothing fails.
+-- Locks rows of pgqueue_message without waiting for any; writes pgqueue_message and pgqueue_attempt.
+declare
+    v_since bigint := pgqueue_now() - p_seconds * 1000::bigint;
+    v_parked bigint := pgqueue_now() - least(p_seconds, 60) * 1000::bigint;
+    v_share integer := ceil(p_limit::numeric / greatest(1, cardinality(p_tasks)));
+    v_pair record;
+    v_message pgqueue_message;
+    v_failed integer := 0;
+begin
+    for v_pair in
+        select p.queue, p.task, a.names
+        from unnest(p_queues, p_tasks) as p (queue, task)
+        cross join lateral (
+            select m.unknown_since from pgqueue_message m
+            where m.parked_at is not null and m.queue = p.queue and m.task = p.task
+            order by m.queue, m.task, m.unknown_since limit 1
+        ) as h
+        cross join lateral (
+            select count(*) filter (where p.task <> all (coalesce(w.lacks, '{}')) and coalesce(cardinality(w.lacks), 0) < 50) as others,
+                   count(*) as workers,
+                   left(string_agg(format('%s on %s', w.id, w.hostname), ', '), 2000) as names
+            from pgqueue_worker w
+            where w.tasks and (w.seen_at > pgqueue_clock() - interval '1 minute' or w.silent_until > pgqueue_now())
+              and (w.queues is null or p.queue = any (w.queues)) and p.queue <> all (w.exclude_queues)
+        ) as a
+        where h.unknown_since <= v_since and a.workers > 0 and a.others = 0
+    loop
+        for v_message in
+            delete from pgqueue_message d
+            where d.ctid = any (array(
+                select m.ctid
+                from pgqueue_message m
+                where m.parked_at is not null and m.queue = v_pair.queue and m.task = v_pair.task
+                  and m.unknown_since <= v_since and m.parked_at <= v_parked
+                  and m.unlock_at is null
+                order by m.queue, m.task, m.unknown_since
+                limit v_share
+                for update skip locked
+            ))
+            returning d.*
+        loop
+            perform pgqueue_attempt_append(v_message, 'failed', true, jsonb_build_object(
+                'class', 'django_pgqueue.exceptions.UnknownTask',
+                'message', format(
+                    'No worker has known the task for %s seconds. Living workers of the queue %s that lack it: %s. The last reason: %s',
+                    p_seconds, v_pair.queue, v_pair.names, v_message.last_error)));
+            v_failed := v_failed + 1;
+        end loop;
+    end loop;
+    return v_failed;
+end
+$$\;
+create or replace function pgqueue_worker_lacks(p_id text, p_lacks text[]) returns void
+language sql
+set search_path from current
+as $$
+    -- Records which tasks of parked messages a worker does not know, or whose arguments it cannot take; the first 50 of
+    -- them are stored.  Their parking does not wake it, and they may fail while it lives (pgqueue_message_unknown_fail).
+    -- A worker calls this after pgqueue_worker_seen, for as long as it lacks anything and once more when it does not.
+    -- Writes its row only where it changes.
+    update pgqueue_worker w
+    set lacks = nullif(p_lacks[:50], '{}')
+    where w.id = p_id and w.lacks is distinct from nullif(p_lacks[:50], '{}')
+$$\;
+create or replace function pgqueue_version_key(p_version text) returns text
+language sql immutable
+as $$
+    -- Returns a text that sorts, by the values of its characters (collate "C"), as versions of a deploy do: runs of
+    -- digits are compared as numbers, and everything else character by character.  So '2024.9.1' comes before
+    -- '2024.10.1', and '2024.9' before both.
+    select string_agg(case when r.run[1] ~ '^[0-9]' then lpad(ltrim(r.run[1], '0'), 100, '0') else r.run[1] end, '' order by r.place)
+    from regexp_matches(left(p_version, 100), '[0-9]+|[^0-9]+', 'g') with ordinality as r (run, place)
+$$\;
+create or replace function pgqueue_worker_version(p_id text, p_version text) returns void
+language sql
+set search_path from current
+as $$
+    -- Records the version of the deploy that a worker runs.  While workers live that run the version of a message, or
+    -- a later one (pgqueue_version_key), workers of earlier versions leave it to them.
+    -- A worker calls this after pgqueue_worker_seen.  Writes its row only where it changes.
+    update pgqueue_worker w set version = p_version
+    where w.id = p_id and w.version is distinct from p_version
+$$\;
+create or replace function pgqueue_worker_wake(p_queue text, p_tasks boolean default null) returns void
+language plpgsql
+set search_path from current
+as $$
+-- Wakes one sleeping consumer that serves p_queue, if there is one: a worker when p_tasks is true, a consumer of raw
+-- messages when it is false, one of each when it is null.  The notification is delivered at the caller's commit.
+-- Wakes none while an awake consumer has room: that one polls every few milliseconds, and wakes the next when it has
+-- taken as much as it could.  A consumer that has not been seen for two seconds may be dead, and does not count; until
+-- then the sleepers, which poll every second, find the messages that it misses: none rests while it lives.
+-- Workers that rest (silent_until) are all woken, up to a hundred: they poll no more, so the message may not depend on
+-- one of them, which may have died.
+-- Reads pgqueue_worker without a row lock and writes nothing, so enqueues never wait for each other here.  While the
+-- workers are busy, none sleeps and none is notified: all commits of a database cluster that notify wait in one line.
+-- Raises no error, whatever pgqueue_worker contains: a notification channel has less than 64 bytes and a payload less
+-- than 8000, and a consumer that cannot be notified finds the message at its next poll.
+declare
+    v_now bigint;
+    v_tasks boolean;
+    v_sleeper text;
+    v_resting text[];
+    v_awake boolean;
+begin
+    -- One statement decides the usual case of a busy queue, because this runs at every enqueue.
+    if p_tasks is not null and exists (
+        select from pgqueue_worker w
+        where w.has_room and w.asleep_until is null and w.tasks = p_tasks
+          and (w.queues is null or p_queue = any (w.queues)) and p_queue <> all (w.exclude_queues)
+          and w.seen_at > pgqueue_clock() - interval '2 seconds'
+    ) or not exists (select from pgqueue_worker w where w.asleep_until is not null) then
+        return;
+    end if;
+    v_now := pgqueue_now();
+    for v_tasks, v_sleeper, v_resting, v_awake in
+        select w.tasks, min(w.id) filter (where w.asleep_until > v_now and (w.silent_until > v_now) is not false and octet_length(w.id) < 56),
+               array_agg(w.id) filter (where w.asleep_until > v_now and w.silent_until > v_now and octet_length(w.id) < 56),
+               bool_or(w.asleep_until is null and w.has_room and w.seen_at > pgqueue_clock() - interval '2 seconds')
+        from pgqueue_worker w
+        where (p_tasks is null or w.tasks = p_tasks)
+          and (w.queues is null or p_queue = any (w.queues))
+          and p_queue <> all (w.exclude_queues)
+        group by w.tasks
+    loop
+        if v_sleeper is not null and not v_awake then
+            perform pg_notify('pgqueue_' || v_sleeper, left(p_queue, 255));
+            perform pg_notify('pgqueue_' || r.id, left(p_queue, 255)) from unnest(v_resting[:100]) as r (id) where r.id <> v_sleeper;
+        end if;
+    end loop;
+end
+$$\;
+create or replace function pgqueue_worker_wake_by(p_queue text, p_tasks boolean, p_at bigint) returns void
+language plpgsql
+set search_path from current
+as $$
+-- Wakes the workers that serve p_queue and would otherwise rest past p_at (epoch ms), when something in it becomes due:
+-- they learn the time and rest until then.  Workers that do not rest (pgqueue_worker.silent_until) poll every second,
+-- so none of them is notified.  p_tasks: as in pgqueue_worker_wake.  The notifications are delivered at the caller's commit.
+-- Reads pgqueue_worker without a row lock and writes nothing.  Nobody rests for more than an hour, so a message that is
+-- due later does not even read it.
+begin
+    if p_at > pgqueue_now() + 3700000 then
+        return;
+    end if;
+    perform pg_notify('pgqueue_' || r.id, left(p_queue, 255))
+    from (
+        select w.id from pgqueue_worker w
+        where w.silent_until is not null and w.asleep_until > greatest(p_at, pgqueue_now()) and octet_length(w.id) < 56
+          and (p_tasks is null or w.tasks = p_tasks)
+          and (w.queues is null or p_queue = any (w.queues)) and p_queue <> all (w.exclude_queues)
+        limit 100
+    ) as r;
+end
+$$\;
+create or replace function pgqueue_worker_seen(
+    p_id text,
+    p_queues text[],
+    p_exclude_queues text[],
+    p_hostname text,
+    p_pid integer,
+    p_slots integer,
+    p_asleep_ms bigint default null,
+    p_tasks boolean default true,
+    p_has_room boolean default false,
+    p_problem text default null
+) returns void
+language plpgsql
+set search_path from current
+as $$
+-- Records that a worker is alive, and registers it on the first call.  p_asleep_ms: it now waits for a notification on
+-- the notification channel 'pgqueue_' || p_id, and calls this again within that time; null: it is awake.
+-- p_tasks: it runs tasks; false: it takes raw messages.
+-- p_has_room: it is awake and polls every few milliseconds.  A worker that sets this must take it back when it does so
+-- no more, and wake the next one (pgqueue_worker_wake) when it took as much as it could.
+-- p_problem: what the worker cannot do at present, for the people who operate it.
+-- A worker that goes to sleep must poll once more after this call is committed: an enqueue that read the sleepers
+-- before did not notify it.
+begin
+    if p_asleep_ms not between -1000000000000 and 1000000000000 then
+        raise exception 'p_asleep_ms is %', p_asleep_ms
+            using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, at most 1000000000000.';
+    end if;
+    insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, tasks, has_room, problem, seen_at,
+        asleep_until)
+    values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, p_tasks, p_has_room, left(p_problem, 500),
+            pgqueue_clock(), pgqueue_now() + p_asleep_ms)
+    on conflict (id) do update
+    set seen_at = excluded.seen_at, asleep_until = excluded.asleep_until, slots = excluded.slots,
+        has_room = excluded.has_room, problem = excluded.problem, silent_until = null;
+end
+$$\;
+create or replace function pgqueue_worker_gone(p_id text, p_silent_ms bigint default 600000) returns void
+language sql
+set search_path from current
+as $$
+    -- Deletes the row of a worker, and of all workers not seen for p_silent_ms and for the time that they had announced:
+    -- those died without signing off.
+    delete from pgqueue_worker w
+    where w.id = p_id
+       or w.seen_at < pgqueue_clock() - p_silent_ms * interval '1 millisecond'
+          and (w.silent_until > pgqueue_now()) is not true
+$$\;
+drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer)\;
+create or replace function pgqueue_message_create(
+    p_content jsonb,
+    p_queue text default 'default',
+    p_task text default null,
+    p_priority integer default 0,
+    p_dequeue_at bigint default null,
+    p_channel text default null,
+    p_headers jsonb default null,
+    p_max_attempts integer default 5,
+    p_max_lost integer default null,
+    p_version text default null
+) returns bigint
+language plpgsql
+set search_path from current
+as $$
+-- Enqueues one message in the caller's transaction and returns its id, or null when p_channel is full or was released
+-- (pgqueue_channel_room) and nothing was enqueued.  The message can be dequeued from p_dequeue_at on (epoch ms; null:
+-- at once; historical or negative values go ahead of others of the same priority).  Without p_task it is a raw
+-- message, for consumers of your own.  p_max_attempts null: no further attempt after an error.
+-- p_max_lost: a task fails when its worker has died so many times in a row while it ran (null: 20 times).
+-- p_version: the version of the deploy that enqueues it.  Workers of an earlier version (pgqueue_version_key) leave it
+-- to others, while workers of this version or a later one live.
+-- Writes pgqueue_message; a ready message wakes a sleeping worker, a later one those that would rest past its time.
+declare
+    v_id bigint;
+    v_now bigint := pgqueue_now(now());  -- the transaction's time: its messages share it and are FIFO by id
+begin
+    if p_channel is not null and pgqueue_channel_room(p_channel) <= 0 then
+        return null;
+    end if;
+    insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost,
+                                 version, created_at, in_line)
+    values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
+            p_max_lost, p_version, pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
+    returning id into v_id;
+    if coalesce(p_dequeue_at, v_now) <= v_now then
+        perform pgqueue_worker_wake(p_queue, p_task is not null);
+    else
+        perform pgqueue_worker_wake_by(p_queue, p_task is not null, p_dequeue_at);
+    end if;
+    return v_id;
+end
+$$\;
+drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, bigint, text, jsonb, integer)\;
+drop function if exists pgqueue_message_create_many(jsonb)\;
+create or replace function pgqueue_message_create_many(p_messages jsonb) returns setof bigint
+language plpgsql
+set search_path from current
+as $$
+-- Enqueues many messages with one statement and returns their ids, in the order of the array.  The id of a message that
+-- its channel refuses (pgqueue_channel_room) is null.  p_messages is an array of objects with the parameters of
+-- pgqueue_message_create as keys; only content is required:
+--   [{"content": {"n": 1}, "queue": "mail", "priority": 5, "dequeue_at": 0}, ...]
+-- Absent keys have the defaults of pgqueue_message_create; "max_attempts": null means, as there, no further attempt
+-- after an error.  Objects may also have "unique_key", "on_conflict" and "until_started", as in
+-- pgqueue_message_create_unique: these are enqueued one by one, in the order of their keys, so that two calls with the
+-- same keys never deadlock.  For several such calls in one transaction see pgqueue_message_lock_keys.
+-- Any other key is an error, and nothing is enqueued: otherwise "prio" would be ignored silently.
+-- Writes pgqueue_message; wakes one sleeping worker for each queue that got a ready message.
+declare
+    v_now bigint := pgqueue_now(now());
+    v_clock timestamptz := pgqueue_clock(now());
+    v_queue text;
+    v_item record;
+    v_ids bigint[];
+    v_rooms jsonb;  -- of channels that may become full: name, how many more they take
+    v_kept integer[];  -- the positions of the accepted messages, where one may be refused
+    v_messages jsonb := p_messages;
+    v_keys constant text[] := array[
+        'content', 'queue', 'task', 'priority', 'dequeue_at', 'channel', 'headers', 'max_attempts', 'max_lost',
+        'version', 'unique_key', 'on_conflict', 'until_started'];
+begin
+    select m.position, m.item into v_item
+    from jsonb_array_elements(p_messages) with ordinality as m (item, position)
+    where case jsonb_typeof(m.item) when 'object' then m.item - v_keys <> '{}' else true end
+    limit 1;
+    if found then
+        raise exception 'message % of the array is not an object, or has unknown keys: %',
+            v_item.position,
+            case jsonb_typeof(v_item.item) when 'object' then (v_item.item - v_keys)::text else v_item.item::text end
+            using errcode = 'invalid_parameter_value', hint = 'The keys are ' || array_to_string(v_keys, ', ') || '.';
+    end if;
+
+    if jsonb_path_exists(p_messages, '$[*].unique_key ? (@ != null)') then
+        perform pgqueue_message_lock_keys(t.task)
+        from (select distinct m.item ->> 'task' as task from jsonb_array_elements(p_messages) as m (item) order by 1) as t;
+        for v_item in
+            select m.item, m.position::integer
+            from jsonb_array_elements(p_messages) with ordinality as m (item, position)
+            order by m.item ->> 'unique_key' collate "C" nulls first, m.position
+        loop
+            v_ids[v_item.position] := pgqueue_message_create_item(v_item.item);
+        end loop;
+        return query select unnest(v_ids);
+        return;
+    end if;
+
+    select jsonb_object_agg(c.channel, c.room) into v_rooms
+    from (
+        select n.channel, pgqueue_channel_room(n.channel) as room
+        from (select distinct m.item ->> 'channel' from jsonb_array_elements(p_messages) as m (item)) as n (channel)
+        where n.channel is not null
+    ) as c
+    where c.room is not null;
+    if v_rooms is not null then
+        v_kept := array(
+            select k.position
+            from (
+                select m.position::integer, m.item ->> 'channel' as channel,
+                       row_number() over (partition by m.item ->> 'channel' order by m.position) as place
+                from jsonb_array_elements(p_messages) with ordinality as m (item, position)
+            ) as k
+            where (k.place <= (v_rooms ->> k.channel)::integer) is not false
+            order by k.position);
+        v_messages := (
+            select coalesce(jsonb_agg(p_messages -> (k.position - 1) order by k.number), '[]')
+            from unnest(v_kept) with ordinality as k (position, number));
+    end if;
+
+    with created as (
+        insert into pgqueue_message (
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
+            in_line)
+        select m.item -> 'content',
+               coalesce(m.item ->> 'queue', 'default'),
+               m.item ->> 'task',
+               coalesce((m.item ->> 'priority')::integer, 0),
+               coalesce((m.item ->> 'dequeue_at')::bigint, v_now),
+               m.item ->> 'channel',
+               nullif(m.item -> 'headers', 'null'),
+               case when m.item ? 'max_attempts' then (m.item ->> 'max_attempts')::integer else 5 end,
+               (m.item ->> 'max_lost')::smallint,
+               m.item ->> 'version',
+               v_clock,
+               coalesce((m.item ->> 'dequeue_at')::bigint, v_now) <= v_now
+        from jsonb_array_elements(v_messages) with ordinality as m (item, position)
+        order by m.position
+        returning id
+    )
+    select array_agg(c.id) into v_ids from created c;
+    if v_kept is null then
+        return query select unnest(v_ids);
+    else
+        return query
+        select v_ids[k.number]
+        from generate_series(1, jsonb_array_length(p_messages)) as p (position)
+        left join unnest(v_kept) with ordinality as k (position, number) on k.position = p.position
+        order by p.position;
+    end if;
+
+    for v_queue in
+        select distinct coalesce(m.item ->> 'queue', 'default')
+        from jsonb_array_elements(v_messages) as m (item)
+        where coalesce((m.item ->> 'dequeue_at')::bigint, v_now) <= v_now
+    loop
+        perform pgqueue_worker_wake(v_queue);
+    end loop;
+    if exists (select from pgqueue_worker w where w.silent_until is not null) then
+        perform pgqueue_worker_wake_by(l.queue, null, l.dequeue_at)
+        from (
+            select coalesce(m.item ->> 'queue', 'default') as queue, min((m.item ->> 'dequeue_at')::bigint) as dequeue_at
+            from jsonb_array_elements(v_messages) as m (item)
+            where (m.item ->> 'dequeue_at')::bigint > v_now
+            group by 1
+        ) as l;
+    end if;
+end
+$$\;
+
+create or replace function pgqueue_message_create_many(
+    p_contents jsonb,
+    p_queue text,
+    p_task text default null,
+    p_priority integer default 0,
+    p_dequeue_at bigint default null,
+    p_channel text default null,
+    p_headers jsonb default null,
+    p_max_attempts integer default 5,
+    p_max_lost integer default null,
+    p_version text default null
+) returns setof bigint
+language plpgsql
+set search_path from current
+as $$
+-- Enqueues a message for each content of the array p_contents, all with the same other parameters.  Returns their ids,
+-- in the order of the array.  This is the fastest way to enqueue.  Where p_channel refuses messages
+-- (pgqueue_channel_room), those are the last ones, and their ids are null.
+declare
+    v_room integer := case when p_channel is not null then pgqueue_channel_room(p_channel) end;
+    v_now bigint := pgqueue_now(now());
+    v_clock timestamptz := pgqueue_clock(now());
+begin
+    return query
+    insert into pgqueue_message (
+        content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
+        in_line)
+    select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
+           p_max_lost, p_version, v_clock, coalesce(p_dequeue_at, v_now) <= v_now
+    from jsonb_array_elements(p_contents) with ordinality as c (content, position)
+    where v_room is null or c.position <= v_room
+    order by c.position
+    returning id;
+    if found and coalesce(p_dequeue_at, v_now) <= v_now then
+        perform pgqueue_worker_wake(p_queue, p_task is not null);
+    elsif found then
+        perform pgqueue_worker_wake_by(p_queue, p_task is not null, p_dequeue_at);
+    end if;
+    return query select null::bigint from generate_series(v_room + 1, jsonb_array_length(p_contents));
+end
+$$\;
+drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean)\;
+create or replace function pgqueue_message_create_unique(
+    p_unique_key text,
+    p_content jsonb,
+    p_queue text default 'default',
+    p_task text default null,
+    p_priority integer default 0,
+    p_dequeue_at bigint default null,
+    p_channel text default null,
+    p_headers jsonb default null,
+    p_max_attempts integer default 5,
+    p_on_conflict text default 'keep',
+    p_until_started boolean default false,
+    p_max_lost integer default null,
+    p_version text default null,
+    out p_id bigint,
+    out p_created boolean
+)
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Enqueues one message unless another one holds p_unique_key.  Returns the id of the message that now holds the key,
+-- and whether this call created it.  The key is held until the message leaves the queue or, with p_until_started,
+-- until its first attempt begins.  A message that was asked to stop (pgqueue_message_request_cancel) has given its key
+-- up, so that a message that is enqueued after that will run.  When a waiting message holds the key:
+--   keep       nothing happens to it
+--   replace    it gets all values of this call
+--   debounce   it gets the dequeue_at of this call: it runs when no call has come for a while
+-- Where no message holds the key but p_channel is full or was released (pgqueue_channel_room), p_id is null.
+-- A running message is never changed, whatever p_on_conflict is.  No conflict breaks the caller's transaction; only
+-- another value of p_on_conflict is an error.
+-- Waits for a transaction that is about to enqueue the same key: whether there is a conflict depends on its end.
+-- Writes pgqueue_message; a message that this call makes ready wakes a sleeping worker.
+declare
+    v_now bigint := pgqueue_now(now());
+    v_running boolean;
+    v_queue text;
+begin
+    if p_on_conflict in ('keep', 'replace', 'debounce') is not true then
+        raise 'p_on_conflict is %', quote_nullable(p_on_conflict)
+            using errcode = 'invalid_parameter_value', hint = 'It must be keep, replace or debounce.';
+    end if;
+    loop
+        if p_channel is not null and pgqueue_channel_room(p_channel) <= 0
+           and not exists (
+                select from pgqueue_message m
+                where m.unique_key = p_unique_key and m.cancel_requested_at is null
+                  and (m.attempt = 0 or not m.unique_until_started)
+           ) then
+            p_created := false;
+            return;
+        end if;
+        insert into pgqueue_message as m (
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
+            unique_key, unique_until_started, in_line)
+        values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers,
+                p_max_attempts, p_max_lost, p_version, pgqueue_clock(now()), p_unique_key, p_until_started,
+                coalesce(p_dequeue_at, v_now) <= v_now)
+        on conflict (unique_key)
+            where unique_key is not null and cancel_requested_at is null and (attempt = 0 or not unique_until_started)
+            do nothing
+        returning m.id into p_id;
+        if found then
+            p_created := true;
+            if coalesce(p_dequeue_at, v_now) <= v_now then
+                perform pgqueue_worker_wake(p_queue, p_task is not null);
+            else
+                perform pgqueue_worker_wake_by(p_queue, p_task is not null, p_dequeue_at);
+            end if;
+            return;
+        end if;
+
+        p_created := false;
+        select m.id, m.worker is not null into p_id, v_running
+        from pgqueue_message m
+        where m.unique_key = p_unique_key and m.cancel_requested_at is null
+          and (m.attempt = 0 or not m.unique_until_started);
+        -- It may have ended, or given up the key, since the insert met it: then the key is free.
+        continue when not found;
+        exit when v_running or p_on_conflict = 'keep';
+
+        -- Never locks a running message, even to look: its worker would wait until the caller's transaction ends.
+        if p_on_conflict = 'debounce' then
+            update pgqueue_message m
+            set dequeue_at = case when m.alone_at is null then coalesce(p_dequeue_at, v_now) else 9223372036854775807 end,
+                alone_at = case when m.alone_at is not null then coalesce(p_dequeue_at, v_now) end, parked_at = null,
+                in_line = m.alone_at is null and coalesce(p_dequeue_at, v_now) <= v_now
+            where m.unique_key = p_unique_key and m.cancel_requested_at is null
+              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
+            returning m.id, m.queue into p_id, v_queue;
+        else
+            update pgqueue_message m
+            set content = p_content, queue = p_queue, task = p_task, priority = p_priority,
+                dequeue_at = coalesce(p_dequeue_at, v_now), channel = p_channel, headers = p_headers,
+                max_attempts = m.attempt + case when p_max_attempts < 2000000000 - m.attempt then p_max_attempts
+                                                when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever it has used before
+                in_line = coalesce(p_dequeue_at, v_now) <= v_now, unique_until_started = p_until_started, lost = 0,
+                max_lost = p_max_lost, version = p_version, alone_at = null, unknown_since = null, parked_at = null,
+                state = null,
+                last_error = null, progress = null
+            where m.unique_key = p_unique_key and m.cancel_requested_at is null
+              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
+            returning m.id, m.queue into p_id, v_queue;
+        end if;
+        continue when not found;  -- it has begun or ended since
+        if coalesce(p_dequeue_at, v_now) <= v_now then
+            perform pgqueue_worker_wake(v_queue);
+        else
+            perform pgqueue_worker_wake_by(v_queue, null, p_dequeue_at);
+        end if;
+        return;
+    end loop;
+end
+$$\;
+create or replace function pgqueue_message_create_item(p_message jsonb) returns bigint
+language sql
+set search_path from current
+as $$
+    -- Enqueues one object of the array that pgqueue_message_create_many takes, and returns the id of its message.
+    select case
+        when p_message ->> 'unique_key' is null then
+            pgqueue_message_create(
+                p_message -> 'content',
+                coalesce(p_message ->> 'queue', 'default'),
+                p_message ->> 'task',
+                coalesce((p_message ->> 'priority')::integer, 0),
+                (p_message ->> 'dequeue_at')::bigint,
+                p_message ->> 'channel',
+                nullif(p_message -> 'headers', 'null'),
+                case when p_message ? 'max_attempts' then (p_message ->> 'max_attempts')::integer else 5 end,
+                (p_message ->> 'max_lost')::integer,
+                p_message ->> 'version')
+        else (
+            select u.p_id from pgqueue_message_create_unique(
+                p_message ->> 'unique_key',
+                p_message -> 'content',
+                coalesce(p_message ->> 'queue', 'default'),
+                p_message ->> 'task',
+                coalesce((p_message ->> 'priority')::integer, 0),
+                (p_message ->> 'dequeue_at')::bigint,
+                p_message ->> 'channel',
+                nullif(p_message -> 'headers', 'null'),
+                case when p_message ? 'max_attempts' then (p_message ->> 'max_attempts')::integer else 5 end,
+                coalesce(p_message ->> 'on_conflict', 'keep'),
+                coalesce((p_message ->> 'until_started')::boolean, false),
+                (p_message ->> 'max_lost')::integer,
+                p_message ->> 'version') as u)
+    end
+$$\;
+drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text, integer, bigint, text, jsonb, integer, text)\;
+create or replace function pgqueue_message_create_after(
+    p_after_ids bigint[],
+    p_content jsonb,
+    p_queue text default 'default',
+    p_task text default null,
+    p_priority integer default 0,
+    p_dequeue_at bigint default null,
+    p_channel text default null,
+    p_headers jsonb default null,
+    p_max_attempts integer default 5,
+    p_policy text default 'finished',
+    p_max_lost integer default null,
+    p_version text default null
+) returns bigint
+language sql
+set search_path from current
+as $$
+    -- Enqueues one message that waits until the messages p_after_ids have left the queue.  Returns its id, or null when
+    -- p_channel is full or was released (pgqueue_channel_room) and nothing was enqueued.
+    -- p_policy defines what happens when one of them did not succeed:
+    --   finished    nothing: the message runs all the same
+    --   succeeded   the message is cancelled
+    -- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
+    -- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
+    -- there is no row that all of them would have to write, and nothing that a crash could leave wrong.
+    with given as (
+        select array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1) as ids,
+               pgqueue_now(now()) as now
+    ),
+    created as (
+        insert into pgqueue_message (
+            content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
+            after_ids, after_policy, check_at, checks, awaited_id, in_line)
+        select p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
+               p_max_lost, p_version, pgqueue_clock(now()), g.ids, p_policy, coalesce(p_dequeue_at, g.now), 0,
+               case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end,
+               false
+        from given g
+        where p_channel is null or coalesce(pgqueue_channel_room(p_channel), 1) > 0
+        returning id, awaited_id, check_at
+    ),
+    told as (  -- no later end will report a message that has ended already
+        insert into pgqueue_ended (message_id, look_at)
+        select c.awaited_id, g.now from created c, given g
+        where c.awaited_id is not null and (select true from pgqueue_message d where d.id = c.awaited_id) is null
+    ),
+    woken as (  -- a worker that rests would not come to its check
+        select c.id, pgqueue_worker_wake_by(p_queue, null, c.check_at) from created c
+    )
+    select w.id from woken w
+$$\;
+create or replace function pgqueue_message_lose(p_message pgqueue_message, p_reason text, p_blamed boolean) returns void
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Ends an attempt whose worker went away, and records it as lost.  The functions that detect this call it; the caller
+-- has locked the row, and p_message is that row.
+-- The task made no error: the attempt uses none of max_attempts up, and the message is ready again.  A message that was
+-- lost max_lost times (null: 20), without an attempt in between that ended in order, fails, because it would go on
+-- killing workers.
+-- p_blamed: the worker died while it ran the message, which may be the cause.  Such a task is quarantined: from now on
+-- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  A task that was lost twice in a row for
+-- unknown reasons is quarantined too.
+-- For a raw message the queue does not know whether its consumer died or gave up.  There a lost attempt counts like any
+-- other, fails the message with the last of max_attempts (the 5th loss where it has none), and quarantines nothing.
+-- Writes pgqueue_message and pgqueue_attempt.
+declare
+    v_raw boolean := p_message.task is null;
+    v_lost integer := least(p_message.lost + 1, 32767);  -- a raw message may have more attempts than that
+    v_used integer := v_lost;
+    v_last integer := coalesce(p_message.max_lost, 20);
+    v_alone boolean := not v_raw and (p_blamed or v_lost > 1 or p_message.alone_at is not null);
+    v_error jsonb;
+begin
+    if v_raw then
+        v_last := coalesce(p_message.max_attempts, 5);
+        v_used := case when p_message.max_attempts is null then v_lost else p_message.attempt end;
+    end if;
+    v_error := jsonb_build_object(
+        'class', 'django_pgqueue.exceptions.AttemptLost',
+        'message', format('%s (%s %s of %s)', p_reason, case when v_raw then 'attempt' else 'loss' end,
+                          v_used, v_last));
+    if p_message.cancel_requested_at is not null or v_used >= v_last then
+        delete from pgqueue_message m where m.id = p_message.id;
+        perform pgqueue_attempt_append(
+            p_message, case when p_message.cancel_requested_at is null then 'failed' else 'cancelled' end, true, v_error);
+        return;
+    end if;
+    update pgqueue_message m
+    set unlock_at = null, locked_at = null, worker = null, progress = null, last_error = v_error ->> 'message',
+        lost = v_lost, unknown_since = null,
+        max_attempts = m.max_attempts + case when not v_raw and m.max_attempts < 2000000000 then 1 else 0 end,
+        alone_at = case when v_alone then m.dequeue_at end,
+        dequeue_at = case when v_alone then 9223372036854775807 else m.dequeue_at end,
+        in_line = not v_alone
+    where m.id = p_message.id;
+    perform pgqueue_attempt_append(p_message, 'lost', false, v_error);
+end
+$$\;
+drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text)\;
+create or replace function pgqueue_schedule_fire(
+    p_name text,
+    p_slots bigint[],
+    p_expected_at bigint,
+    p_next_at bigint,
+    p_unique_key text default null,
+    p_on_conflict text default 'keep',
+    p_until_started boolean default false,
+    p_channel text default null,
+    p_max_lost integer default null,
+    p_version text default null
+) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set lock_timeout = '50ms'
+as $$
+-- Enqueues a message for each unused slot (epoch ms) of a schedule, and returns the ids of the new messages.  next_at
+-- moves from p_expected_at to p_next_at; when it is not p_expected_at any more, another worker was faster and nothing
+-- happens.  With p_unique_key the messages go through pgqueue_message_create_unique: a slot whose message meets one
+-- that holds the key is used, and counts for that one.  A slot whose message p_channel refuses is used as well.
+-- p_max_lost, p_version: as in pgqueue_message_create.
+-- A past slot is enqueued with the present time as dequeue_at: its own time would put it ahead of all that was enqueued
+-- since.  The headers contain the slot.
+-- Any number of workers may call this at the same time: each (name, slot) is enqueued at most once, by the primary key
+-- of pgqueue_schedule_slot, even if next_at is put back by hand.  Slots are remembered for 90 days, and of an interval
+-- the last 10,000 at most: do not put next_at further back.
+-- Locks one row of pgqueue_schedule, without waiting for it; writes pgqueue_schedule_slot and pgqueue_message.  Waits
+-- at most lock_timeout for a key that another transaction is about to take; then nothing happens, and the next call
+-- fires the slots.
+declare
+    v_schedule pgqueue_schedule;
+    v_slot bigint;
+    v_at bigint;
+    v_message_id bigint;
+    v_created boolean;
+    v_ids bigint[] := '{}';
+    v_kept_ms bigint;
+begin
+    select s.* into v_schedule
+    from pgqueue_schedule s
+    where s.name = p_name and s.next_at = p_expected_at and s.paused_at is null
+    for update skip locked;
+    if not found then
+        return;
+    end if;
+
+    begin
+        foreach v_slot in array p_slots loop
+            insert into pgqueue_schedule_slot (name, slot_at) values (p_name, v_slot) on conflict do nothing;
+            continue when not found;
+            v_at := greatest(v_slot, pgqueue_now(now()));
+            if p_unique_key is null then
+                v_created := true;
+                v_message_id := pgqueue_message_create(
+                    v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_at,
+                    p_channel => p_channel, p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
+                    p_max_attempts => v_schedule.max_attempts, p_max_lost => p_max_lost, p_version => p_version);
+            else
+                select u.p_id, u.p_created into v_message_id, v_created
+                from pgqueue_message_create_unique(
+                    p_unique_key, v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_at,
+                    p_channel => p_channel, p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
+                    p_max_attempts => v_schedule.max_attempts, p_on_conflict => p_on_conflict,
+                    p_until_started => p_until_started, p_max_lost => p_max_lost, p_version => p_version) as u;
+            end if;
+            update pgqueue_schedule_slot l set message_id = v_message_id where l.name = p_name and l.slot_at = v_slot;
+            if v_created and v_message_id is not null then
+                v_ids := v_ids || v_message_id;
+            end if;
+        end loop;
+    exception
+        when lock_not_available then
+            return;
+    end;
+
+    update pgqueue_schedule s set next_at = p_next_at where s.name = p_name;
+    -- Relative to p_expected_at and not to the clock, because catching up may be about old slots.
+    v_kept_ms := 10000 * least(coalesce(v_schedule.interval_ms, 777600), 777600);
+    delete from pgqueue_schedule_slot l
+    where l.name = p_name and l.slot_at < greatest(p_expected_at, v_kept_ms - 1 - 9223372036854775807) - v_kept_ms;
+    return query select unnest(v_ids);
+end
+$$\;
+create or replace function pgqueue_lane_dequeue(
+    p_queues text[],
+    p_limit integer,
+    p_lock_ms bigint,
+    p_worker text,
+    p_tasks boolean,
+    p_channel text default null,
+    p_exclude_queues text[] default '{}'
+) returns setof pgqueue_message
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off
+set enable_mergejoin = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+-- Takes up to p_limit ready messages of channels and locks them.  Lanes take turns: the lane whose last turn is longest
+-- ago comes first, gives up to five messages a turn (more where few lanes are armed), and goes back to the end of the
+-- line.  Inside a lane the order is the same as without channels: highest priority first, then dequeue_at, then id.
+-- p_queues null: all queues, except p_exclude_queues.  With p_channel only this channel.
+-- pgqueue_message_dequeue calls this; consumers do not.  Never waits: it skips locked lanes and channels.
+-- Plans: a condition that names its rows (… = any (v_channels)) becomes index probes and a hash; without nested loops
+-- the planner cannot read all channels instead.  Where a loop is wanted, the join is lateral.
+declare
+    v_now bigint := pgqueue_now();
+    v_clock timestamptz := pgqueue_clock();
+    v_left integer := p_limit;
+    v_turn integer := 5;
+    v_turns integer;
+    v_passed boolean;
+    v_taken integer;
+    v_room integer;
+    v_channels text[];
+    v_queues text[];
+    v_priorities integer[];
+    v_rooms integer[];
+    v_released text[];
+    v_turned timestamptz;
+    v_served text[];  -- null: all
+    v_further boolean := false;
+    v_line refcursor;
+    v_next record;
+    v_lane record;
+begin
+    if p_queues is not null then
+        v_served := array(
+            select q.queue from unnest(p_queues) as q (queue) where q.queue <> all (p_exclude_queues) order by random());
+    elsif p_exclude_queues <> '{}' then
+        -- The queues of the first lanes in line, which is enough unless those are excluded or locked by other sessions.
+        v_served := array(
+            select f.queue
+            from (select d.queue from pgqueue_lane d where d.raw = (not p_tasks) and d.next_at <= v_now
+                  order by d.next_at, d.turned_at nulls first limit 1000) as f
+            where f.queue <> all (p_exclude_queues)
+            group by f.queue
+            order by random());
+        v_further := true;
+    end if;
+
+    loop
+        v_channels := '{}';
+        v_queues := '{}';
+        v_priorities := '{}';
+        v_rooms := '{}';
+        v_released := '{}';
+        v_turns := 0;
+        v_passed := false;
+        -- The line, read row by row, so that no lane is locked without having its turn.
+        if v_served is null then
+            open v_line for
+                select d.channel, d.queue from pgqueue_lane d
+                where d.raw = (not p_tasks) and d.next_at <= v_now
+                order by d.next_at, d.turned_at nulls first
+                for no key update skip locked;
+        else
+            open v_line for
+                select l.channel, q.queue
+                from unnest(v_served) as q (queue)
+                cross join lateral (
+                    select d.channel from pgqueue_lane d
+                    where d.queue = q.queue and d.raw = (not p_tasks) and d.next_at <= v_now
+                      and d.channel = coalesce(p_channel, d.channel)
+                    order by d.next_at, d.turned_at nulls first
+                    limit case when p_channel is not null then 1 end
+                    for no key update skip locked
+                ) as l;
+        end if;
+        loop
+            fetch v_line into v_next;
+            exit when not found;
+            select v_next.channel as channel, v_next.queue as queue, c.*, head.priority, head.dequeue_at
+            into v_lane
+            from (
+                select d.max_concurrency - d.running as room, d.release_interval_ms, d.release_at, d.released_at
+                from pgqueue_channel d
+                where d.name = v_next.channel
+                for no key update skip locked
+            ) as c
+            left join lateral (
+                select m.priority, m.dequeue_at from pgqueue_message m
+                where m.channel = v_next.channel and m.queue = v_next.queue and (m.task is null) = (not p_tasks)
+                  and m.unlock_at is null
+                order by m.priority desc, m.dequeue_at, m.id limit 1
+            ) as head on true;
+            continue when not found;
+            -- A channel with lanes in several queues has one turn a round, because its lanes share its limits.
+            if v_lane.channel = any (v_channels) then
+                v_passed := true;
+                continue;
+            end if;
+            if v_lane.dequeue_at > v_now then
+                v_lane.priority := (
+                    with recursive head as (
+                        select v_lane.priority::integer as priority, v_lane.dequeue_at as dequeue_at
+                        union all
+                        (select n.priority::integer, n.dequeue_at from head h
+                         cross join lateral (
+                            select m.priority, m.dequeue_at from pgqueue_message m
+                            where m.channel = v_lane.channel and m.queue = v_lane.queue
+                              and (m.task is null) = (not p_tasks) and m.unlock_at is null and m.priority < h.priority
+                            order by m.priority desc, m.dequeue_at, m.id limit 1
+                         ) as n
+                         where h.dequeue_at > v_now)
+                    )
+                    select h.priority from head h where h.dequeue_at <= v_now);
+            end if;
+            v_room := greatest(0, case
+                when v_lane.priority is null or v_lane.release_at > v_now then 0
+                when v_lane.release_interval_ms > 0 then least(1, coalesce(v_lane.room, 1))
+                else coalesce(v_lane.room, p_limit)  -- negative, where the limit was lowered below what runs
+            end);
+            if v_lane.released_at is not null then
+                v_released := v_released || v_lane.channel;
+            end if;
+            v_channels := v_channels || v_lane.channel;
+            v_queues := v_queues || v_lane.queue;
+            v_priorities := v_priorities || coalesce(v_lane.priority, 0);
+            v_rooms := v_rooms || v_room;
+            v_turns := v_turns + least(v_room, v_turn);
+            exit when v_turns >= v_left;
+        end loop;
+        close v_line;
+        if v_channels = '{}' and v_further then
+            v_further := false;
+            v_served := array(
+                with recursive present as (
+                    (select d.queue from pgqueue_lane d where d.next_at is not null order by d.queue limit 1)
+                    union all
+                    select n.queue
+                    from present p
+                    cross join lateral (
+                        select d.queue from pgqueue_lane d where d.next_at is not null and d.queue > p.queue
+                        order by d.queue limit 1
+                    ) as n
+                )
+                select p.queue from present p where p.queue <> all (p_exclude_queues) order by random());
+            continue;
+        end if;
+        exit when v_channels = '{}';
+        v_further := false;
+        if v_turns < v_left then  -- no other lane is in line
+            v_turn := greatest(v_turn, ceil(v_left::numeric / cardinality(v_channels)));
+        end if;
+
+        return query
+        with taken as (
+            update pgqueue_message u
+            set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = p_worker,
+                attempt = least(u.attempt, 1999999999) + 1
+            where u.ctid = any (array(
+                select n.ctid
+                from unnest(v_channels, v_queues, v_priorities, v_rooms) as k (channel, queue, priority, room)
+                cross join lateral (
+                    select m.ctid from pgqueue_message m
+                    where m.channel = k.channel and m.queue = k.queue and (m.task is null) = (not p_tasks)
+                      and m.unlock_at is null and m.priority = k.priority and m.dequeue_at <= v_now
+                    order by m.dequeue_at, m.id
+                    limit least(k.room, v_turn)
+                    for no key update skip locked
+                ) as n
+                where k.room > 0
+                limit v_left
+            ))
+            returning u.*
+        ), counts as (
+            select t.channel, count(*)::integer as taken from taken t group by t.channel
+        ), counted as (
+            update pgqueue_channel c
+            set running = least(c.running + n.taken, 1000000000),
+                release_at = case when c.release_interval_ms > 0 then v_now + c.release_interval_ms end
+            from counts n where n.channel = c.name and c.name = any (v_channels)
+        )
+        select * from taken t order by t.priority desc, t.dequeue_at, t.id;
+        get diagnostics v_taken = row_count;
+        v_left := v_left - v_taken;
+
+        v_turned := clock_timestamp();  -- also where the clock of the queue stands still
+        -- The next turn: at once where more is due, else when the first message is due, else when an attempt has ended.
+        update pgqueue_lane l
+        set turned_at = v_turned + k.place * interval '1 microsecond',
+            parked = (c.running >= c.max_concurrency) is true,
+            next_at = case
+                when c.running >= c.max_concurrency or head.dequeue_at is null then null
+                when head.dequeue_at <= v_now then greatest(v_now, c.release_at)
+                else greatest(c.release_at, (
+                    with recursive later as (
+                        select head.priority::integer as priority, head.dequeue_at
+                        union all
+                        (select n.priority::integer, n.dequeue_at from later h
+                         cross join lateral (
+                            select m.priority, m.dequeue_at from pgqueue_message m
+                            where m.channel = k.channel and m.queue = k.queue and (m.task is null) = (not p_tasks)
+                              and m.unlock_at is null and m.priority < h.priority
+                            order by m.priority desc, m.dequeue_at, m.id limit 1
+                         ) as n)
+                    )
+                    select greatest(v_now, min(h.dequeue_at)) from later h))
+            end
+        from unnest(v_channels, v_queues) with ordinality as k (channel, queue, place)
+        join pgqueue_channel c on c.name = k.channel
+        left join lateral (
+            select m.priority, m.dequeue_at from pgqueue_message m
+            where (c.running >= c.max_concurrency) is not true
+              and m.channel = k.channel and m.queue = k.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+            order by m.priority desc, m.dequeue_at, m.id limit 1
+        ) as head on true
+        where l.channel = k.channel and l.queue = k.queue and l.raw = (not p_tasks)
+          and l.channel = any (v_channels) and c.name = any (v_channels);
+
+        if v_released <> '{}' then
+            perform pgqueue_channel_prune(c.name) from pgqueue_channel c where c.name = any (v_released) and c.running = 0;
+        end if;
+        -- A round of lanes without messages is not the last one where it skipped other lanes of their channels: it has
+        -- taken its lanes out of the line, and the next round begins with the skipped ones.
+        exit when v_left <= 0 or v_taken = 0 and (v_turns > 0 or not v_passed);
+    end loop;
+end
+$$\;
+create or replace function pgqueue_lane_dequeue_apart(
+    p_queues text[],
+    p_limit integer,
+    p_lock_ms bigint,
+    p_worker text,
+    p_tasks boolean,
+    p_exclude_queues text[] default '{}'
+) returns setof pgqueue_message
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = on
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+-- Takes messages of channels as pgqueue_lane_dequeue does, for a transaction that goes on: its locks last until its
+-- end, and no other consumer gets messages of those channels meanwhile.  So it takes lanes one by one: those in line
+-- and those with arrivals, in any order.  It moves the arrivals of that channel alone (pgqueue_lane_arm), and when it
+-- finds nothing to take, a subtransaction gives all locks of the channel back.  It tries a hundred lanes of each kind.
+-- pgqueue_message_dequeue calls this; consumers do not.
+declare
+    v_now bigint := pgqueue_now();
+    v_left integer := p_limit;
+    v_taken integer;
+    v_lane record;
+begin
+    for v_lane in
+        select c.channel, c.queue
+        from (
+            (select d.channel, d.queue
+             from pgqueue_lane d
+             where p_queues is null and d.raw = (not p_tasks) and d.next_at <= v_now and d.queue <> all (p_exclude_queues)
+             order by d.next_at, d.turned_at nulls first
+             limit 100)
+            union all
+            (select l.channel, q.queue
+             from (select u.queue from unnest(p_queues) as u (queue) order by random()) as q
+             cross join lateral (
+                select d.channel from pgqueue_lane d
+                where d.queue = q.queue and d.raw = (not p_tasks) and d.next_at <= v_now
+                order by d.next_at, d.turned_at nulls first
+                limit 100
+             ) as l
+             where q.queue <> all (p_exclude_queues)
+             limit 100)
+            union all
+            (with recursive present as (
+                (select a.channel, a.queue, a.raw from pgqueue_arrival a order by a.channel, a.queue, a.raw limit 1)
+                union all
+                select n.channel, n.queue, n.raw
+                from present p
+                cross join lateral (
+                    select a.channel, a.queue, a.raw from pgqueue_arrival a
+                    where (a.channel, a.queue, a.raw) > (p.channel, p.queue, p.raw)
+                    order by a.channel, a.queue, a.raw limit 1
+                ) as n
+             )
+             select p.channel, p.queue
+             from present p
+             where (p_queues is null or p.queue = any (p_queues)) and p.queue <> all (p_exclude_queues)
+               and p.raw = (not p_tasks)
+             limit 100)
+        ) as c (channel, queue)
+        order by random()
+    loop
+        begin
+            perform pgqueue_lane_arm(p_channel => v_lane.channel);
+            return query
+            select * from pgqueue_lane_dequeue(
+                array[v_lane.queue], v_left, p_lock_ms, p_worker, p_tasks, p_channel => v_lane.channel);
+            get diagnostics v_taken = row_count;
+            if v_taken = 0 then
+                raise exception using errcode = 'PQ001', message = 'nothing to take';
+            end if;
+        exception
+            when sqlstate 'PQ001' then null;
+        end;
+        v_left := v_left - v_taken;
+        exit when v_left <= 0;
+    end loop;
+end
+$$\;
+create or replace function pgqueue_message_dequeue(
+    p_queues text[] default null,
+    p_limit integer default 1,
+    p_lock_ms bigint default 60000,
+    p_worker text default null,
+    p_exclude_queues text[] default '{}',
+    p_tasks boolean default false,
+    p_floor_queues text[] default null,
+    p_floor_priorities integer[] default null,
+    p_floor_dequeue_ats bigint[] default null,
+    p_floor_ids bigint[] default null,
+    p_brief boolean default true
+) returns setof pgqueue_message
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+-- Takes up to p_limit ready messages and locks them for p_lock_ms: highest priority first, then dequeue_at, then id.
+-- Returns the rows as they are now; the functions that end attempts need (id, attempt, worker) as the token.
+--   p_queues          the queues to serve; null: every queue, except p_exclude_queues.  Paused ones (pgqueue_queue) are
+--                     skipped.  Queues that have messages of the same priority share the batch evenly: a flood in one
+--                     does not starve another.  Where there are more queues than places in the batch, the next call of
+--                     the session continues behind the last one of them.
+--   p_worker          the name of the lock's holder; null: a name that stands for this database session.
+--   p_tasks           true: messages that name a task (what qworker runs); false: raw messages.
+--   p_floor_…         four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
+--                     from (dequeue_at, id) on.  For consumers whose probes are slow because a long transaction keeps
+--                     the entries of ended messages at the head of the index: they start behind those.
+--   p_brief           true: the transaction ends right after this call.  Pass false in one that goes on: it holds
+--                     what it takes, and the turns of those channels, and leaves to others what they need not wait
+--                     for.
+-- Messages of channels (pgqueue_channel) wait in lanes, which take turns (pgqueue_lane_dequeue).  Where both they and
+-- messages without a channel are ready, each get half of p_limit.
+-- Scheduled messages come into line when they are due: 500 at each call, the highest priorities first, and within a
+-- priority those that have been due for longest, whatever their queues where all are served.  So the line
+-- (pgqueue_message_ready_ix) contains hardly any message that is not due, and no dequeue walks over scheduled messages
+-- that are spread over many queues.
+-- Every step is a probe of that index: one for each priority, one for each queue that gets a share, and one for each row
+-- taken, whatever the backlog, the schedule and the number of queues.  The ctid = any (array (…)) form and the settings
+-- above pin that plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
+-- Locks rows of pgqueue_message without waiting for any; calls pgqueue_message_expire when a lock ran out,
+-- and pgqueue_message_settle when a message has ended that others wait for.
+declare
+    v_clock timestamptz := pgqueue_clock();
+    v_now bigint := floor(extract(epoch from v_clock) * 1000);
+    v_worker text := coalesce(p_worker, pgqueue_session_worker());
+    v_expired boolean;
+    v_arrived boolean;
+    v_ended boolean;
+    v_scheduled boolean;  -- whether any message may come into line
+    v_due integer[];  -- the priorities of the messages that do
+    v_exclude_queues text[];
+    v_queue text;
+    v_present text[];  -- queues that have something due at v_priority
+    v_tidied boolean := false;
+    v_early text[];  -- queues whose head is not due
+    v_page integer;  -- how many queues one step looks at; null: the next priority is still to be found
+    v_last boolean;  -- whether no queue follows them
+    v_from text;  -- the queue behind which the page begins
+    v_turn text;  -- the queue behind which the round began; null: all queues are in one page
+    v_wrapped boolean;  -- whether the round has passed the last queue and continued with the first
+    v_alone boolean;
+    v_giving text[];  -- the queues that gave messages in this round
+    v_served text;
+    v_setting text := case when p_tasks then 'pgqueue.turn_of_tasks' else 'pgqueue.turn_of_raw' end;
+    v_priority integer := 32767;
+    v_left integer := p_limit;
+    v_share integer;
+    v_taken integer;
+    v_again boolean;
+    v_step integer := 0;
+    v_lanes boolean;  -- whether lanes may have more messages
+    v_share_of_lanes integer := floor(p_limit / 2.0 + random());
+    v_floor_dequeue_at bigint := -9223372036854775808;
+    v_floor_id bigint := -9223372036854775808;
+begin
+    if p_lock_ms not between -1000000000000 and 1000000000000 then
+        raise exception 'p_lock_ms is %', p_lock_ms
+            using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, at most 1000000000000.';
+    end if;
+    -- One statement asks all questions first, because a worker that was woken for a single message waits for it.
+    select exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now),
+           exists (select from pgqueue_arrival),
+           exists (select from pgqueue_ended e where e.look_at <= v_now),
+           exists (select from pgqueue_lane),
+           p_floor_queues is null and (
+               select true
+               from pgqueue_message m
+               where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+               order by m.priority desc, m.dequeue_at limit 1  -- only pgqueue_message_due_ix has this order
+           ),
+           p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null)
+    into v_expired, v_arrived, v_ended, v_lanes, v_scheduled, v_exclude_queues;
+
+    if v_expired or v_arrived or v_ended then
+        if v_ended and p_brief then  -- first, because it does more in a transaction that has not written
+            perform pgqueue_message_settle();
+            v_clock := pgqueue_clock();  -- the messages that it has released are due since a moment ago
+            v_now := floor(extract(epoch from v_clock) * 1000);
+        end if;
+        if v_expired and p_brief then
+            perform pgqueue_message_expire();
+        end if;
+        if p_brief then
+            perform pgqueue_lane_arm();
+        end if;
+        v_lanes := exists (select from pgqueue_lane) or v_arrived;
+    end if;
+
+    if v_lanes and v_share_of_lanes > 0 then
+        if p_brief then
+            return query select * from pgqueue_lane_dequeue(
+                p_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks, p_exclude_queues => v_exclude_queues);
+        else
+            return query select * from pgqueue_lane_dequeue_apart(
+                p_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks, v_exclude_queues);
+        end if;
+        get diagnostics v_taken = row_count;
+        v_left := v_left - v_taken;
+        v_lanes := v_taken = v_share_of_lanes;
+    end if;
+
+    if v_scheduled and v_left > 0 and p_queues is null then
+        with recursive level as (
+            (select m.priority, m.dequeue_at
+             from pgqueue_message m
+             where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+             order by m.priority desc, m.dequeue_at limit 1)
+            union all
+            select n.priority, n.dequeue_at
+            from level l
+            cross join lateral (
+                select m.priority, m.dequeue_at
+                from pgqueue_message m
+                where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+                  and m.priority < l.priority
+                order by m.priority desc, m.dequeue_at limit 1
+            ) as n
+        )
+        select array_agg(l.priority) into v_due from level l where l.dequeue_at <= v_now;
+        if v_due is not null then
+            update pgqueue_message u
+            set in_line = true
+            where u.ctid = any (array(
+                select n.ctid
+                from unnest(v_due) as l (priority)
+                cross join lateral (
+                    select m.ctid
+                    from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+                      and m.priority = l.priority and m.dequeue_at <= v_now
+                      -- A transaction that goes on locks the rows that it brings into line: no more than it can take.
+                      and (p_brief or m.queue <> all (v_exclude_queues))
+                    order by m.dequeue_at
+                    for no key update skip locked
+                ) as n
+                limit case when p_brief then 500 else v_left end
+            ));
+        end if;
+    elsif v_scheduled and v_left > 0 then
+        update pgqueue_message u
+        set in_line = true
+        where u.ctid = any (array(
+            with recursive head as (
+                select q.queue, h.priority, h.dequeue_at
+                from unnest(p_queues) as q (queue)
+                cross join lateral (
+                    select m.priority, m.dequeue_at
+                    from pgqueue_message m
+                    where m.queue = q.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                      and not m.in_line and m.channel is null
+                    order by m.priority desc, m.dequeue_at, m.id limit 1
+                ) as h
+                where q.queue <> all (v_exclude_queues)
+                union all
+                select l.queue, h.priority, h.dequeue_at
+                from head l
+                cross join lateral (
+                    select m.priority, m.dequeue_at
+                    from pgqueue_message m
+                    where m.queue = l.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                      and not m.in_line and m.channel is null and m.priority < l.priority
+                    order by m.priority desc, m.dequeue_at, m.id limit 1
+                ) as h
+            )
+            select n.ctid
+            from head l
+            cross join lateral (
+                select m.ctid
+                from pgqueue_message m
+                where m.queue = l.queue and (m.task is null) = (not p_tasks) and m.unlock_at is null
+                  and not m.in_line and m.channel is null and m.priority = l.priority and m.dequeue_at <= v_now
+                order by m.dequeue_at, m.id
+                limit case when p_brief then 100 end
+                for no key update skip locked
+            ) as n
+            where l.dequeue_at <= v_now
+            limit case when p_brief then 500 else v_left end
+        ));
+    end if;
+
+    while v_left > 0 loop
+        if p_floor_queues is not null then
+            v_step := v_step + 1;
+            exit when v_step > cardinality(p_floor_queues);
+            continue when p_floor_queues[v_step] = any (v_exclude_queues);
+            v_present := array[p_floor_queues[v_step]];
+            v_priority := p_floor_priorities[v_step];
+            v_floor_dequeue_at := p_floor_dequeue_ats[v_step];
+            v_floor_id := p_floor_ids[v_step];
+        elsif p_queues is not null then
+            -- The highest priority below the last one at which any of the queues has a due message.
+            with recursive level as (
+                (select m.priority
+                 from pgqueue_message m
+                 where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                   and m.priority < v_priority
+                 order by m.priority desc limit 1)
+                union all
+                select n.priority
+                from level l
+                cross join lateral (
+                    select m.priority
+                    from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                      and m.priority < l.priority
+                    order by m.priority desc limit 1
+                ) as n
+            )
+            select l.priority, s.present
+            into v_priority, v_present
+            from level l
+            cross join lateral (
+                select array_agg(q.queue order by random()) as present
+                from unnest(p_queues) as q (queue)
+                cross join lateral (
+                    select m.dequeue_at
+                    from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                      and m.priority = l.priority and m.queue = q.queue
+                    order by m.dequeue_at, m.id limit 1
+                ) as head
+                where head.dequeue_at <= v_now and q.queue <> all (v_exclude_queues)
+            ) as s
+            where s.present is not null
+            limit 1;
+            exit when not found;
+        else
+            if v_page is null then  -- the next priority, and whether it has one queue only
+                select h.priority, h.queue, h.dequeue_at <= v_now and h.queue <> all (v_exclude_queues), not exists (
+                    select from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                      and m.priority = h.priority and m.queue > h.queue
+                )
+                into v_priority, v_queue, v_alone, v_last
+                from (
+                    select m.priority, m.queue, m.dequeue_at
+                    from pgqueue_message m
+                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                      and m.priority < v_priority
+                    order by m.priority desc, m.queue, m.dequeue_at, m.id limit 1
+                ) as h;
+                exit when not found;
+                v_turn := null;
+                if not (v_last and v_alone) then
+                    v_page := greatest(v_left, 32);
+                    v_from := '';
+                end if;
+            end if;
+            if v_page is null then
+                v_present := array[v_queue];
+            else
+                -- A page of its queues: a loose index scan, one probe for each.
+                with recursive line as (
+                    (select m.queue, m.dequeue_at
+                     from pgqueue_message m
+                     where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                       and m.priority = v_priority and m.queue > v_from
+                     order by m.queue, m.dequeue_at, m.id limit 1)
+                    union all
+                    select n.queue, n.dequeue_at
+                    from line l
+                    cross join lateral (
+                        select m.queue, m.dequeue_at
+                        from pgqueue_message m
+                        where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                          and m.priority = v_priority and m.queue > l.queue
+                        order by m.queue, m.dequeue_at, m.id limit 1
+                    ) as n
+                )
+                -- A round keeps the order of the names; where all are in one page, no queue is always the first.
+                select array_agg(q.queue order by case when v_turn is null then random() else 0 end, q.queue)
+                           filter (where q.dequeue_at <= v_now and q.queue <> all (v_exclude_queues)
+                                     and (v_turn is null or not v_wrapped or q.queue <= v_turn)),
+                       array_agg(q.queue) filter (where q.dequeue_at > v_now),
+                       max(q.queue), count(*) < v_page
+                into v_present, v_early, v_from, v_last
+                from (select l.queue, l.dequeue_at from line l limit v_page) as q;
+
+                if v_early is not null and p_brief and not v_tidied then
+                    v_tidied := true;
+                    -- Written by hand, or the clock was put back: the message leaves the line until its time.
+                    update pgqueue_message u
+                    set in_line = false
+                    where u.ctid = any (array(
+                        select n.ctid
+                        from unnest(v_early) as q (queue)
+                        cross join lateral (
+                            select m.ctid
+                            from pgqueue_message m
+                            where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                              and m.priority = v_priority and m.queue = q.queue and m.dequeue_at > v_now
+                            order by m.dequeue_at, m.id
+                            limit 500
+                            for no key update skip locked
+                        ) as n
+                        limit 500
+                    ));
+                end if;
+                if v_turn is null and v_last then
+                    v_page := null;
+                elsif v_turn is null then
+                    -- More than a page.  This session continues where it stopped, or begins anywhere.
+                    v_turn := coalesce(nullif(current_setting(v_setting, true), ''), case floor(random() * 3)
+                        when 0 then v_present[1]
+                        when 1 then chr(97 + floor(random() * 26)::integer)
+                        else (
+                            select m.queue from pgqueue_message m
+                            where m.id >= (
+                                select (f.id + floor(random()::numeric * (l.id::numeric - f.id)))::bigint
+                                from (select d.id from pgqueue_message d order by d.id limit 1) as f,
+                                     (select d.id from pgqueue_message d order by d.id desc limit 1) as l)
+                            order by m.id limit 1)
+                    end, '');
+                    v_from := v_turn;
+                    v_wrapped := false;
+                    v_giving := '{}';
+                    continue;
+                elsif v_wrapped and (v_last or v_from >= v_turn) then  -- the last page of the round
+                    v_page := null;
+                elsif v_last then
+                    v_wrapped := true;
+                    v_from := '';
+                end if;
+            end if;
+            continue when v_present is null and (v_turn is null or v_page is not null);
+        end if;
+
+        -- First equal shares, in a round one message of each queue.  Then the rest, when a queue had more than its
+        -- share and others had less.
+        v_share := case when v_turn is null then ceil(v_left::numeric / cardinality(v_present)) else 1 end;
+        loop
+            v_again := false;
+            foreach v_queue in array coalesce(v_present, '{}') loop
+                exit when v_left <= 0;
+                return query
+                with taken as (
+                    update pgqueue_message u
+                    set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = v_worker,
+                        attempt = least(u.attempt, 1999999999) + 1
+                    where u.ctid = any (array(
+                        select m.ctid
+                        from pgqueue_message m
+                        where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
+                          and m.priority = v_priority and m.queue = v_queue
+                          and m.dequeue_at <= v_now
+                          and (m.dequeue_at, m.id) >= (v_floor_dequeue_at, v_floor_id)
+                        order by m.dequeue_at, m.id
+                        limit least(v_share, v_left)
+                        for no key update skip locked
+                    ))
+                    returning u.*
+                )
+                select * from taken t order by t.dequeue_at, t.id;
+                get diagnostics v_taken = row_count;
+                v_left := v_left - v_taken;
+                v_again := v_again or v_taken >= v_share;
+                if v_turn is not null then
+                    v_served := v_queue;
+                    if v_taken > 0 then
+                        v_giving := v_giving || v_queue;
+                    end if;
+                end if;
+            end loop;
+            if v_turn is null then
+                exit when v_left <= 0 or not v_again or cardinality(v_present) = 1;
+                v_share := v_left;
+            else
+                perform set_config(v_setting, v_served, false) where v_served is not null;
+                exit when v_left <= 0 or v_page is not null or v_giving = '{}';
+                -- The round is over: the queues that gave a message share the rest.
+                v_turn := null;
+                v_present := v_giving;
+                v_share := ceil(v_left::numeric / cardinality(v_present));
+            end if;
+        end loop;
+    end loop;
+
+    if v_lanes and v_left > 0 then
+        if p_brief then
+            return query select * from pgqueue_lane_dequeue(
+                p_queues, v_left, p_lock_ms, v_worker, p_tasks, p_exclude_queues => v_exclude_queues);
+        else
+            return query select * from pgqueue_lane_dequeue_apart(
+                p_queues, v_left, p_lock_ms, v_worker, p_tasks, v_exclude_queues);
+        end if;
+        get diagnostics v_taken = row_count;
+        v_left := v_left - v_taken;
+    end if;
+
+    if v_expired and not p_brief and v_left > 0 and pgqueue_message_expire(v_left, p_queues, p_tasks) > 0 then
+        return query
+        select *
+        from pgqueue_message_dequeue(
+            p_queues, v_left, p_lock_ms, p_worker, p_exclude_queues, p_tasks, p_brief => false);
+    end if;
+end
+$$\;
+create or replace function pgqueue_quarantine_dequeue(
+    p_queues text[] default null,
+    p_lock_ms bigint default 60000,
+    p_worker text default null,
+    p_exclude_queues text[] default '{}'
+) returns setof pgqueue_message
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+as $$
+-- Takes one due message from quarantine and locks it for p_lock_ms: the one with the fewest losses, so that a message
+-- that kills every worker never keeps the others waiting.  For a worker that holds nothing else: when that worker dies,
+-- only this message can be the cause.  Returns the row as it is now, or nothing.  Parameters as in
+-- pgqueue_message_dequeue, which skips these messages.  A raw message is never quarantined: no worker runs it, whatever
+-- its row says.
+-- A message of a channel is taken where the channel has room, and counts as running there.
+-- Locks one row of pgqueue_message, and the row of its channel, without waiting for any; skips locked rows.
+declare
+    v_clock timestamptz := pgqueue_clock();
+    v_now bigint := floor(extract(epoch from v_clock) * 1000);
+    v_line refcursor;
+    v_message pgqueue_message;
+begin
+    -- Read row by row, so that it locks only the message that it takes.
+    open v_line for
+        select m.* from pgqueue_message m
+        where m.alone_at is not null and m.task is not null and m.unlock_at is null and m.alone_at <= v_now
+          and (p_queues is null or m.queue = any (p_queues)) and m.queue <> all (p_exclude_queues)
+          and m.queue <> all (array(select q.name from pgqueue_queue q where q.paused_at is not null))
+        order by m.lost, m.alone_at, m.id
+        for update skip locked;
+    loop
+        fetch v_line into v_message;
+        exit when not found;
+        if exists (select from pgqueue_channel c where c.name = v_message.channel) then
+            update pgqueue_channel c
+            set running = c.running + 1,
+                release_at = case when c.release_interval_ms > 0 then v_now + c.release_interval_ms end
+            where c.name = any (array(
+                select d.name from pgqueue_channel d
+                where d.name = v_message.channel
+                  and (d.running < d.max_concurrency) is not false and (d.release_at <= v_now) is not false
+                for no key update skip locked
+            ));
+            continue when not found;
+        elsif v_message.channel is not null then  -- the channel has no row yet, and so no limits
+            insert into pgqueue_arrival (channel, queue, raw, ended)
+            values (v_message.channel, v_message.queue, v_message.task is null, -1);
+        end if;
+        return query
+        update pgqueue_message m
+        set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = coalesce(p_worker, pgqueue_session_worker()),
+            attempt = least(m.attempt, 1999999999) + 1, dequeue_at = m.alone_at
+        where m.id = v_message.id
+        returning m.*;
+        exit;
+    end loop;
+    close v_line;
+end
+$$\;
+drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean)\;
+create or replace function pgqueue_message_publish(
+    p_exchange text,
+    p_routing_key text,
+    p_content jsonb,
+    p_headers jsonb default null,
+    p_priority integer default null,
+    p_dequeue_at bigint default null,
+    p_unknown_ok boolean default false,
+    p_version text default null
+) returns table (p_id bigint, p_queue text, p_task text)
+language plpgsql
+set search_path from current
+as $$
+-- Enqueues one message in every queue that is bound to the exchange with a pattern that matches the routing key, in the
+-- caller's transaction.  Returns the enqueued messages: no row when nothing matches (see pgqueue_exchange_route).
+-- The headers get the keys exchange and routing_key.  A message for a task has the content
+-- {"args": [p_content, p_routing_key], "kwargs": {}}.
+--   p_priority     null: the priority of the binding
+--   p_dequeue_at   as in pgqueue_message_create
+--   p_unknown_ok   true: for an unknown exchange it returns one row of nulls; false: that is an error
+--   p_version      as in pgqueue_message_create; raw messages get none
+-- Reads pgqueue_exchange and pgqueue_binding without row locks and writes pgqueue_message: a publisher waits for no
+-- other session, and none waits for it.  Wakes one sleeping consumer for each queue that got a ready message.
+declare
+    v_now bigint := pgqueue_now(now());
+    v_clock timestamptz := pgqueue_clock(now());
+    v_headers jsonb := coalesce(p_headers, '{}')
+        || jsonb_build_object('exchange', p_exchange, 'routing_key', p_routing_key);
+    v_is_ready boolean := coalesce(p_dequeue_at, v_now) <= v_now;
+    v_woken_queue text;
+    v_woken_tasks boolean;
+begin
+    if not exists (select from pgqueue_exchange e where e.name = p_exchange) then
+        if p_unknown_ok then
+            return next;
+            return;
+        end if;
+        raise exception 'there is no exchange "%"', p_exchange
+            using errcode = 'undefined_object',
+                  hint = format('Create it first: select pgqueue_exchange_declare(%L).', p_exchange);
+    elsif p_routing_key is null or octet_length(p_routing_key) > 255 then
+        raise exception 'the routing key "%" is not a text of at most 255 bytes', p_routing_key
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    for p_id, p_queue, p_task in
+        insert into pgqueue_message as m (
+            content, queue, task, priority, dequeue_at, headers, max_attempts, version, created_at, in_line)
+        select case
+                   when r.task is null then p_content
+                   else jsonb_build_object('args', jsonb_build_array(p_content, p_routing_key), 'kwargs', '{}'::jsonb)
+               end,
+               r.queue, r.task, coalesce(p_priority, r.priority), coalesce(p_dequeue_at, v_now), v_headers,
+               r.max_attempts, case when r.task is not null then p_version end, v_clock, v_is_ready
+        from pgqueue_exchange_route(p_exchange, p_routing_key) as r (queue, task, priority, max_attempts)
+        returning m.id, m.queue, m.task
+    loop
+        -- The messages come in the order of their queues: one sleeper for each queue is enough.
+        if (p_queue, p_task is not null) is distinct from (v_woken_queue, v_woken_tasks) then
+            v_woken_queue := p_queue;
+            v_woken_tasks := p_task is not null;
+            if v_is_ready then
+                perform pgqueue_worker_wake(v_woken_queue, v_woken_tasks);
+            else
+                perform pgqueue_worker_wake_by(v_woken_queue, v_woken_tasks, p_dequeue_at);
+            end if;
+        end if;
+        return next;
+    end loop;
+end
+$$\;
+drop function if exists pgqueue_attempt_enqueue(bigint[])\;
+create or replace function pgqueue_attempt_enqueue(p_attempt_ids bigint[], p_version text default null) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set jit = off
+as $$
+-- Enqueues messages of the history again, as new messages that are ready at once and have all their attempts left.
+-- p_attempt_ids are ids of final rows of pgqueue_attempt; other ids are skipped, because their message is still in the
+-- queue.  p_version is that of the deploy that calls, as in pgqueue_message_create.  The headers have the id of the first message as "enqueued_again_from".
+-- Returns the ids of the new messages.  Writes pgqueue_message; wakes one sleeping worker for each queue.
+declare
+    v_attempt pgqueue_attempt;
+begin
+    for v_attempt in
+        select a.* from pgqueue_attempt a
+        where a.id = any (p_attempt_ids) and a.final
+        order by a.message_id
+    loop
+        return next pgqueue_message_create(
+            v_attempt.content, v_attempt.queue, v_attempt.task, v_attempt.priority, null, v_attempt.channel,
+            coalesce(v_attempt.headers, '{}') || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
+            -- Without the attempts that deferring, or losing a task, had added.
+            v_attempt.max_attempts - (
+                select count(*)::integer from pgqueue_attempt d
+                where d.message_id = v_attempt.message_id
+                  and (d.status = 'deferred' or d.status = 'lost' and v_attempt.task is not null)),
+            p_version => case when v_attempt.task is not null then p_version end);
+    end loop;
+end
+$$\;
+create or replace function pgqueue_message_attention_at() returns bigint
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+as $$
+    -- Returns when a worker that rests has to look, though no waiting message is due then (epoch ms; null: never): the
+    -- first lock that runs out, the first check of a message that waits for others, the first end that was not looked
+    -- at, and the first quarantined message.  For waiting messages there is pgqueue_message_next_at.
+    -- Behind a hundred quarantined messages there may be another one: then it is in a minute at the latest.
+    -- Where events of lanes wait for a dequeue, or a message is parked, it is now.
+    -- One probe each of pgqueue_message_locked_ix, pgqueue_message_check_ix and pgqueue_ended, a hundred steps at most
+    -- along pgqueue_message_alone_ix, and one each of pgqueue_arrival and pgqueue_message_parked_ix.
+    select least(
+        (select m.unlock_at from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit 1),
+        (select m.check_at from pgqueue_message m where m.check_at is not null order by m.check_at limit 1),
+        (select e.look_at from pgqueue_ended e order by e.look_at, e.id limit 1),
+        (select least(min(q.alone_at) filter (where q.is_running), case when count(*) = 100 then pgqueue_now() + 60000 end)
+         from (select m.alone_at,
+                      (select true from pgqueue_queue p where p.name = m.queue and p.paused_at is not null) is null as is_running
+               from (select m.alone_at, m.queue from pgqueue_message m
+                     where m.alone_at is not null and m.task is not null and m.unlock_at is null
+                     order by m.lost, m.alone_at, m.id limit 100) as m) as q),
+        (select pgqueue_now() from (select from pgqueue_arrival a order by a.channel, a.queue, a.raw limit 1) as w),
+        (select pgqueue_now()
+         from (select from pgqueue_message m
+               where m.parked_at is not null and m.task is not null
+               order by m.queue, m.task, m.parked_at limit 1) as w))
+$$\;
+create or replace function pgqueue_backlog(
+    p_queues text[] default null,
+    out p_ready bigint,
+    out p_oldest_wait_ms bigint,
+    out p_running bigint
+)
+language plpgsql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+-- Returns what there is to do for workers of these queues (null: all), for an autoscaler, which asks often.
+--   p_ready           tasks that a worker could begin now: due, in a queue that is not paused, and within the limit of
+--                     their channel.  Tasks whose worker went away, and waiting ones that have to be looked at, count too.
+--                     Of parked messages one counts for each task: a worker finds out whether it knows it
+--   p_oldest_wait_ms  how long the first of them has been waiting; null: nothing is ready
+--   p_running         tasks that workers hold
+-- Raw messages do not count.  Counts end at 10000, which means "at least".  So does everything else here: it costs a
+-- bounded number of index probes, whatever is scheduled, ready or running.  In all queues together it reads the heads of
+-- the first 1000 pairs of priority and queue, up to 1000 of the first 10000 lanes of channels, and the first 1000 parked
+-- tasks.
+-- The plan must be generic: see pgqueue_message_next_at, and (task is null) = v_raw.
+declare
+    v_most constant integer := 10000;
+    v_raw boolean := false;
+    v_now bigint := pgqueue_now();
+    v_paused text[] := array(select q.name from pgqueue_queue q where q.paused_at is not null);
+    v_since bigint;
+    v_count bigint;
+    v_oldest bigint;
+begin
+    -- In line.
+    if p_queues is null then
+        with recursive line as (
+            (select m.priority, m.queue from pgqueue_message m
+             where (m.task is null) = v_raw and m.unlock_at is null and m.in_line and m.channel is null
+             order by m.priority desc, m.queue limit 1)
+            union all
+            select n.priority, n.queue
+            from line l
+            cross join lateral (
+                (select m.priority, m.queue from pgqueue_message m
+                 where (m.task is null) = v_raw and m.unlock_at is null and m.in_line and m.channel is null
+                   and m.priority = l.priority and m.queue > l.queue
+                 order by m.queue limit 1)
+                union all
+                (select m.priority, m.queue from pgqueue_message m
+                 where (m.task is null) = v_raw and m.unlock_at is null and m.in_line and m.channel is null
+                   and m.priority < l.priority
+                 order by m.priority desc, m.queue limit 1)
+                limit 1
+            ) as n
+        )
+        select count(*), min(d.since) into p_ready, p_oldest_wait_ms
+        from (
+            select d.since
+            from (select l.priority, l.queue from line l limit 1000) as l
+            cross join lateral (
+                select greatest(m.dequeue_at, pgqueue_to_epoch(m.created_at)) as since from pgqueue_message m
+                where (m.task is null) = v_raw and m.unlock_at is null and m.in_line and m.channel is null
+                  and m.priority = l.priority and m.queue = l.queue and m.dequeue_at <= v_now
+                order by m.dequeue_at, m.id limit v_most
+            ) as d
+            where l.queue <> all (v_paused)
+            limit v_most
+        ) as d;
+        -- Due, and no dequeue has brought it into line yet.
+        with recursive level as (
+            (select m.priority from pgqueue_message m
+             where (m.task is null) = v_raw and m.unlock_at is null and not m.in_line and m.channel is null
+             order by m.priority desc limit 1)
+            union all
+            select n.priority
+            from level l
+            cross join lateral (
+                select m.priority from pgqueue_message m
+                where (m.task is null) = v_raw and m.unlock_at is null and not m.in_line and m.channel is null
+                  and m.priority < l.priority
+                order by m.priority desc limit 1
+            ) as n
+        )
+        select count(*), min(d.dequeue_at) into v_count, v_oldest
+        from (
+            select d.dequeue_at
+            from level l
+            cross join lateral (
+                select m.queue, m.dequeue_at from pgqueue_message m
+                where (m.task is null) = v_raw and m.unlock_at is null and not m.in_line and m.channel is null
+                  and m.priority = l.priority and m.dequeue_at <= v_now
+                order by m.dequeue_at limit v_most
+            ) as d
+            where d.queue <> all (v_paused)
+            limit v_most
+        ) as d;
+    else
+        select count(*), min(d.since) into p_ready, p_oldest_wait_ms
+        from (
+            select d.since
+            from pgqueue_message_levels() as l
+            cross join (select distinct u.queue from unnest(p_queues) as u (queue)) as q
+            cross join lateral (
+                select greatest(m.dequeue_at, pgqueue_to_epoch(m.created_at)) as since from pgqueue_message m
+                where (m.task is null) = v_raw and m.unlock_at is null and m.in_line and m.channel is null
+                  and m.priority = l.p_priority and m.queue = q.queue and m.dequeue_at <= v_now
+                order by m.dequeue_at, m.id limit v_most
+            ) as d
+            where not l.p_raw and q.queue <> all (v_paused)
+            limit v_most
+        ) as d;
+        with recursive head as (
+            select q.queue, h.priority
+            from (select distinct u.queue from unnest(p_queues) as u (queue)) as q
+            cross join lateral (
+                select m.priority from pgqueue_message m
+                where m.queue = q.queue and (m.task is null) = v_raw and m.unlock_at is null and not m.in_line
+                  and m.channel is null
+                order by m.priority desc limit 1
+            ) as h
+            where q.queue <> all (v_paused)
+            union all
+            select l.queue, h.priority
+            from head l
+            cross join lateral (
+                select m.priority from pgqueue_message m
+                where m.queue = l.queue and (m.task is null) = v_raw and m.unlock_at is null and not m.in_line
+                  and m.channel is null and m.priority < l.priority
+                order by m.priority desc limit 1
+            ) as h
+        )
+        select count(*), min(d.dequeue_at) into v_count, v_oldest
+        from (
+            select d.dequeue_at
+            from head l
+            cross join lateral (
+                select m.dequeue_at from pgqueue_message m
+                where m.queue = l.queue and (m.task is null) = v_raw and m.unlock_at is null and not m.in_line
+                  and m.channel is null and m.priority = l.priority and m.dequeue_at <= v_now
+                order by m.dequeue_at limit v_most
+            ) as d
+            limit v_most
+        ) as d;
+    end if;
+    p_ready := p_ready + v_count;
+    v_since := least(p_oldest_wait_ms, v_oldest);
+
+    -- In lanes: no more than their channel would let begin.  Lanes are read from the messages: without a worker nobody
+    -- has moved the rows of pgqueue_arrival.
+    with recursive lane as (
+        (select m.channel, m.queue from pgqueue_message m
+         where m.unlock_at is null and m.channel is not null order by m.channel, m.queue limit 1)
+        union all
+        select n.channel, n.queue
+        from lane l
+        cross join lateral (
+            select m.channel, m.queue from pgqueue_message m
+            where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (l.channel, l.queue)
+            order by m.channel, m.queue limit 1
+        ) as n
+    ), head as (
+        select l.channel, l.queue, h.priority
+        from (
+            select l.channel, l.queue from (select * from lane limit 10000) as l
+            where l.queue <> all (v_paused) and (p_queues is null or l.queue = any (p_queues))
+            limit 1000
+        ) as l
+        cross join lateral (
+            select m.priority from pgqueue_message m
+            where m.channel = l.channel and m.queue = l.queue and (m.task is null) = v_raw and m.unlock_at is null
+              and m.channel is not null
+            order by m.priority desc limit 1
+        ) as h
+        union all
+        select l.channel, l.queue, h.priority
+        from head l
+        cross join lateral (
+            select m.priority from pgqueue_message m
+            where m.channel = l.channel and m.queue = l.queue and (m.task is null) = v_raw and m.unlock_at is null
+              and m.channel is not null and m.priority < l.priority
+            order by m.priority desc limit 1
+        ) as h
+    )
+    select coalesce(sum(least(t.waiting, t.room)), 0), min(t.since) into v_count, v_oldest
+    from (
+        select d.channel, count(*) as waiting, min(d.since) as since, min(d.room) as room
+        from (
+            select h.channel, d.since, r.room
+            from head h
+            cross join lateral (
+                select coalesce((
+                    select case
+                        when c.release_at > v_now then 0
+                        when c.release_interval_ms > 0 then least(1, t.room)
+                        else t.room
+                    end
+                    from pgqueue_channel c
+                    cross join lateral (
+                        select c.max_concurrency - c.running
+                            + coalesce((select sum(a.ended) from (
+                                select e.ended from pgqueue_arrival e where e.channel = c.name limit 1000) as a), 0)
+                        as room
+                    ) as t
+                    where c.name = h.channel), v_most) as room
+            ) as r
+            cross join lateral (
+                select greatest(m.dequeue_at, pgqueue_to_epoch(m.created_at)) as since from pgqueue_message m
+                where m.channel = h.channel and m.queue = h.queue and (m.task is null) = v_raw and m.unlock_at is null
+                  and m.channel is not null and m.priority = h.priority and m.dequeue_at <= v_now
+                order by m.dequeue_at, m.id limit greatest(0, least(r.room, v_most))
+            ) as d
+            limit v_most
+        ) as d
+        group by d.channel
+    ) as t;
+    p_ready := p_ready + v_count;
+    v_since := least(v_since, v_oldest);
+
+    -- Held: those whose lock has run out are to be taken over.
+    select count(*) filter (where h.unlock_at <= v_now), min(h.unlock_at) filter (where h.unlock_at <= v_now),
+           count(*) filter (where h.unlock_at > v_now)
+    into v_count, v_oldest, p_running
+    from (
+        select m.unlock_at, m.queue, m.task from pgqueue_message m
+        where m.unlock_at is not null order by m.unlock_at limit v_most
+    ) as h
+    where h.task is not null and (p_queues is null or h.queue = any (p_queues));
+    p_ready := p_ready + v_count;
+    v_since := least(v_since, v_oldest);
+
+    -- Quarantined messages, and waits for others that are over or have to be looked at.
+    select count(*), min(o.since) into v_count, v_oldest
+    from (
+        (select m.alone_at as since, m.queue from pgqueue_message m
+         where m.alone_at is not null and m.task is not null and m.unlock_at is null
+         order by m.lost, m.alone_at, m.id limit 1000)
+        union all
+        (select m.check_at, m.queue from pgqueue_message m
+         where m.check_at is not null and m.check_at <= v_now order by m.check_at limit 1000)
+        union all
+        (select e.look_at, null from pgqueue_ended e order by e.look_at, e.id limit 1000)
+    ) as o
+    where o.since <= v_now
+      and (o.queue is null or o.queue <> all (v_paused) and (p_queues is null or o.queue = any (p_queues)));
+    p_ready := p_ready + v_count;
+    v_since := least(v_since, v_oldest);
+
+    -- Parked.
+    select count(*), min(coalesce(k.p_unknown_since, v_now)) into v_count, v_oldest
+    from pgqueue_message_parked(1000, p_count => 1) as k
+    where k.p_queue <> all (v_paused) and (p_queues is null or k.p_queue = any (p_queues));
+    p_ready := least(p_ready + v_count, v_most);
+    v_since := least(v_since, v_oldest);
+    p_oldest_wait_ms := case when v_since is not null then greatest(0, v_now - v_since) end;
+end
+$$\;
+create or replace function pgqueue_schedule_declare(
+    p_name text,
+    p_task text,
+    p_next_at bigint,
+    p_cron text default null,
+    p_interval_ms bigint default null,
+    p_timezone text default 'UTC',
+    p_catch_up text default 'one',
+    p_content jsonb default '{"args": [], "kwargs": {}}',
+    p_queue text default 'default',
+    p_priority integer default 0,
+    p_max_attempts integer default null,
+    p_worker text default null
+) returns boolean
+language plpgsql
+set search_path from current
+as $$
+-- Makes a schedule that a project's code declares, or updates it.  p_next_at counts when the schedule is new or its
+-- rule has changed; a paused schedule stays paused.
+-- Returns true when the schedule now is as declared, false when the caller has to call again.  There are two reasons
+-- for false.  Either another live worker declares the present state of the schedule (p_worker: the worker that calls):
+-- of two versions of the code the first stays in force until its last worker has left.  Or the rule has changed while
+-- slots of the old rule are due, and pgqueue_schedule_fire comes first.
+-- Locks one row of pgqueue_schedule, where there is a change; writes pgqueue_schedule_declaration.
+declare
+    v_schedule pgqueue_schedule;
+    v_waits boolean;
+    v_stands bigint;
+    v_declared bigint := hashtextextended(row(
+        p_task, p_cron, p_interval_ms, p_timezone, p_catch_up, p_content, p_queue, p_priority, p_max_attempts)::text, 0);
+begin
+    insert into pgqueue_schedule (
+        name, task, next_at, cron, interval_ms, timezone, catch_up, content, queue, priority, max_attempts, declared)
+    select p_name, p_task, p_next_at, p_cron, p_interval_ms, p_timezone, p_catch_up, p_content, p_queue, p_priority,
+           p_max_attempts, true
+    where not exists (select from pgqueue_schedule s where s.name = p_name)
+    on conflict (name) do nothing;
+    if p_worker is not null then
+        insert into pgqueue_schedule_declaration as d (name, worker, declaration) values (p_name, p_worker, v_declared)
+        on conflict (name, worker) do update set declaration = excluded.declaration
+        where d.declaration <> excluded.declaration;
+    end if;
+
+    -- Every worker calls this once a minute: an unchanged schedule is neither written nor locked.
+    if exists (
+        select from pgqueue_schedule s
+        where s.name = p_name and s.declared and v_declared = hashtextextended(row(
+            s.task, s.cron, s.interval_ms, s.timezone, s.catch_up, s.content, s.queue, s.priority, s.max_attempts)::text, 0)
+    ) then
+        return true;
+    end if;
+
+    select s.* into v_schedule from pgqueue_schedule s where s.name = p_name for update;
+    if not found then  -- just deleted by hand
+        return false;
+    end if;
+    v_stands := hashtextextended(row(
+        v_schedule.task, v_schedule.cron, v_schedule.interval_ms, v_schedule.timezone, v_schedule.catch_up,
+        v_schedule.content, v_schedule.queue, v_schedule.priority, v_schedule.max_attempts)::text, 0);
+    if v_schedule.declared and v_stands <> v_declared and exists (
+        select from pgqueue_schedule_declaration d
+        join pgqueue_worker w on w.id = d.worker
+        where d.name = p_name and d.declaration = v_stands and d.worker is distinct from p_worker
+          and (w.seen_at > pgqueue_clock() - interval '1 minute' or w.silent_until > pgqueue_now())
+    ) then
+        return false;
+    end if;
+
+    v_waits := (v_schedule.cron, v_schedule.interval_ms, v_schedule.timezone)
+            is distinct from (p_cron, p_interval_ms, p_timezone)
+        and v_schedule.paused_at is null and v_schedule.next_at <= pgqueue_now();
+    update pgqueue_schedule s
+    set task = p_task, content = p_content, queue = p_queue, priority = p_priority, max_attempts = p_max_attempts,
+        declared = true,
+        cron = case when v_waits then s.cron else p_cron end,
+        interval_ms = case when v_waits then s.interval_ms else p_interval_ms end,
+        timezone = case when v_waits then s.timezone else p_timezone end,
+        catch_up = case when v_waits then s.catch_up else p_catch_up end,
+        next_at = case
+            when v_waits or (s.cron, s.interval_ms, s.timezone) is not distinct from (p_cron, p_interval_ms, p_timezone)
+            then s.next_at else p_next_at
+        end
+    where s.name = p_name
+      and (not v_waits or (s.task, s.content, s.queue, s.priority, s.max_attempts, s.declared)
+           is distinct from (p_task, p_content, p_queue, p_priority, p_max_attempts, true));
+    return not v_waits;
+end
+$$\;
+create or replace function pgqueue_staged_enqueue(
+    p_run_id text,
+    p_epoch bigint,
+    p_batch uuid,
+    p_tokens uuid[],
+    p_rows bigint
+) returns bigint
+language plpgsql
+set search_path from current
+as $$
+-- Enqueues the rows that the tasks p_tokens have staged as p_batch, once.  Returns how many rows that were, or null
+-- when the ledger has this epoch of the run already.  A row whose unique key is held makes no message.
+-- p_rows is the required number of rows; with another number, or when a channel is full, it raises an error and nothing
+-- happens.  A second caller with the same run waits for the first.  Rows from other tries of tasks are deleted.
+-- Writes pgqueue_ledger, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
+-- message.
+declare
+    v_now bigint := pgqueue_now(now());
+    v_clock timestamptz := pgqueue_clock(now());
+    v_plain bigint;
+    v_others bigint := 0;
+    v_queue text;
+    v_messages jsonb;
+    v_refused bigint;
+begin
+    insert into pgqueue_ledger as l (run_id, epoch, rows) values (p_run_id, p_epoch, p_rows)
+    on conflict (run_id) do update set epoch = excluded.epoch, rows = l.rows + excluded.rows, written_at = now()
+    where l.epoch < excluded.epoch;
+    if not found then
+        delete from pgqueue_staged s where s.batch = p_batch;
+        return null;
+    end if;
+
+    insert into pgqueue_message (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)
+    select s.content, s.queue, s.task, s.priority, coalesce(s.dequeue_at, v_now), s.headers, s.max_attempts, v_clock,
+           coalesce(s.dequeue_at, v_now) <= v_now
+    from pgqueue_staged s
+    where s.batch = p_batch and s.token = any (p_tokens) and s.channel is null and s.unique_key is null;
+    get diagnostics v_plain = row_count;
+
+    if v_plain <> p_rows then
+        select count(*) into v_others
+        from pgqueue_staged s
+        where s.batch = p_batch and s.token = any (p_tokens) and (s.channel is not null or s.unique_key is not null);
+    end if;
+    if v_plain + v_others <> p_rows then
+        raise exception 'run % has staged % rows, and pgqueue_staged has %', p_run_id, p_rows, v_plain + v_others
+            using hint = 'The server crashed, or another session emptied pgqueue_staged. Nothing was enqueued: run the write again.';
+    end if;
+
+    if v_others > 5000 then
+        -- More than one call below: keys are in order within a call, but other bulks may begin between two calls.
+        perform pgqueue_message_lock_keys(t.task, true)
+        from (select distinct s.task from pgqueue_staged s
+              where s.batch = p_batch and s.token = any (p_tokens) and s.unique_key is not null order by 1) as t;
+    end if;
+    for v_messages in
+        -- Skipped when there are none: the search alone would read all rows again.
+        select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+                   'queue', o.queue, 'task', o.task, 'priority', o.priority, 'dequeue_at', o.dequeue_at,
+                   'channel', o.channel, 'unique_key', o.unique_key, 'on_conflict', 'keep'))
+                   || jsonb_build_object('content', o.content, 'headers', o.headers, 'max_attempts', o.max_attempts)
+                   order by o.place)
+        from (select s.*, row_number() over (order by s.unique_key collate "C" nulls first) as place
+              from pgqueue_staged s
+              where s.batch = p_batch and s.token = any (p_tokens)
+                and (s.channel is not null or s.unique_key is not null) and v_others > 0) as o
+        group by (o.place - 1) / 5000
+        order by min(o.place)
+    loop
+        select count(*) into v_refused from pgqueue_message_create_many(v_messages) as c (id) where c.id is null;
+        if v_refused > 0 then
+            raise exception 'run % has % rows or more whose channel is full', p_run_id, v_refused
+                using hint = 'Nothing was enqueued. Run the write again when the channel has room, or enqueue fewer rows at a time.';
+        end if;
+    end loop;
+
+    for v_queue in
+        select distinct s.queue from pgqueue_staged s
+        where s.batch = p_batch and s.token = any (p_tokens) and coalesce(s.dequeue_at, v_now) <= v_now
+            and exists (select from pgqueue_worker w where w.asleep_until is not null)
+    loop
+        perform pgqueue_worker_wake(v_queue);
+    end loop;
+    if exists (select from pgqueue_worker w where w.silent_until is not null) then
+        perform pgqueue_worker_wake_by(l.queue, null, l.dequeue_at)
+        from (
+            select s.queue, min(s.dequeue_at) as dequeue_at from pgqueue_staged s
+            where s.batch = p_batch and s.token = any (p_tokens) and s.dequeue_at > v_now
+            group by s.queue
+        ) as l;
+    end if;
+
+    delete from pgqueue_staged s where s.batch = p_batch;
+    return p_rows;
+end
+$$\;
+create or replace function pgqueue_version() returns text
+language sql immutable parallel safe
+as $$
+    -- Returns the release whose tables and functions are installed: the last one that changed any of them.  A queue
+    -- without this function is that of the first release.  Workers ask for it when they start, and so do upgrade.sql
+    -- and the migrations.
+    select '0.2.0'
+$$\;
+create or replace function pgqueue_message_release(p_ids bigint[], p_attempts integer[], p_worker text) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Gives back messages that the caller holds and has not begun: they are ready again at their old places, and the
+-- attempt does not count.  Returns the ids of these messages.  A message that was asked to stop meanwhile
+-- (pgqueue_message_request_cancel) is among them, but leaves the queue as cancelled.  A message that holds its unique
+-- key until it starts gets the key back, unless another message holds it now, or is just about to.
+-- Locks rows of pgqueue_message in the order of ids.  Only cancelled messages go to the history: there was no attempt.
+declare
+    v_message record;
+    v_withdrawn pgqueue_message;
+    v_cancelled bigint[] := '{}';
+    v_keyed bigint[];
+    v_keys text[];
+    v_lock_timeout text := current_setting('lock_timeout');
+begin
+    select array_agg(m.id order by m.id), array_agg(m.unique_key order by m.id) into v_keyed, v_keys
+    from pgqueue_message m
+    where m.id = any (p_ids) and m.worker = p_worker and m.unique_key is not null
+      and m.unique_until_started and m.attempt = 1;
+
+    for v_message in
+        update pgqueue_message m
+        set unlock_at = null, locked_at = null, worker = null, progress = null,
+            attempt = greatest(m.attempt, 1) - 1,
+            dequeue_at = case when m.alone_at is null then m.dequeue_at else 9223372036854775807 end,
+            in_line = m.alone_at is null,
+            -- Another message may hold the key that this one would hold again, and that must not stop the release.
+            unique_key = case when not m.unique_until_started or m.attempt > 1 then m.unique_key end
+        where m.id = any (p_ids)
+          and m.worker = p_worker
+          and m.attempt = p_attempts[array_position(p_ids, m.id)]
+        returning m.id, m.cancel_requested_at
+    loop
+        if v_message.cancel_requested_at is not null then
+            v_cancelled := v_cancelled || v_message.id;
+        end if;
+        return next v_message.id;
+    end loop;
+
+    -- Another transaction that takes the same key may last long, and a worker has no time to wait for its end.
+    perform set_config('lock_timeout', '10ms', true) where v_keyed is not null;
+    for v_message in
+        select k.id, k.unique_key from unnest(v_keyed, v_keys) as k (id, unique_key)
+    loop
+        begin
+            update pgqueue_message m set unique_key = v_message.unique_key
+            where m.id = v_message.id and m.attempt = 0 and m.worker is null and m.unique_key is null;
+        exception
+            when unique_violation or lock_not_available then null;
+        end;
+    end loop;
+    perform set_config('lock_timeout', v_lock_timeout, true) where v_keyed is not null;
+
+    -- Consumers may not call pgqueue_message_cancel(bigint[]).
+    for v_withdrawn in
+        delete from pgqueue_message m where m.id = any (v_cancelled) returning m.*
+    loop
+        perform pgqueue_attempt_append(v_withdrawn, 'cancelled', true);
+    end loop;
+end
+$$\;
+create or replace function pgqueue_quarantine_waits(
+    p_queues text[] default null,
+    p_exclude_queues text[] default '{}'
+) returns boolean
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+as $$
+    -- Returns whether pgqueue_quarantine_dequeue with these queues would take a message now.  Workers ask when they
+    -- report that they are alive.
+    -- The order and the scalar subqueries pin the plan: a walk along pgqueue_message_alone_ix, which is mostly empty.
+    select (
+        select true from pgqueue_message m
+        where m.alone_at is not null and m.task is not null and m.unlock_at is null and m.alone_at <= pgqueue_now()
+          and (p_queues is null or m.queue = any (p_queues)) and m.queue <> all (p_exclude_queues)
+          and (select true from pgqueue_queue q where q.name = m.queue and q.paused_at is not null) is null
+          and (
+              select true from pgqueue_channel c
+              where c.name = m.channel and (c.running >= c.max_concurrency or c.release_at > pgqueue_now())
+          ) is null
+        order by m.lost, m.alone_at, m.id
+        limit 1
+    ) is not null
+$$\;
+create or replace function pgqueue_attempt_partition(p_day date) returns boolean
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+as $$
+-- Makes the partition pgqueue_attempt_YYYYMMDD of the history for one day (UTC), and moves the rows of that day from
+-- pgqueue_attempt_default into it.  Returns true when it was made, and false when it was there already.
+-- The rows move before this takes a lock that others wait for; the few that came meanwhile move after that.  From then
+-- on it holds, until the end of the transaction, ACCESS EXCLUSIVE on pgqueue_attempt_default and SHARE UPDATE
+-- EXCLUSIVE on pgqueue_attempt: attempts of days with a partition end without waiting, and so do readers that name
+-- such days.  Around today it first takes SHARE ROW EXCLUSIVE on pgqueue_attempt: an attempt that ends at this moment
+-- waits there, before its row is routed to a partition.  If it waited for pgqueue_attempt_default instead, that table
+-- would refuse its row, because the partition for it exists by then.
+-- The queue has dynamic SQL only here, in pgqueue_attempt_maintain and in pgqueue_attempt_drop, because a table name
+-- cannot be a parameter.
+declare
+    v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
+    v_move text;
+begin
+    -- Not to_regclass: the search_path may lead to another queue as well.
+    if exists (
+        select from pg_class c
+        where c.relname = v_name
+          and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
+    ) then
+        return false;
+    end if;
+    execute format('create table %I (like pgqueue_attempt including defaults including constraints)', v_name);
+    v_move := format(
+        'with moved as (delete from pgqueue_attempt_default where finished_at >= %L and finished_at < %L returning *)
+         insert into %I select * from moved',
+        p_day::timestamptz, (p_day + 1)::timestamptz, v_name);
+    execute v_move;
+    if p_day between pgqueue_clock()::date - 1 and pgqueue_clock()::date + 1 then
+        lock table only pgqueue_attempt in share row exclusive mode;
+    end if;
+    lock table pgqueue_attempt_default in access exclusive mode;
+    execute v_move;
+    execute format(
+        'alter table pgqueue_attempt attach partition %I for values from (%L) to (%L)',
+        v_name, p_day::timestamptz, (p_day + 1)::timestamptz);
+    return true;
+end
+$$\;
+create or replace function pgqueue_attempt_drop(p_day date, p_fingerprint text) returns boolean
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set lock_timeout = '200ms'
+as $$
+-- Drops the history of one past day (UTC) if it is still what was copied: p_fingerprint is the fingerprint of the copy,
+-- as pgqueue_attempt_fingerprint returns it.  Returns true when the day was dropped, and false when nothing was done,
+-- because the day has no partition or its content differs.
+-- Reads the day before it takes a lock: ACCESS EXCLUSIVE on pgqueue_attempt, for an instant at the end.  It recognizes
+-- rows that were written in between by their transaction, which was not over at the beginning.  When the lock cannot
+-- be had within lock_timeout, the function raises an error: try again later.
+declare
+    v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
+    v_partition regclass;
+    v_running bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+begin
+    select i.inhrelid into v_partition from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'pgqueue_attempt'::regclass and c.relname = v_name;
+    if v_partition is null or p_day >= pgqueue_clock()::date
+        or pgqueue_attempt_fingerprint(p_day) is distinct from p_fingerprint then
+        return false;
+    end if;
+    lock table pgqueue_attempt in access exclusive mode;
+    if exists (
+        select from pgqueue_attempt a
+        where a.finished_at >= p_day and a.finished_at < p_day + 1 and a.transaction_id >= v_running
+    ) then
+        return false;
+    end if;
+    execute format('drop table %s', v_partition);
+    return true;
+end
+$$\;
+create or replace function pgqueue_message_ended() returns trigger
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Records in pgqueue_ended the messages that a statement has deleted and that others wait for.  It is a trigger, so
+-- that it covers every way to end messages, a delete by hand included.  Where no message waits for one in the range of
+-- these ids, it costs one index probe, however many they are.
+-- The queries of this function see what was committed before they begin, and they begin after the rows were deleted.
+-- pgqueue_message_settle relies on that order: see there.  In a transaction whose snapshot is older (repeatable read) they
+-- do not, so there the function records every id, and wakes all workers that rest: they look at such records.
+-- Writes pgqueue_ended; wakes a sleeping worker for each queue with waiting messages.
+declare
+    v_waiting record;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        insert into pgqueue_ended (message_id, look_at) select g.id, pgqueue_now() from gone g;
+        perform pg_notify('pgqueue_' || r.id, (select min(g.queue) from gone g))
+        from (
+            select w.id from pgqueue_worker w where w.silent_until is not null and octet_length(w.id) < 56 limit 100
+        ) as r;
+        return null;
+    end if;
+    if not exists (
+        select from (select min(g.id) as first, max(g.id) as last from gone g) as r
+        cross join lateral (
+            select from pgqueue_message m where m.awaited_id between r.first and r.last limit 1
+        ) as w
+    ) then
+        return null;
+    end if;
+    for v_waiting in
+        with told as (
+            insert into pgqueue_ended (message_id, look_at)
+            select g.id, pgqueue_now() from gone g
+            where (select true from pgqueue_message m where m.awaited_id = g.id limit 1)
+            order by g.id
+            returning message_id
+        )
+        select distinct w.queue, w.raw
+        from told t
+        cross join lateral (
+            select m.queue, m.task is null as raw from pgqueue_message m where m.awaited_id = t.message_id limit 1
+        ) as w
+    loop
+        perform pgqueue_worker_wake(v_waiting.queue, not v_waiting.raw);
+    end loop;
+    return null;
+end
+$$\;
+
+create or replace trigger pgqueue_message_ended after delete on pgqueue_message
+referencing old table as gone
+for each statement
+execute function pgqueue_message_ended()\;
 do $$
 declare
     v_function record;
@@ -214,12 +3012,11 @@ begin
     end if;
 end
 $$;
-\echo From 0.1.0: 0002_after_0_1_0 (60 statements and files).
+\echo From 0.1.0: 0002_after_0_1_0.
 \endif
 
 \echo The queue in the schema :schema was that of :installed, and is that of 0.2.0 now.
 \endif
-commit;
 
 -- What 0002_after_0_1_0 leaves for afterwards: it takes long, and keeps nobody waiting.
 select string_to_array(:'installed', '.')::integer[] <= '{0, 2, 0}'::integer[] as is_left \gset
@@ -239,3 +3036,11 @@ alter table pgqueue_message validate constraint pgqueue_message_counts_range;
 alter table pgqueue_message validate constraint pgqueue_message_names_short;
 reset client_min_messages;
 \endif
+
+do $$
+begin
+    perform pg_advisory_unlock((
+        select hashtextextended('pgqueue upgrade ' || n.oid, 0) from pg_namespace n where n.nspname = current_schema()
+    ));
+end
+$$;

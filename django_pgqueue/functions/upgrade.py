@@ -4,33 +4,79 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django.db import migrations, router, transaction
+from django.db import DatabaseError, migrations, router
 
 from django_pgqueue.functions import installed
 from django_pgqueue.functions.replace_function import ReplaceFunction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-LOCK_MS = 20
-"""The upgrade waits this long for its locks, and everybody else waits behind it.  Short transactions end in less."""
+FIRST_WAIT_MS, LAST_WAIT_MS = 20, 80
+"""The upgrade waits this long for its locks, and everybody else waits behind it.  Short transactions end in less.  Each
+wait is twice as long as the one before.  The setting pgqueue.upgrade_lock_ms is another last one."""
 PATIENCE_SECONDS = 60
 IN_FLIGHT_SECONDS = 1.0
 """A call of a function has its locks within this time after it has begun."""
 
+# Replicas that start together may all run the migrations.  One that waits must not have a transaction open meanwhile:
+# the one that upgrades builds indexes, and waits for the end of every transaction that is older than an index.
+BEGIN_ALONE = """do $$
+declare
+    v_number bigint := (
+        select hashtextextended('pgqueue upgrade ' || n.oid, 0) from pg_namespace n where n.nspname = current_schema()
+    );
+    v_patience interval := '600 s';
+    v_begun timestamptz := clock_timestamp();
+    v_other record;
+begin
+    while not pg_try_advisory_lock(v_number) loop
+        if clock_timestamp() > v_begun + v_patience then
+            select a.pid, a.state, a.state_change into v_other
+            from pg_locks l join pg_stat_activity a on a.pid = l.pid
+            where l.locktype = 'advisory' and l.granted and l.objsubid = 1
+              and l.database = (select d.oid from pg_database d where d.datname = current_database())
+              and l.classid::bigint << 32 | l.objid::bigint = v_number;
+            raise exception 'session % (% since %) upgrades this queue, and has not ended within %',
+                v_other.pid, v_other.state, v_other.state_change, v_patience
+                using errcode = 'lock_not_available',
+                      hint = format('Nothing was changed. Run the upgrade again when that session has ended. If it '
+                          'does something else, it is the connection of a pooler in transaction mode: end it by select '
+                          'pg_terminate_backend(%s), and do not upgrade through that pooler.', v_other.pid);
+        end if;
+        commit;
+        perform pg_sleep(0.2);
+    end loop;
+end
+$$;"""
+END_ALONE = """do $$
+begin
+    perform pg_advisory_unlock((
+        select hashtextextended('pgqueue upgrade ' || n.oid, 0) from pg_namespace n where n.nspname = current_schema()
+    ));
+end
+$$;"""
+
 LOCK = """do $$
 declare
     v_lock_timeout text := current_setting('lock_timeout');
+    v_last_ms text := coalesce(nullif(current_setting('pgqueue.upgrade_lock_ms', true), ''), '{last_ms}');
+    v_lock_ms integer := {first_ms};
     v_give_up_at timestamptz := clock_timestamp() + interval '{patience_seconds} s';
     v_others text;
 begin
-    -- A lock that was not got at once is not waited for: statements of others would queue up behind.
-    perform set_config('lock_timeout', '{lock_ms}ms', true);
+    if v_last_ms !~ '^[1-9][0-9]{{0,5}}$' then
+        raise exception 'pgqueue.upgrade_lock_ms is %', quote_literal(v_last_ms)
+            using hint = 'Nothing was changed. Set it to a number of milliseconds, such as 1000.';
+    end if;
+    -- A lock that was not got soon is not waited for: statements of others would queue up behind.
     loop
         begin
+            perform set_config('lock_timeout', least(v_lock_ms, v_last_ms::integer) || 'ms', true);
             lock table {tables} in access exclusive mode;
             exit;
         exception when lock_not_available then
@@ -44,9 +90,12 @@ begin
                 ) as o;
                 raise exception 'the queue was in use for more than {patience_seconds} seconds, by %', v_others
                     using errcode = 'lock_not_available',
-                          hint = 'Nothing was changed. Wait for the session or end it, and run the upgrade again.';
+                          hint = format('Nothing was changed. Wait for the session or end it, and run the upgrade '
+                              'again. If there is always another one, let it wait for longer than their transactions '
+                              'take, instead of %s ms: PGOPTIONS="-c pgqueue.upgrade_lock_ms=1000"', v_last_ms);
             end if;
             perform pg_sleep(0.1 + random() / 5);
+            v_lock_ms := least(2 * v_lock_ms, v_last_ms::integer);
         end;
     end loop;
     perform set_config('lock_timeout', v_lock_timeout, true);
@@ -117,7 +166,13 @@ $$;"""
 def lock(tables: Sequence[str]) -> str:
     """Returns the statement that locks ``tables`` until the end of the transaction, without a queue behind it."""
     names = ", ".join(f"'{table}'" for table in tables)
-    return LOCK.format(tables=", ".join(tables), names=names, lock_ms=LOCK_MS, patience_seconds=PATIENCE_SECONDS)
+    return LOCK.format(
+        tables=", ".join(tables),
+        names=names,
+        first_ms=FIRST_WAIT_MS,
+        last_ms=LAST_WAIT_MS,
+        patience_seconds=PATIENCE_SECONDS,
+    )
 
 
 def at_once(tables: Sequence[str], statements: Iterable[str]) -> list[str]:
@@ -175,6 +230,11 @@ class Upgrade(migrations.Migration):
             if schema_editor.collect_sql:
                 self._do_afterwards(schema_editor)
             return state
+        with alone(schema_editor.connection):
+            self._upgrade(schema_editor)
+        return self.mutate_state(project_state, preserve=False)
+
+    def _upgrade(self, schema_editor: Any) -> None:
         found = installed.installed_here(schema_editor.connection)
         if found is None and (elsewhere := installed.installed_queue(schema_editor.connection)) is not None:
             raise installed.misplaced(elsewhere)
@@ -184,14 +244,18 @@ class Upgrade(migrations.Migration):
             self._send(schema_editor, chain(*forwards))
         if is_due or (found is not None and found.version == installed.version_after(self.since)):
             self._do_afterwards(schema_editor)
-        return self.mutate_state(project_state, preserve=False)
 
     def unapply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
         if not is_meant(self, schema_editor, collect_sql=collect_sql):
             return super().unapply(project_state, schema_editor, collect_sql)
+        with alone(schema_editor.connection):
+            self._downgrade(schema_editor)
+        return project_state
+
+    def _downgrade(self, schema_editor: Any) -> None:
         found = installed.installed_here(schema_editor.connection)
         if found is None or not found.is_after(self.since):
-            return project_state
+            return
         backwards = [(one, self._collected(schema_editor, one.database_backwards)) for one in reversed(self.operations)]
         # The functions first, in a transaction of their own: a call of a newer function that waits for the lock would
         # go on after the commit, and miss the columns that are gone.  They are made once more after that, because
@@ -201,7 +265,6 @@ class Upgrade(migrations.Migration):
             self._send(schema_editor, chain(*functions))
             time.sleep(IN_FLIGHT_SECONDS)
         self._send(schema_editor, chain(*(statements for _, statements in backwards)))
-        return project_state
 
     def _do_afterwards(self, schema_editor: Any) -> None:
         for statement in self.afterwards:
@@ -223,8 +286,20 @@ class Upgrade(migrations.Migration):
         return list(schema_editor.collected_sql)
 
     def _send(self, schema_editor: Any, statements: Iterable[str]) -> None:
-        with transaction.atomic(using=schema_editor.connection.alias):
-            schema_editor.execute("\n".join(at_once(self.locks, statements)), params=None)
+        # One query is one transaction.
+        schema_editor.execute("\n".join(at_once(self.locks, statements)), params=None)
+
+
+@contextmanager
+def alone(connection: Any) -> Iterator[None]:
+    """Keeps other sessions from upgrading the same queue meanwhile."""
+    with connection.cursor() as cursor:
+        cursor.execute(BEGIN_ALONE)
+    try:
+        yield
+    finally:
+        with suppress(DatabaseError), connection.cursor() as cursor:  # without a session there is no lock either
+            cursor.execute(END_ALONE)
 
 
 def _is_of_a_function(operation: Any) -> bool:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_django import Settings
+
+    from tests.support.sessions import Session
 
 FAIL = "pgqueue_message_fail"
 RUN = "Run: python -m tests.support.change_sql {name}"
@@ -318,6 +321,90 @@ def test_all_that_an_upgrade_changes_is_sent_at_once(conninfo: str) -> None:
     assert [statement for statement in of_functions if re.search("^alter table", statement, re.MULTILINE)] == []
 
 
+def test_psql_sends_all_that_an_upgrade_changes_at_once(conninfo: str) -> None:
+    """From the first lock to the last right, and the commit with it: each query more is a round trip under the lock."""
+    with empty_database(conninfo, "at_once") as database, session_in(database) as session:
+        install(session, "0.1.0")
+        for setting in ("log_statement = 'all'", "client_min_messages = log"):
+            session.rows(f"alter database {session.one('select current_database()')} set {setting}")
+        done = psql(database, "-f", str(sql_files.folder() / "upgrade.sql"))
+        assert done.returncode == 0, done.stderr
+    sent = re.split(r"^.*\bLOG:  ", done.stderr, flags=re.MULTILINE)
+    changes = [one for one in sent if re.search("access exclusive|create or replace|alter function", one)]
+    assert len(changes) == len(upgrade_sql.upgrades())
+    for one in changes:
+        assert one.index("access exclusive") < one.index(VERSION) < one.rindex("alter function %s")
+    assert [one for one in sent if re.match(r"statement:\s*(begin|start|commit)\b", one)] == []
+
+
+def test_psql_upgrades_where_a_psqlrc_turns_autocommit_off(conninfo: str) -> None:
+    files = {name: str(sql_files.folder() / f"{name}.sql") for name in ("install", "upgrade", "uninstall")}
+    with (
+        empty_database(conninfo, "fresh") as fresh,
+        empty_database(conninfo, "old") as old,
+        session_in(fresh) as of_today,
+        session_in(old) as session,
+    ):
+        install(session, "0.1.0")
+        for database, name in ((fresh, "install"), (old, "upgrade")):
+            done = psql(database, "-v", "AUTOCOMMIT=off", "-f", files[name])
+            assert (done.returncode, done.stderr) == (0, "")
+        assert described(session) == described(of_today)
+        done = psql(old, "-v", "AUTOCOMMIT=off", "-f", files["uninstall"])
+        assert done.returncode == 0, done.stderr
+        assert {kind: found for kind, found in described(session).items() if found} == {}
+
+
+@pytest.mark.parametrize("by", ["migrate", "psql"])
+def test_upgrades_that_start_together_wait_for_each_other_and_for_nothing_else(conninfo: str, by: str) -> None:
+    """The one that upgrades builds indexes, and waits for every transaction that is open meanwhile."""
+
+    def upgrade_it(database: str) -> str:
+        if by == "migrate":
+            migrate(database)
+            return ""
+        done = psql(database, "-f", str(sql_files.folder() / "upgrade.sql"))
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'"
+    with (
+        empty_database(conninfo, "fresh") as fresh,
+        empty_database(conninfo, "old") as old,
+        session_in(fresh) as of_today,
+        session_in(old) as session,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        install(of_today)
+        install(session, "0.1.0")
+        migrate(old, to="0001_initial")
+        session.rows(upgrade.BEGIN_ALONE)
+        started = [threads.submit(upgrade_it, old) for _ in range(3)]
+        wait_until(lambda: session.one(waiting) == 3, "all wait", 60)
+        session.rows("set statement_timeout = '30s'")
+        session.rows("create index concurrently built_ix on pgqueue_message (content)")
+        session.rows("drop index concurrently built_ix")
+        session.rows(upgrade.END_ALONE)
+        assert [one.result(120) for one in started] == [""] * 3
+        assert described(session) == described(of_today)
+
+
+def test_an_upgrade_that_waits_for_another_one_too_long_names_it(conninfo: str) -> None:
+    with (
+        empty_database(conninfo, "busy") as database,
+        session_in(database) as session,
+        session_in(database) as other,
+    ):
+        session.rows(upgrade.BEGIN_ALONE)
+        impatient = upgrade.BEGIN_ALONE.replace("'600 s'", "'0 s'")
+        assert impatient != upgrade.BEGIN_ALONE
+        with pytest.raises(psycopg.errors.LockNotAvailable, match=rf"^session {session.pid} \(idle since ") as raised:
+            other.rows(impatient)
+        assert f"pg_terminate_backend({session.pid})" in str(raised.value.diag.message_hint)
+        session.rows(upgrade.END_ALONE)
+        other.rows(impatient)
+
+
 @pytest.mark.parametrize("by", ["migrate", "psql"])
 def test_an_index_that_was_not_finished_is_made_anew(conninfo: str, by: str) -> None:
     """Where the build was interrupted, an index of the name is there and no query uses it."""
@@ -418,6 +505,42 @@ def test_an_upgrade_does_not_queue_up_behind_a_long_transaction(conninfo: str) -
         )
         assert upgrading.one("show lock_timeout") == "0"
         upgrading.rollback()
+
+
+def test_where_transactions_overlap_an_upgrade_may_wait_for_longer(conninfo: str) -> None:
+    """Someone has the table at any time."""
+
+    def use(session: Session, ended: threading.Event) -> None:
+        while not ended.is_set():
+            with session.connection.transaction():
+                session.rows("select count(*) from pgqueue_message")
+                ended.wait(0.3)
+
+    ended = threading.Event()
+    with (
+        empty_database(conninfo, "busy") as database,
+        session_in(database) as upgrading,
+        session_in(database) as one,
+        session_in(database) as two,
+        session_in(database) as three,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        install(upgrading)
+        lock = upgrade.lock(["pgqueue_message"])
+        upgrading.rows("set pgqueue.upgrade_lock_ms = '1s'")
+        with pytest.raises(psycopg.errors.RaiseException, match=r"pgqueue\.upgrade_lock_ms is '1s'"):
+            upgrading.rows(lock)
+        try:
+            users = []
+            for session in (one, two, three):
+                users.append(threads.submit(use, session, ended))
+                ended.wait(0.1)
+            upgrading.rows("set pgqueue.upgrade_lock_ms = 20000")
+            upgrading.rows(lock)
+        finally:
+            ended.set()
+        for user in users:
+            user.result(60)
 
 
 # The same, with releases that are made up: a copy of sql/ and of the migrations, which ship and change.

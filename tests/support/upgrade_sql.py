@@ -8,6 +8,7 @@ tests/project/test_upgrade.py fails while the file is not what this makes of the
 from __future__ import annotations
 
 import importlib
+import re
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +20,37 @@ from django.db.migrations.loader import MigrationLoader
 from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files
 from django_pgqueue.functions.installed import needed, version_after
-from django_pgqueue.functions.replace_function import ReplaceFunction
-from django_pgqueue.functions.upgrade import Install, Upgrade, at_once, drop_unfinished, index_of
+from django_pgqueue.functions.upgrade import (
+    BEGIN_ALONE,
+    END_ALONE,
+    Install,
+    Upgrade,
+    at_once,
+    drop_unfinished,
+    index_of,
+)
 from tests.support.released_sql import MIGRATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 PACKAGE = "django_pgqueue.migrations"
+END = re.compile(r"(?P<other>--[^\n]*|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|'[^']*'|\"[^\"]*\")|;", re.DOTALL)
+"""The end of a statement, and what may have a semicolon in it."""
 
 TEXT = r"""-- Upgrades the queue in the first schema of the search_path to the release of these files, without Django:
 --   psql -f sql/upgrade.sql
--- All or nothing.  It does what is due, says what that was, and may be run again.  It waits for tables that are in use,
--- but never for so long at a time that others wait behind it.  If you use roles.sql, run that again for new functions.
--- Written by python -m tests.support.upgrade_sql, from the migrations: change those.
+-- All or nothing, release by release, and indexes after that.  It does what is due, says what that was, and may be run
+-- again.  It waits for tables that are in use, but never for so long at a time that others wait behind it.  Where long
+-- transactions overlap, it has to wait for longer than they take:
+--   PGOPTIONS='-c pgqueue.upgrade_lock_ms=1000' psql -f sql/upgrade.sql
+-- If you use roles.sql, run that again for new functions.
+-- Written by python -m tests.support.upgrade_sql, from the migrations and the other files: change those.
 \set ON_ERROR_STOP on
-begin;
+\set AUTOCOMMIT on
+
+{begin_alone}
 
 select current_schema() as schema, coalesce((
     select coalesce((
@@ -72,7 +87,7 @@ begin
 end
 $$;
 \elif :is_half
-select set_config('pgqueue.missing', :'missing', true) as missing \gset
+select set_config('pgqueue.missing', :'missing', false) as missing \gset
 do $$
 begin
     raise exception 'the queue in the schema % lacks %', current_schema(), current_setting('pgqueue.missing')
@@ -87,8 +102,9 @@ $$;
 {steps}
 \echo The queue in the schema :schema was that of :installed, and is that of {needed} now.
 \endif
-commit;
-{afterwards}"""
+{afterwards}
+{end_alone}
+"""
 
 AFTERWARDS = r"""
 -- What {migration} leaves for afterwards: it takes long, and keeps nobody waiting.
@@ -101,11 +117,11 @@ reset client_min_messages;
 """
 
 STEP = r"""
--- From {since}: {migration}
+-- From {since}: {migration}.  One query, and so one transaction: nobody can enqueue from its lock to its end.
 select string_to_array(:'installed', '.')::integer[] <= {since_array} as is_due \gset
 \if :is_due
 {statements}
-\echo From {since}: {migration} ({count} statements and files).
+\echo From {since}: {migration}.
 \endif
 """
 
@@ -125,6 +141,8 @@ def text(folder: Path = MIGRATIONS, package: str = PACKAGE) -> str:
         parts=",\n".join(parts()),
         steps="".join(steps(folder, package)),
         afterwards="".join(afterwards(folder, package)),
+        begin_alone=BEGIN_ALONE,
+        end_alone=END_ALONE,
     )
 
 
@@ -136,13 +154,11 @@ def parts() -> Iterator[str]:
 
 def steps(folder: Path, package: str) -> Iterator[str]:
     for name, migration in named_upgrades(folder, package):
-        made = [*chain(*map(statements, migration.operations))]
         yield STEP.format(
             since=migration.since,
             since_array=array(migration.since),
             migration=name,
-            statements="\n".join(at_once(migration.locks, made)),
-            count=len(made),
+            statements=one_query(at_once(migration.locks, chain(*map(statements, migration.operations)))),
         )
 
 
@@ -172,11 +188,6 @@ def statements(operation: Any) -> Iterator[str]:
     """Yields what psql runs for an operation."""
     if isinstance(operation, migrations.SeparateDatabaseAndState):
         yield from chain(*map(statements, operation.database_operations))
-    elif isinstance(operation, ReplaceFunction):
-        yield from map(str, operation.sql if operation.is_removal else operation.sql[:-1])
-        if not operation.is_removal:
-            file = sql_files.path(operation.name, release=sql_files.release_after(operation.since))
-            yield f"\\ir {file.relative_to(sql_files.folder()).as_posix()}"
     elif isinstance(operation, migrations.RunSQL):
         for statement in [operation.sql] if isinstance(operation.sql, str) else operation.sql:
             if not isinstance(statement, str):
@@ -185,8 +196,19 @@ def statements(operation: Any) -> Iterator[str]:
             if statement.strip():
                 yield statement.strip().removesuffix(";") + ";"
     else:
-        message = f"{operation}: upgrade.sql can have no operation but RunSQL and ReplaceFunction."
+        message = f"{operation}: upgrade.sql can have no operation but RunSQL."
         raise TypeError(message)
+
+
+def one_query(statements: Iterable[str]) -> str:
+    r"""Returns what psql sends at once.
+
+    >>> print(one_query(["drop table a; -- why; so", "do $$ begin return; end $$;"]))
+    drop table a\; -- why; so
+    do $$ begin return; end $$;
+    """
+    text = END.sub(lambda found: found["other"] or r"\;", "\n".join(map(str.strip, statements)))
+    return text.removesuffix(r"\;") + ";"
 
 
 def upgrades() -> list[type[Upgrade]]:
