@@ -52,7 +52,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -159,6 +159,40 @@ alter table pgqueue_message
 alter table pgqueue_worker add column version text, add constraint pgqueue_worker_version_short
     check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]')\;
 alter table pgqueue_worker add column silent_until bigint\;
+create or replace function pgqueue_message_is_large(p_value jsonb) returns boolean
+language sql stable
+as $$
+    -- Returns whether it is worth the while to look at the text of a JSON value (pgqueue_message_readable).
+    -- A number takes 16 bytes or more, so that 2000 bytes of jsonb have at most 16.4 MB of text.  The size of a compressed
+    -- value says nothing.
+    -- The planner puts this test into the statement that calls it, so that a small message costs no call.
+    select pg_column_size(p_value) > 2000 or pg_column_compression(p_value) is not null
+$$\;
+create or replace function pgqueue_message_readable(p_value jsonb, p_what text default null) returns jsonb
+language plpgsql stable
+as $$
+-- Returns a JSON value, or null when its text is too large to be read back: jsonb stores 1e131071 in ten bytes, and
+-- prints 131,072 digits.
+-- p_what: the name of a value that is to be written, for an error instead of null.  The functions that write messages
+-- and ends pass it; a worker whose claim could not be read does not, and may read more.
+declare
+    v_max constant integer := case when p_what is null then 67108864 else 16777216 end;
+    v_bytes bigint;
+begin
+    begin
+        v_bytes := octet_length(p_value::text);
+    exception
+        when program_limit_exceeded or out_of_memory then
+            v_bytes := 1073741824;
+    end;
+    if v_bytes > v_max and p_what is not null then
+        raise exception '% has % bytes or more as text', p_what, v_bytes
+            using errcode = 'program_limit_exceeded',
+                  hint = format('It may have %s: store the data where it belongs and pass its key.', v_max);
+    end if;
+    return case when v_bytes <= v_max then p_value end;
+end
+$$\;
 create or replace function pgqueue_attempt_append(
     p_message pgqueue_message,
     p_status text,
@@ -183,8 +217,14 @@ as $$
         coalesce(p_finished_at, pgqueue_clock()), (p_message).attempt, (p_message).max_attempts, (p_message).priority,
         p_final, p_status, (p_message).queue, (p_message).channel, (p_message).task, (p_message).unique_key,
         (p_message).worker,
-        left(p_error ->> 'class', 255), p_error ->> 'message', p_error ->> 'traceback',
-        case when p_final then (p_message).content end, (p_message).headers)
+        left(p_error ->> 'class', 255), left(p_error ->> 'message', 1000000),
+        left(p_error ->> 'traceback', 1000000),
+        -- Without what is too large to be read: it would break every query of the history that meets it.
+        case when not p_final then null
+             when pgqueue_message_is_large((p_message).content) then pgqueue_message_readable((p_message).content)
+             else (p_message).content end,
+        case when pgqueue_message_is_large((p_message).headers) then pgqueue_message_readable((p_message).headers)
+             else (p_message).headers end)
 $$\;
 create or replace function pgqueue_message_defer(
     p_id bigint,
@@ -247,6 +287,7 @@ begin
         delete from pgqueue_message m where m.id = p_id;
     else
         if p_state is not null then
+            p_state := pgqueue_message_readable(p_state, 'state');
             select w.version into v_version
             from pgqueue_worker w
             where w.id = v_message.worker and w.version is not null
@@ -259,7 +300,7 @@ begin
             alone_at = null, lost = 0, unknown_since = null,
             state = coalesce(p_state, m.state), version = coalesce(v_version, m.version),
             max_attempts = m.max_attempts + case when p_error is null and m.max_attempts < 2000000000 then 1 else 0 end,
-            last_error = coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error)
+            last_error = left(coalesce(v_error ->> 'message', v_error ->> 'class', m.last_error), 1000000)
         where m.id = p_id;
     end if;
     perform pgqueue_attempt_append(v_message, v_status, v_status in ('failed', 'cancelled'), v_error, p_started_at, p_finished_at);
@@ -490,7 +531,7 @@ create or replace function pgqueue_message_parked_calls(
     p_after_parked_at bigint default -9223372036854775808,
     p_after_id bigint default -9223372036854775808,
     p_limit integer default 500
-) returns table (p_id bigint, p_parked_at bigint, p_args integer, p_kwargs text[])
+) returns table (p_id bigint, p_parked_at bigint, p_args integer, p_kwargs text[], p_version text)
 language sql stable
 set search_path from current
 set enable_seqscan = off
@@ -500,14 +541,15 @@ set jit = off
 as $$
     -- Returns with what arguments a parked task is to be called, in the order of (parked_at, id), up to p_limit, from the
     -- one after (p_after_parked_at, p_after_id) on: how many have no name, and the names of the others, of which the
-    -- first 1000 are enough.  Both are null where the content is no call.
-    -- A worker that knows the task, but could not take the arguments of some message, reads here which ones it can take,
-    -- and unparks these.  Reads pgqueue_message along pgqueue_message_parked_ix.
+    -- first 1000 are enough, and which version has enqueued it.  The former two are null where the content is no call.
+    -- A worker that knows the task, but could not take the arguments of some message, or leaves some to workers of a
+    -- later version, reads here which ones are its own, and unparks these.  Reads pgqueue_message along pgqueue_message_parked_ix.
     select m.id, m.parked_at,
            case when c.is_call then jsonb_array_length(m.content -> 'args') end,
-           case when c.is_call then array(select k from jsonb_object_keys(m.content -> 'kwargs') as k limit 1000) end
+           case when c.is_call then array(select k from jsonb_object_keys(m.content -> 'kwargs') as k limit 1000) end,
+           m.version
     from (
-        select m.id, m.parked_at, m.content from pgqueue_message m
+        select m.id, m.parked_at, m.content, m.version from pgqueue_message m
         where m.parked_at is not null and m.queue = p_queue and m.task = p_task
           and (m.parked_at, m.id) > (p_after_parked_at, p_after_id)
         order by m.queue, m.task, m.parked_at, m.id
@@ -589,9 +631,10 @@ as $$
 -- p_limit.  Returns how many.  Their error names the living workers of the queue, all of which lack the task, and the
 -- last reason.
 -- While a living worker of the queue may know a task, because it does not record it in pgqueue_worker.lacks, none of
--- its messages fails: that worker may only be busy.  A worker that records 50 tasks may lack more than these, and a
--- worker that has not been seen for a minute, and has not announced so long a silence, is gone.  One that was parked within the last minute has that time to be
--- found by those who lack some messages of the task, and not all.  Where no worker lives, nobody was asked, and nothing fails.
+-- its messages fails: that worker may only be busy.  A worker records 50 tasks: where it lacks more, the next ones follow
+-- when the messages of these are gone.  A worker that has not been seen for a minute, and has not announced so long a
+-- silence, is gone.  A message that was parked within the last minute has that time to be found by those who lack some
+-- messages of the task, and not all.  Where no worker lives, nobody was asked, and nothing fails.
 -- Locks rows of pgqueue_message without waiting for any; writes pgqueue_message and pgqueue_attempt.
 declare
     v_since bigint := pgqueue_now() - p_seconds * 1000::bigint;
@@ -610,7 +653,7 @@ begin
             order by m.queue, m.task, m.unknown_since limit 1
         ) as h
         cross join lateral (
-            select count(*) filter (where p.task <> all (coalesce(w.lacks, '{}')) and coalesce(cardinality(w.lacks), 0) < 50) as others,
+            select count(*) filter (where p.task <> all (coalesce(w.lacks, '{}'))) as others,
                    count(*) as workers,
                    left(string_agg(format('%s on %s', w.id, w.hostname), ', '), 2000) as names
             from pgqueue_worker w
@@ -828,8 +871,12 @@ begin
     end if;
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost,
                                  version, created_at, in_line)
-    values (p_content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
-            p_max_lost, p_version, pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
+    values (case when pgqueue_message_is_large(p_content) then pgqueue_message_readable(p_content, 'content')
+                 else p_content end,
+            p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel,
+            case when pgqueue_message_is_large(p_headers) then pgqueue_message_readable(p_headers, 'headers')
+                 else p_headers end,
+            p_max_attempts, p_max_lost, p_version, pgqueue_clock(now()), coalesce(p_dequeue_at, v_now) <= v_now)
     returning id into v_id;
     if coalesce(p_dequeue_at, v_now) <= v_now then
         perform pgqueue_worker_wake(p_queue, p_task is not null);
@@ -919,13 +966,17 @@ begin
         insert into pgqueue_message (
             content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
             in_line)
-        select m.item -> 'content',
+        select case when pgqueue_message_is_large(m.item -> 'content')
+                    then pgqueue_message_readable(m.item -> 'content', 'content')
+                    else m.item -> 'content' end,
                coalesce(m.item ->> 'queue', 'default'),
                m.item ->> 'task',
                coalesce((m.item ->> 'priority')::integer, 0),
                coalesce((m.item ->> 'dequeue_at')::bigint, v_now),
                m.item ->> 'channel',
-               nullif(m.item -> 'headers', 'null'),
+               case when pgqueue_message_is_large(m.item -> 'headers')
+                    then pgqueue_message_readable(m.item -> 'headers', 'headers')
+                    else nullif(m.item -> 'headers', 'null') end,
                case when m.item ? 'max_attempts' then (m.item ->> 'max_attempts')::integer else 5 end,
                (m.item ->> 'max_lost')::smallint,
                m.item ->> 'version',
@@ -988,12 +1039,17 @@ declare
     v_now bigint := pgqueue_now(now());
     v_clock timestamptz := pgqueue_clock(now());
 begin
+    if pgqueue_message_is_large(p_headers) then
+        p_headers := pgqueue_message_readable(p_headers, 'headers');
+    end if;
     return query
     insert into pgqueue_message (
         content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
         in_line)
-    select c.content, p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts,
-           p_max_lost, p_version, v_clock, coalesce(p_dequeue_at, v_now) <= v_now
+    select case when pgqueue_message_is_large(c.content) then pgqueue_message_readable(c.content, 'content')
+                else c.content end,
+           p_queue, p_task, p_priority, coalesce(p_dequeue_at, v_now), p_channel, p_headers, p_max_attempts, p_max_lost,
+           p_version, v_clock, coalesce(p_dequeue_at, v_now) <= v_now
     from jsonb_array_elements(p_contents) with ordinality as c (content, position)
     where v_room is null or c.position <= v_room
     order by c.position
@@ -1050,6 +1106,10 @@ begin
     if p_on_conflict in ('keep', 'replace', 'debounce') is not true then
         raise 'p_on_conflict is %', quote_nullable(p_on_conflict)
             using errcode = 'invalid_parameter_value', hint = 'It must be keep, replace or debounce.';
+    end if;
+    if pgqueue_message_is_large(p_content) or pgqueue_message_is_large(p_headers) then
+        p_content := pgqueue_message_readable(p_content, 'content');
+        p_headers := pgqueue_message_readable(p_headers, 'headers');
     end if;
     loop
         if p_channel is not null and pgqueue_channel_room(p_channel) <= 0
@@ -1173,17 +1233,26 @@ create or replace function pgqueue_message_create_after(
     p_max_lost integer default null,
     p_version text default null
 ) returns bigint
-language sql
+language plpgsql
 set search_path from current
 as $$
-    -- Enqueues one message that waits until the messages p_after_ids have left the queue.  Returns its id, or null when
-    -- p_channel is full or was released (pgqueue_channel_room) and nothing was enqueued.
-    -- p_policy defines what happens when one of them did not succeed:
-    --   finished    nothing: the message runs all the same
-    --   succeeded   the message is cancelled
-    -- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
-    -- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
-    -- there is no row that all of them would have to write, and nothing that a crash could leave wrong.
+-- Enqueues one message that waits until the messages p_after_ids have left the queue.  Returns its id, or null when
+-- p_channel is full or was released (pgqueue_channel_room) and nothing was enqueued.
+-- p_policy defines what happens when one of them did not succeed:
+--   finished    nothing: the message runs all the same
+--   succeeded   the message is cancelled
+-- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
+-- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
+-- there is no row that all of them would have to write, and nothing that a crash could leave wrong.
+declare
+    v_max constant integer := 100000;
+    v_id bigint;
+begin
+    if cardinality(p_after_ids) > v_max then
+        raise exception 'p_after_ids has % ids', cardinality(p_after_ids)
+            using errcode = 'program_limit_exceeded',
+                  hint = format('It may have %s: let messages between them wait for a part each.', v_max);
+    end if;
     with given as (
         select array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1) as ids,
                pgqueue_now(now()) as now
@@ -1192,8 +1261,13 @@ as $$
         insert into pgqueue_message (
             content, queue, task, priority, dequeue_at, channel, headers, max_attempts, max_lost, version, created_at,
             after_ids, after_policy, check_at, checks, awaited_id, in_line)
-        select p_content, p_queue, p_task, p_priority, 9223372036854775807, p_channel, p_headers, p_max_attempts,
-               p_max_lost, p_version, pgqueue_clock(now()), g.ids, p_policy, coalesce(p_dequeue_at, g.now), 0,
+        select case when pgqueue_message_is_large(p_content) then pgqueue_message_readable(p_content, 'content')
+                    else p_content end,
+               p_queue, p_task, p_priority, 9223372036854775807, p_channel,
+               case when pgqueue_message_is_large(p_headers) then pgqueue_message_readable(p_headers, 'headers')
+                    else p_headers end,
+               p_max_attempts, p_max_lost, p_version, pgqueue_clock(now()), g.ids, p_policy,
+               coalesce(p_dequeue_at, g.now), 0,
                case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end,
                false
         from given g
@@ -1208,7 +1282,9 @@ as $$
     woken as (  -- a worker that rests would not come to its check
         select c.id, pgqueue_worker_wake_by(p_queue, null, c.check_at) from created c
     )
-    select w.id from woken w
+    select w.id into v_id from woken w;
+    return v_id;
+end
 $$\;
 create or replace function pgqueue_message_lose(p_message pgqueue_message, p_reason text, p_blamed boolean) returns void
 language plpgsql
@@ -1728,6 +1804,7 @@ declare
     v_scheduled boolean;  -- whether any message may come into line
     v_due integer[];  -- the priorities of the messages that do
     v_exclude_queues text[];
+    v_paused text[];
     v_queue text;
     v_present text[];  -- queues that have something due at v_priority
     v_tidied boolean := false;
@@ -1767,8 +1844,9 @@ begin
                where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
                order by m.priority desc, m.dequeue_at limit 1  -- only pgqueue_message_due_ix has this order
            ),
-           p_exclude_queues || array(select q.name from pgqueue_queue q where q.paused_at is not null)
-    into v_expired, v_arrived, v_ended, v_lanes, v_scheduled, v_exclude_queues;
+           array(select q.name from pgqueue_queue q where q.paused_at is not null)
+    into v_expired, v_arrived, v_ended, v_lanes, v_scheduled, v_paused;
+    v_exclude_queues := p_exclude_queues || v_paused;
 
     if v_expired or v_arrived or v_ended then
         if v_ended and p_brief then  -- first, because it does more in a transaction that has not written
@@ -1817,21 +1895,53 @@ begin
         )
         select array_agg(l.priority) into v_due from level l where l.dequeue_at <= v_now;
         if v_due is not null then
+            if not p_brief and v_paused <> '{}' then
+                -- A transaction that goes on locks the rows that it brings into line: of other queues no more than it can
+                -- take.  Those of paused queues nobody waits for, and they would be in its way at each call.
+                update pgqueue_message u
+                set in_line = true
+                where u.ctid = any (array(
+                    select m.ctid
+                    from pgqueue_message m
+                    where m.ctid = any (array(
+                        select f.ctid
+                        from (
+                            select n.ctid, n.queue
+                            from unnest(v_due) as l (priority)
+                            cross join lateral (
+                                select m.ctid, m.queue
+                                from pgqueue_message m
+                                where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+                                  and m.priority = l.priority and m.dequeue_at <= v_now
+                                  and m.queue <> all (p_exclude_queues)
+                                order by m.dequeue_at
+                            ) as n
+                            limit 500
+                        ) as f
+                        where f.queue = any (v_paused)
+                    )) and m.unlock_at is null and not m.in_line
+                    for no key update skip locked
+                ));
+            end if;
             update pgqueue_message u
             set in_line = true
             where u.ctid = any (array(
-                select n.ctid
-                from unnest(v_due) as l (priority)
-                cross join lateral (
-                    select m.ctid
-                    from pgqueue_message m
-                    where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
-                      and m.priority = l.priority and m.dequeue_at <= v_now
-                      -- A transaction that goes on locks the rows that it brings into line: no more than it can take.
-                      and (p_brief or m.queue <> all (v_exclude_queues))
-                    order by m.dequeue_at
-                    for no key update skip locked
-                ) as n
+                select f.ctid
+                from (
+                    select n.ctid, n.queue
+                    from unnest(v_due) as l (priority)
+                    cross join lateral (
+                        select m.ctid, m.queue
+                        from pgqueue_message m
+                        where (m.task is null) = (not p_tasks) and m.unlock_at is null and not m.in_line and m.channel is null
+                          and m.priority = l.priority and m.dequeue_at <= v_now
+                          and (p_brief or m.queue <> all (p_exclude_queues))
+                        order by m.dequeue_at
+                        for no key update skip locked
+                    ) as n
+                    limit 500
+                ) as f
+                where p_brief or f.queue <> all (v_paused)
                 limit case when p_brief then 500 else v_left end
             ));
         end if;
@@ -2202,6 +2312,10 @@ begin
         raise exception 'the routing key "%" is not a text of at most 255 bytes', p_routing_key
             using errcode = 'invalid_parameter_value';
     end if;
+    if pgqueue_message_is_large(p_content) or pgqueue_message_is_large(v_headers) then
+        p_content := pgqueue_message_readable(p_content, 'content');
+        v_headers := pgqueue_message_readable(v_headers, 'headers');
+    end if;
 
     for p_id, p_queue, p_task in
         insert into pgqueue_message as m (
@@ -2312,21 +2426,35 @@ as $$
 --   p_oldest_wait_ms  how long the first of them has been waiting; null: nothing is ready
 --   p_running         tasks that workers hold
 -- Raw messages do not count.  Counts end at 10000, which means "at least".  So does everything else here: it costs a
--- bounded number of index probes, whatever is scheduled, ready or running.  In all queues together it reads the heads of
--- the first 1000 pairs of priority and queue, up to 1000 of the first 10000 lanes of channels, and the first 1000 parked
--- tasks.
+-- bounded number of index probes, whatever is scheduled, ready, running or paused.  In all queues together it reads the
+-- heads of the first 1000 pairs of priority and queue, of channels up to 10000 lanes with new events, 1000 others and
+-- 2000 pairs of lane and priority, and 1000 parked tasks.  Where it has met such a limit there may be more behind it:
+-- p_ready and p_running are never 0 then, so that a worker looks.
+-- Probes pgqueue_message_ready_ix, pgqueue_message_due_ix, pgqueue_message_scheduled_ix, pgqueue_message_lane_ix,
+-- pgqueue_message_locked_ix, the indexes of quarantined, waiting and parked messages, pgqueue_lane, pgqueue_channel
+-- and pgqueue_arrival.
 -- The plan must be generic: see pgqueue_message_next_at, and (task is null) = v_raw.
 declare
     v_most constant integer := 10000;
     v_raw boolean := false;
     v_now bigint := pgqueue_now();
     v_paused text[] := array(select q.name from pgqueue_queue q where q.paused_at is not null);
+    v_served text[];  -- null: all
+    v_priorities integer[];
+    v_queues text[];
+    v_channels text[];
     v_since bigint;
     v_count bigint;
     v_oldest bigint;
+    v_more boolean := false;  -- whether a limit was met
 begin
+    if p_queues is not null then
+        v_served := array(select distinct u.queue from unnest(p_queues) as u (queue) where u.queue <> all (v_paused));
+    end if;
+
     -- In line.
-    if p_queues is null then
+    if v_served is null then
+        -- Steps over paused queues, with one probe for each of their priorities.
         with recursive line as (
             (select m.priority, m.queue from pgqueue_message m
              where (m.task is null) = v_raw and m.unlock_at is null and m.in_line and m.channel is null
@@ -2347,126 +2475,167 @@ begin
                 limit 1
             ) as n
         )
-        select count(*), min(d.since) into p_ready, p_oldest_wait_ms
-        from (
-            select d.since
-            from (select l.priority, l.queue from line l limit 1000) as l
-            cross join lateral (
-                select greatest(m.dequeue_at, pgqueue_to_epoch(m.created_at)) as since from pgqueue_message m
-                where (m.task is null) = v_raw and m.unlock_at is null and m.in_line and m.channel is null
-                  and m.priority = l.priority and m.queue = l.queue and m.dequeue_at <= v_now
-                order by m.dequeue_at, m.id limit v_most
-            ) as d
-            where l.queue <> all (v_paused)
-            limit v_most
-        ) as d;
-        -- Due, and no dequeue has brought it into line yet.
-        with recursive level as (
-            (select m.priority from pgqueue_message m
-             where (m.task is null) = v_raw and m.unlock_at is null and not m.in_line and m.channel is null
-             order by m.priority desc limit 1)
-            union all
-            select n.priority
-            from level l
-            cross join lateral (
-                select m.priority from pgqueue_message m
-                where (m.task is null) = v_raw and m.unlock_at is null and not m.in_line and m.channel is null
-                  and m.priority < l.priority
-                order by m.priority desc limit 1
-            ) as n
-        )
-        select count(*), min(d.dequeue_at) into v_count, v_oldest
-        from (
-            select d.dequeue_at
-            from level l
-            cross join lateral (
-                select m.queue, m.dequeue_at from pgqueue_message m
-                where (m.task is null) = v_raw and m.unlock_at is null and not m.in_line and m.channel is null
-                  and m.priority = l.priority and m.dequeue_at <= v_now
-                order by m.dequeue_at limit v_most
-            ) as d
-            where d.queue <> all (v_paused)
-            limit v_most
-        ) as d;
+        select array_agg(l.priority), array_agg(l.queue), count(*) = 1000 into v_priorities, v_queues, v_more
+        from (select l.priority, l.queue from line l where l.queue <> all (v_paused) limit 1000) as l;
     else
-        select count(*), min(d.since) into p_ready, p_oldest_wait_ms
-        from (
-            select d.since
-            from pgqueue_message_levels() as l
-            cross join (select distinct u.queue from unnest(p_queues) as u (queue)) as q
-            cross join lateral (
-                select greatest(m.dequeue_at, pgqueue_to_epoch(m.created_at)) as since from pgqueue_message m
-                where (m.task is null) = v_raw and m.unlock_at is null and m.in_line and m.channel is null
-                  and m.priority = l.p_priority and m.queue = q.queue and m.dequeue_at <= v_now
-                order by m.dequeue_at, m.id limit v_most
-            ) as d
-            where not l.p_raw and q.queue <> all (v_paused)
-            limit v_most
-        ) as d;
-        with recursive head as (
-            select q.queue, h.priority
-            from (select distinct u.queue from unnest(p_queues) as u (queue)) as q
-            cross join lateral (
-                select m.priority from pgqueue_message m
-                where m.queue = q.queue and (m.task is null) = v_raw and m.unlock_at is null and not m.in_line
-                  and m.channel is null
-                order by m.priority desc limit 1
-            ) as h
-            where q.queue <> all (v_paused)
-            union all
-            select l.queue, h.priority
-            from head l
-            cross join lateral (
-                select m.priority from pgqueue_message m
-                where m.queue = l.queue and (m.task is null) = v_raw and m.unlock_at is null and not m.in_line
-                  and m.channel is null and m.priority < l.priority
-                order by m.priority desc limit 1
-            ) as h
-        )
+        select array_agg(l.p_priority), array_agg(q.queue) into v_priorities, v_queues
+        from pgqueue_message_levels() as l
+        cross join unnest(v_served) as q (queue)
+        where not l.p_raw;
+    end if;
+    select count(*), min(d.since) into p_ready, v_since
+    from (
+        select d.since
+        from unnest(v_priorities, v_queues) as l (priority, queue)
+        cross join lateral (
+            select greatest(m.dequeue_at, pgqueue_to_epoch(m.created_at)) as since from pgqueue_message m
+            where (m.task is null) = v_raw and m.unlock_at is null and m.in_line and m.channel is null
+              and m.priority = l.priority and m.queue = l.queue and m.dequeue_at <= v_now
+            order by m.dequeue_at, m.id limit v_most
+        ) as d
+        limit v_most
+    ) as d;
+
+    -- Due, and no dequeue has brought it into line yet: first the priorities that have such messages in any queue.
+    with recursive level as (
+        (select m.priority, m.dequeue_at from pgqueue_message m
+         where (m.task is null) = v_raw and m.unlock_at is null and not m.in_line and m.channel is null
+         order by m.priority desc, m.dequeue_at limit 1)
+        union all
+        select n.priority, n.dequeue_at
+        from level l
+        cross join lateral (
+            select m.priority, m.dequeue_at from pgqueue_message m
+            where (m.task is null) = v_raw and m.unlock_at is null and not m.in_line and m.channel is null
+              and m.priority < l.priority
+            order by m.priority desc, m.dequeue_at limit 1
+        ) as n
+    )
+    select array_agg(l.priority) into v_priorities from level l where l.dequeue_at <= v_now;
+    if v_priorities is not null then
+        v_queues := v_served;
+        if v_served is null then
+            with recursive present as (
+                (select m.queue from pgqueue_message m
+                 where m.unlock_at is null and not m.in_line and m.channel is null
+                 order by m.queue limit 1)
+                union all
+                select n.queue
+                from present p
+                cross join lateral (
+                    select m.queue from pgqueue_message m
+                    where m.unlock_at is null and not m.in_line and m.channel is null and m.queue > p.queue
+                    order by m.queue limit 1
+                ) as n
+            )
+            select array_agg(p.queue), count(*) = 1000 or v_more into v_queues, v_more
+            from (select p.queue from present p where p.queue <> all (v_paused) limit 1000) as p;
+        end if;
+        v_more := v_more or coalesce(cardinality(v_queues) * cardinality(v_priorities) > v_most, false);
         select count(*), min(d.dequeue_at) into v_count, v_oldest
         from (
             select d.dequeue_at
-            from head l
+            from (select l.priority, q.queue
+                  from unnest(v_priorities) as l (priority) cross join unnest(v_queues) as q (queue) limit v_most) as l
             cross join lateral (
                 select m.dequeue_at from pgqueue_message m
                 where m.queue = l.queue and (m.task is null) = v_raw and m.unlock_at is null and not m.in_line
                   and m.channel is null and m.priority = l.priority and m.dequeue_at <= v_now
-                order by m.dequeue_at limit v_most
+                order by m.dequeue_at, m.id limit v_most
             ) as d
             limit v_most
         ) as d;
+        p_ready := p_ready + v_count;
+        v_since := least(v_since, v_oldest);
     end if;
-    p_ready := p_ready + v_count;
-    v_since := least(p_oldest_wait_ms, v_oldest);
 
-    -- In lanes: no more than their channel would let begin.  Lanes are read from the messages: without a worker nobody
-    -- has moved the rows of pgqueue_arrival.
-    with recursive lane as (
-        (select m.channel, m.queue from pgqueue_message m
-         where m.unlock_at is null and m.channel is not null order by m.channel, m.queue limit 1)
+    -- In lanes: those that workers have armed, and, because nobody may have moved the rows of pgqueue_arrival, those with
+    -- such rows and the other halted lanes of their channels.
+    with recursive arrival as (
+        (select a.channel, a.queue, a.raw from pgqueue_arrival a order by a.channel, a.queue, a.raw limit 1)
         union all
-        select n.channel, n.queue
-        from lane l
+        select n.channel, n.queue, n.raw
+        from arrival p
         cross join lateral (
-            select m.channel, m.queue from pgqueue_message m
-            where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (l.channel, l.queue)
-            order by m.channel, m.queue limit 1
+            select a.channel, a.queue, a.raw from pgqueue_arrival a
+            where (a.channel, a.queue, a.raw) > (p.channel, p.queue, p.raw)
+            order by a.channel, a.queue, a.raw limit 1
         ) as n
-    ), head as (
-        select l.channel, l.queue, h.priority
-        from (
-            select l.channel, l.queue from (select * from lane limit 10000) as l
-            where l.queue <> all (v_paused) and (p_queues is null or l.queue = any (p_queues))
-            limit 1000
-        ) as l
+    ), recent as (
+        select a.channel, a.queue, a.raw from arrival a limit v_most
+    ), present as (
+        (select d.queue from pgqueue_lane d
+         where v_served is null and d.next_at is not null and exists (
+             select from pgqueue_lane l where l.raw = v_raw and l.next_at is not null and l.next_at <= v_now)
+         order by d.queue limit 1)
+        union all
+        select n.queue
+        from present p
+        cross join lateral (
+            select d.queue from pgqueue_lane d where d.next_at is not null and d.queue > p.queue order by d.queue limit 1
+        ) as n
+    ), queue as (
+        (select p.queue from present p where p.queue <> all (v_paused) limit 1000)
+        union all
+        select q.queue from unnest(v_served) as q (queue)
+    ), lane as (
+        (select l.channel, q.queue
+         from queue q
+         cross join lateral (
+             select d.channel from pgqueue_lane d
+             where d.queue = q.queue and d.raw = v_raw and d.next_at is not null and d.next_at <= v_now
+             order by d.next_at, d.turned_at nulls first limit 1000
+         ) as l
+         limit 1000)
+        union
+        (select r.channel, r.queue from recent r
+         where r.raw = v_raw and r.queue <> all (v_paused) and (v_served is null or r.queue = any (v_served))
+         limit 1000)
+        union
+        (select r.channel, l.queue
+         from (select distinct r.channel from recent r) as r
+         cross join lateral (
+             select d.queue, d.raw, d.parked from pgqueue_lane d where d.channel = r.channel order by d.queue limit 1000
+         ) as l
+         where l.parked and l.raw = v_raw and l.queue <> all (v_paused)
+           and (v_served is null or l.queue = any (v_served))
+         limit 1000)
+    )
+    select array_agg(l.channel), array_agg(l.queue),
+           v_more or count(*) = 1000 or (select count(*) = v_most from recent)
+               or (v_served is null and (select count(*) = 1000 from queue))
+    into v_channels, v_queues, v_more
+    from (select l.channel, l.queue from lane l limit 1000) as l;
+    -- Of each no more than its channel would let begin.
+    with recursive head as (
+        select l.channel, l.queue, r.room, h.priority
+        from unnest(v_channels, v_queues) as l (channel, queue)
+        cross join lateral (
+            select coalesce((
+                select case
+                    when c.release_at > v_now then 0
+                    when c.release_interval_ms > 0 then least(1, t.room)
+                    else t.room
+                end
+                from pgqueue_channel c
+                cross join lateral (
+                    -- Behind a hundred events there may be the end of an attempt.
+                    select greatest(c.max_concurrency - c.running + coalesce(sum(a.ended), 0),
+                                    case when count(*) = 100 then least(c.max_concurrency, 1) end) as room
+                    from (select e.ended from pgqueue_arrival e
+                          where e.channel = c.name and c.max_concurrency is not null limit 100) as a
+                ) as t
+                where c.name = l.channel), v_most) as room
+        ) as r
         cross join lateral (
             select m.priority from pgqueue_message m
             where m.channel = l.channel and m.queue = l.queue and (m.task is null) = v_raw and m.unlock_at is null
               and m.channel is not null
             order by m.priority desc limit 1
         ) as h
+        where r.room > 0
         union all
-        select l.channel, l.queue, h.priority
+        select l.channel, l.queue, l.room, h.priority
         from head l
         cross join lateral (
             select m.priority from pgqueue_message m
@@ -2475,33 +2644,19 @@ begin
             order by m.priority desc limit 1
         ) as h
     )
-    select coalesce(sum(least(t.waiting, t.room)), 0), min(t.since) into v_count, v_oldest
+    select coalesce(sum(least(t.waiting, t.room)), 0), min(t.since),
+           v_more or (select count(*) = 2000 from (select from head limit 2000) as h)
+    into v_count, v_oldest, v_more
     from (
         select d.channel, count(*) as waiting, min(d.since) as since, min(d.room) as room
         from (
-            select h.channel, d.since, r.room
-            from head h
-            cross join lateral (
-                select coalesce((
-                    select case
-                        when c.release_at > v_now then 0
-                        when c.release_interval_ms > 0 then least(1, t.room)
-                        else t.room
-                    end
-                    from pgqueue_channel c
-                    cross join lateral (
-                        select c.max_concurrency - c.running
-                            + coalesce((select sum(a.ended) from (
-                                select e.ended from pgqueue_arrival e where e.channel = c.name limit 1000) as a), 0)
-                        as room
-                    ) as t
-                    where c.name = h.channel), v_most) as room
-            ) as r
+            select h.channel, h.room, d.since
+            from (select h.channel, h.queue, h.room, h.priority from head h limit 2000) as h
             cross join lateral (
                 select greatest(m.dequeue_at, pgqueue_to_epoch(m.created_at)) as since from pgqueue_message m
                 where m.channel = h.channel and m.queue = h.queue and (m.task is null) = v_raw and m.unlock_at is null
                   and m.channel is not null and m.priority = h.priority and m.dequeue_at <= v_now
-                order by m.dequeue_at, m.id limit greatest(0, least(r.room, v_most))
+                order by m.dequeue_at, m.id limit least(h.room, v_most)
             ) as d
             limit v_most
         ) as d
@@ -2511,40 +2666,58 @@ begin
     v_since := least(v_since, v_oldest);
 
     -- Held: those whose lock has run out are to be taken over.
-    select count(*) filter (where h.unlock_at <= v_now), min(h.unlock_at) filter (where h.unlock_at <= v_now),
-           count(*) filter (where h.unlock_at > v_now)
-    into v_count, v_oldest, p_running
+    select count(*) filter (where h.served), min(h.unlock_at) filter (where h.served), v_more or count(*) = v_most
+    into v_count, v_oldest, v_more
     from (
-        select m.unlock_at, m.queue, m.task from pgqueue_message m
-        where m.unlock_at is not null order by m.unlock_at limit v_most
-    ) as h
-    where h.task is not null and (p_queues is null or h.queue = any (p_queues));
+        select m.unlock_at, m.task is not null and (v_served is null or m.queue = any (p_queues)) as served
+        from pgqueue_message m
+        where m.unlock_at is not null and m.unlock_at <= v_now order by m.unlock_at limit v_most
+    ) as h;
     p_ready := p_ready + v_count;
     v_since := least(v_since, v_oldest);
+    select greatest(count(*) filter (where h.served), (count(*) = v_most)::integer) into p_running
+    from (
+        select m.task is not null and (v_served is null or m.queue = any (p_queues)) as served
+        from pgqueue_message m
+        where m.unlock_at is not null and m.unlock_at > v_now order by m.unlock_at limit v_most
+    ) as h;
 
     -- Quarantined messages, and waits for others that are over or have to be looked at.
-    select count(*), min(o.since) into v_count, v_oldest
+    select count(*) filter (where o.served), min(o.since) filter (where o.served), v_more or count(*) >= 1000
+    into v_count, v_oldest, v_more
     from (
-        (select m.alone_at as since, m.queue from pgqueue_message m
-         where m.alone_at is not null and m.task is not null and m.unlock_at is null
-         order by m.lost, m.alone_at, m.id limit 1000)
-        union all
-        (select m.check_at, m.queue from pgqueue_message m
-         where m.check_at is not null and m.check_at <= v_now order by m.check_at limit 1000)
-        union all
-        (select e.look_at, null from pgqueue_ended e order by e.look_at, e.id limit 1000)
-    ) as o
-    where o.since <= v_now
-      and (o.queue is null or o.queue <> all (v_paused) and (p_queues is null or o.queue = any (p_queues)));
+        select o.since, o.since <= v_now and (o.queue is null or o.queue <> all (v_paused)
+                                              and (v_served is null or o.queue = any (v_served))) as served
+        from (
+            (select m.alone_at as since, m.queue from pgqueue_message m
+             where m.alone_at is not null and m.task is not null and m.unlock_at is null
+             order by m.lost, m.alone_at, m.id limit 1000)
+            union all
+            (select m.check_at, m.queue from pgqueue_message m
+             where m.check_at is not null and m.check_at <= v_now order by m.check_at limit 1000)
+            union all
+            (select e.look_at, null from pgqueue_ended e order by e.look_at, e.id limit 1000)
+        ) as o
+    ) as o;
     p_ready := p_ready + v_count;
     v_since := least(v_since, v_oldest);
 
     -- Parked.
-    select count(*), min(coalesce(k.p_unknown_since, v_now)) into v_count, v_oldest
-    from pgqueue_message_parked(1000, p_count => 1) as k
-    where k.p_queue <> all (v_paused) and (p_queues is null or k.p_queue = any (p_queues));
+    select count(*) filter (where k.served), min(coalesce(k.unknown_since, v_now)) filter (where k.served),
+           v_more or count(*) = 1000
+    into v_count, v_oldest, v_more
+    from (
+        select k.p_unknown_since as unknown_since,
+               k.p_queue <> all (v_paused) and (v_served is null or k.p_queue = any (v_served)) as served
+        from pgqueue_message_parked(1000, p_count => 1) as k
+    ) as k;
     p_ready := least(p_ready + v_count, v_most);
     v_since := least(v_since, v_oldest);
+
+    if v_more and p_ready = 0 then
+        p_ready := 1;
+        v_since := v_now;
+    end if;
     p_oldest_wait_ms := case when v_since is not null then greatest(0, v_now - v_since) end;
 end
 $$\;
@@ -2579,6 +2752,7 @@ declare
     v_declared bigint := hashtextextended(row(
         p_task, p_cron, p_interval_ms, p_timezone, p_catch_up, p_content, p_queue, p_priority, p_max_attempts)::text, 0);
 begin
+    p_content := pgqueue_message_readable(p_content, 'content');
     insert into pgqueue_schedule (
         name, task, next_at, cron, interval_ms, timezone, catch_up, content, queue, priority, max_attempts, declared)
     select p_name, p_task, p_next_at, p_cron, p_interval_ms, p_timezone, p_catch_up, p_content, p_queue, p_priority,
@@ -2670,8 +2844,12 @@ begin
     end if;
 
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)
-    select s.content, s.queue, s.task, s.priority, coalesce(s.dequeue_at, v_now), s.headers, s.max_attempts, v_clock,
-           coalesce(s.dequeue_at, v_now) <= v_now
+    select case when pgqueue_message_is_large(s.content) then pgqueue_message_readable(s.content, 'content')
+                else s.content end,
+           s.queue, s.task, s.priority, coalesce(s.dequeue_at, v_now),
+           case when pgqueue_message_is_large(s.headers) then pgqueue_message_readable(s.headers, 'headers')
+                else s.headers end,
+           s.max_attempts, v_clock, coalesce(s.dequeue_at, v_now) <= v_now
     from pgqueue_staged s
     where s.batch = p_batch and s.token = any (p_tokens) and s.channel is null and s.unique_key is null;
     get diagnostics v_plain = row_count;
@@ -2969,6 +3147,193 @@ create or replace trigger pgqueue_message_ended after delete on pgqueue_message
 referencing old table as gone
 for each statement
 execute function pgqueue_message_ended()\;
+create or replace function pgqueue_message_complete(
+    p_ids bigint[],
+    p_attempts integer[],
+    p_worker text,
+    p_results jsonb[] default null,
+    p_started_ats timestamptz[] default null,
+    p_finished_ats timestamptz[] default null
+) returns setof bigint
+language sql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off
+set jit = off
+as $$
+    -- Ends attempts as succeeded: the messages leave the queue and are appended to the history.  Returns the ids of the
+    -- ended attempts; an id that is missing in the result was not the caller's any more, and nothing happened to it.
+    -- The arrays are parallel and sorted by id.  Row locks are taken in the order of ids (as in every function that
+    -- locks several messages), so that calls never deadlock with each other.
+    -- Writes pgqueue_message and pgqueue_attempt in one statement.
+    --
+    -- The fence does not name unlock_at: worker is enough (it is null when the message is not locked), and a condition
+    -- on unlock_at would let the planner use pgqueue_message_locked_ix and read every locked row.
+    with given as materialized (
+        select *
+        from unnest(p_ids, p_attempts, p_results, p_started_ats, p_finished_ats)
+            as g (id, attempt, result, started_at, finished_at)
+    ),
+    ended as (
+        delete from pgqueue_message m
+        using given g
+        where m.id = any (p_ids)
+          and m.id = g.id
+          and m.attempt = g.attempt
+          and m.worker = p_worker
+        returning m.*, g.result, g.started_at as begun_at, g.finished_at
+    )
+    insert into pgqueue_attempt (
+        message_id, dequeue_at, created_at, started_at, finished_at, attempt, max_attempts, priority, final, status,
+        queue, channel, task, unique_key, worker, result, content, headers)
+    select e.id, e.dequeue_at, e.created_at, coalesce(e.begun_at, e.locked_at),
+           coalesce(e.finished_at, pgqueue_clock()),
+           e.attempt, e.max_attempts, e.priority, true, 'succeeded',
+           e.queue, e.channel, e.task, e.unique_key, e.worker,
+           case when pgqueue_message_is_large(e.result) then pgqueue_message_readable(e.result, 'result')
+                else e.result end,
+           e.content, e.headers
+    from ended e
+    order by e.id
+    returning message_id
+$$\;
+
+create or replace function pgqueue_message_complete(
+    p_id bigint,
+    p_attempt integer,
+    p_worker text default null,
+    p_result jsonb default null
+) returns boolean
+language sql
+set search_path from current
+as $$
+    -- Ends one attempt as succeeded.  Returns true when done, false when the attempt is not the caller's any more.
+    select exists (
+        select from pgqueue_message_complete(
+            array[p_id], array[p_attempt], coalesce(p_worker, pgqueue_session_worker()), array[p_result]))
+$$\;
+create or replace function pgqueue_message_progress(p_id bigint, p_attempt integer, p_worker text, p_progress jsonb)
+returns boolean
+language sql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Records the progress of a message that the caller holds: {"fraction": 0.4, "text": "…"}.  Returns true when done,
+    -- false when the attempt is not the caller's any more.  Locks one row.
+    with said as (
+        update pgqueue_message m set progress = pgqueue_message_readable(p_progress, 'progress')
+        where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+        returning m.id
+    )
+    select exists (select from said)
+$$\;
+create or replace function pgqueue_message_settle(p_limit integer default 100, p_brief boolean default true) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+-- Checks messages that wait for others (pgqueue_message_create_after), and returns how many need not wait any more:
+-- they are ready now, or cancelled where their policy requires that.  Checks up to p_limit messages whose check_at has
+-- come, and up to p_limit that wait for ended messages (pgqueue_ended): each of these gets an equal share, and the
+-- next calls continue with the rest.  It reads some megabytes of after_ids in all, however large they are.
+-- A message waits for one of the others at a time, awaited_id.  When awaited_id is written, the other message may be
+-- ending already, and the transaction that ends it may not see the waiting one.  So check_at stays near, until a check
+-- in a later transaction has locked the row of the other message for a moment: a transaction that deletes it
+-- afterwards does see the waiting messages (pgqueue_message_ended).  From then on check_at is null, and however many
+-- messages wait, none is checked before something has happened.
+-- p_brief: the caller's transaction ends right after this.  One that stays open does not lock the other row, because
+-- the end of the other message would wait for it; the messages that it checks have a check_at for the next call.
+-- pgqueue_message_dequeue calls this when a message has ended; workers call it several times a second for the rest.
+-- Locks rows of pgqueue_message without waiting for any; writes pgqueue_message, pgqueue_ended and pgqueue_attempt; wakes a
+-- sleeping worker for each message that became ready.
+declare
+    v_now bigint := pgqueue_now();
+    v_clean boolean;
+    v_ended bigint[];
+    v_message pgqueue_message;
+    v_awaited bigint[] := '{}';
+    v_left bigint := 4000000;  -- bytes of after_ids
+    v_looks integer := 0;
+    v_settled integer := 0;
+begin
+    v_clean := p_brief
+        and pg_current_xact_id_if_assigned() is null and current_setting('transaction_isolation') = 'read committed';
+    with taken as (
+        delete from pgqueue_ended e
+        where e.ctid = any (array(
+            select t.ctid from pgqueue_ended t where t.look_at <= v_now
+            order by t.look_at, t.id limit p_limit
+            for update skip locked
+        ))
+        returning e.message_id
+    )
+    select array_agg(distinct t.message_id) into v_ended from taken t;
+
+    for v_message in
+        select m.* from pgqueue_message m
+        where m.check_at is not null and m.check_at <= v_now
+        order by m.check_at
+        limit p_limit
+        for update skip locked
+    loop
+        -- While the awaited message is there, one check is enough for all that wait for it.
+        continue when v_message.awaited_id = any (v_awaited);
+        exit when v_left <= 0;
+        v_left := v_left - pg_column_size(v_message.after_ids);
+        v_settled := v_settled + pgqueue_message_look(v_message, v_clean)::integer;
+        v_awaited := v_awaited || (select d.id from pgqueue_message d where d.id = v_message.awaited_id);
+    end loop;
+
+    if v_ended is not null then
+        for v_message in
+            select w.*
+            from unnest(v_ended) as e (id)
+            cross join lateral (
+                select m.* from pgqueue_message m
+                where m.awaited_id = e.id
+                limit ceil(p_limit::numeric / cardinality(v_ended))
+                for update skip locked
+            ) as w
+        loop
+            exit when v_left <= 0 and v_looks > 0;  -- one of them in each call, whatever the first part has read
+            v_left := v_left - pg_column_size(v_message.after_ids);
+            v_looks := v_looks + 1;
+            v_settled := v_settled + pgqueue_message_look(v_message, v_clean)::integer;
+        end loop;
+        -- Where other sessions have locked all the rest, it is too early.
+        insert into pgqueue_ended (message_id, look_at)
+        select e.id, v_now + case when v_looks = 0 then 100 else 0 end
+        from unnest(v_ended) as e (id)
+        where (select true from pgqueue_message m where m.awaited_id = e.id limit 1)
+          and (select true from pgqueue_message d where d.id = e.id) is null;
+    end if;
+    return v_settled;
+end
+$$\;
+create or replace function pgqueue_session_worker() returns text
+language sql stable
+as $$
+    -- Returns a worker name for a consumer that gives none: it stands for this database session and is never used
+    -- again, because it contains the start time of the session.  A role of "set role" may not see that time: the
+    -- session keeps the name that it has had, in the setting pgqueue.session, or gets one of the present time.
+    select coalesce(
+        nullif(current_setting('pgqueue.session', true), ''),
+        set_config(
+            'pgqueue.session',
+            'session-' || to_hex(floor(extract(epoch from coalesce(s.backend_start, clock_timestamp())) * 1000000)::bigint)
+                || '-' || pg_backend_pid(),
+            false))
+    from (select) as one
+    left join pg_stat_get_activity(pg_backend_pid()) as s on true
+$$\;
 do $$
 declare
     v_function record;

@@ -18,8 +18,8 @@ from django_pgqueue.consumer.parts import Parts
 from django_pgqueue.consumer.session import Session as WorkerSession
 from django_pgqueue.functions import Error, sql_files
 from django_pgqueue.models import Attempt, Message, Worker
-from django_pgqueue.worker.claim.held import Heartbeats, Held
 from django_pgqueue.worker.claim.caution import Caution
+from django_pgqueue.worker.claim.held import Heartbeats, Held
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
 from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
