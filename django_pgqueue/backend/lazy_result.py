@@ -21,7 +21,7 @@ def later(instance: Any, *names: str, look_up: LookUp) -> None:
     """Makes the fields ``names`` lazy: reading one of them calls ``look_up()`` once and sets them all."""
     kind = type(instance)
     # The first slot has no value yet, so it can hold the function.
-    getattr(kind, names[0]).__set__(instance, Unknown(look_up))
+    getattr(kind, names[0]).__set__(instance, NotLookedUp(look_up))
     object.__setattr__(instance, "__class__", waiting(kind, names))  # type: ignore[arg-type]  # a type has a hash
 
 
@@ -37,7 +37,7 @@ def know(instance: Any) -> None:
         return
     plain = kind.__mro__[1]
     unknown = getattr(plain, names[0]).__get__(instance, plain)
-    if not isinstance(unknown, Unknown):  # another thread has looked them up meanwhile
+    if not isinstance(unknown, NotLookedUp):  # another thread has looked them up meanwhile
         return
     values = unknown.look_up()
     for name in reversed(names):  # the first slot last: until then another thread finds the function in it
@@ -45,7 +45,7 @@ def know(instance: Any) -> None:
     object.__setattr__(instance, "__class__", plain)
 
 
-class Unknown:
+class NotLookedUp:
     """Function that looks up the values, kept in the slot of the first one."""
 
     def __init__(self, look_up: LookUp) -> None:

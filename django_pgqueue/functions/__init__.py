@@ -97,8 +97,8 @@ from django_pgqueue.functions.schedule import (
 )
 from django_pgqueue.functions.unknown import (
     Line,
-    Parked,
     ParkedCall,
+    ParkedLine,
     message_park,
     message_parked,
     message_parked_calls,

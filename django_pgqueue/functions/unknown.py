@@ -20,7 +20,7 @@ class Line(NamedTuple):
     task: str
 
 
-class Parked(NamedTuple):
+class ParkedLine(NamedTuple):
     queue: str
     task: str
     messages: int
@@ -73,14 +73,14 @@ def message_park(
 
 def message_parked(
     connection: Connection, *, limit: int, after: tuple[str, str] = ("", ""), count: int = 0
-) -> list[Parked]:
+) -> list[ParkedLine]:
     """Returns which tasks have parked messages, in the order of (queue, task)."""
     with connection.cursor() as cursor:
         cursor.execute(
             "select * from pgqueue_message_parked(%s, %s, %s, %s)",
             (limit, *after, count),
         )
-        return [Parked(*row) for row in cursor.fetchall()]
+        return [ParkedLine(*row) for row in cursor.fetchall()]
 
 
 def message_parked_calls(connection: Connection, line: Line, *, after: tuple[int, int], limit: int) -> list[ParkedCall]:

@@ -211,7 +211,7 @@ class Scheduled:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelFull:
+class ChannelIsFull:
     channel: str
     running: int
     limit: int
@@ -310,7 +310,7 @@ def _not_before(message: Message, facts: Facts, now_ms: int) -> Iterator[Reason]
 
 def _channel(name: str, facts: Facts, now_ms: int) -> Iterator[Reason]:
     if facts.max_concurrency is not None and facts.running >= facts.max_concurrency:
-        yield ChannelFull(name, facts.running, facts.max_concurrency)
+        yield ChannelIsFull(name, facts.running, facts.max_concurrency)
     if facts.release_at is not None and facts.release_at > now_ms:
         interval = dt.timedelta(milliseconds=facts.release_interval_ms or 0)
         yield ChannelPaced(name, interval, EpochDateTime.from_ms(facts.release_at))

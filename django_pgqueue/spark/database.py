@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from django_pgqueue.spark.errors import DatabaseUnavailable, InvalidOption
 
 if TYPE_CHECKING:
-    from django_pgqueue.spark.options import Options
+    from django_pgqueue.spark.options import PipelineOptions
 
 SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 SESSION: dict[str, str | int | None] = {
@@ -25,7 +25,7 @@ SESSION: dict[str, str | int | None] = {
 }
 
 
-def check(options: Options) -> None:
+def check(options: PipelineOptions) -> None:
     """Refuses a URL with a password, and does not show it."""
     if options.url is None:
         return
@@ -37,14 +37,14 @@ def check(options: Options) -> None:
         raise InvalidOption(message)
 
 
-def reading(options: Options) -> str:
+def reading(options: PipelineOptions) -> str:
     """Returns the connection string for reads: the replica's, where there is one."""
     if options.replica_variable is not None:
         return _prepared(_variable(options.replica_variable, "replicaVariable"), options.replica_variable)
     return writing(options)
 
 
-def writing(options: Options) -> str:
+def writing(options: PipelineOptions) -> str:
     """Returns the connection string for writes.  Each process resolves its own, so it is never sent to an executor."""
     if options.credentials is not None:
         return _prepared(_provided(options.credentials), options.credentials)

@@ -75,10 +75,10 @@ def option(default: Any, parse: Callable[[str], Any]) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class PipelineOptions:
     """The options of one read or one write.
 
-    >>> Options.of({"maxConnections": "4"}).max_connections
+    >>> PipelineOptions.of({"maxConnections": "4"}).max_connections
     4
     """
 
@@ -124,7 +124,7 @@ class Options:
     """Write: the largest content or headers, as JSON in bytes."""
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
+    def of(cls, given: Mapping[str, str]) -> PipelineOptions:
         known = {field.name.replace("_", ""): field for field in fields(cls)}
         values = {}
         for key, value in given.items():
@@ -171,7 +171,7 @@ def _parsed(name: str, parse: Callable[[str], Any], value: str) -> Any:
 
 def _unknown(key: str) -> str:
     """Returns the error text, without the value, which may be a password."""
-    lowered = {name.lower(): name for name in Options.names()}
+    lowered = {name.lower(): name for name in PipelineOptions.names()}
     near = difflib.get_close_matches(key.lower(), lowered, n=1)
     hint = f" Did you mean {lowered[near[0]]}?" if near else ""
-    return f"Unknown option {key!r}.{hint} The options are {', '.join(Options.names())}."
+    return f"Unknown option {key!r}.{hint} The options are {', '.join(PipelineOptions.names())}."

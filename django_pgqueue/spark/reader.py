@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from django_pgqueue.spark.options import Options
+    from django_pgqueue.spark.options import PipelineOptions
 
 
 class PgQueueReader(DataSourceReader):
     """Spark pickles this reader before it calls ``partitions``, so the partitions carry whatever executors need."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: PipelineOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
         self.pushed: list[Filter] = []

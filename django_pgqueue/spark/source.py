@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSource
 
 from django_pgqueue.spark import database, messages, schema as schemas
 from django_pgqueue.spark.errors import InvalidOption
-from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.options import PipelineOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +35,8 @@ class PgQueueDataSource(DataSource):
         return "pgqueue"
 
     @property
-    def checked(self) -> Options:
-        options = Options.of(self.options)
+    def checked(self) -> PipelineOptions:
+        options = PipelineOptions.of(self.options)
         database.check(options)
         return options
 
@@ -68,7 +68,7 @@ class PgQueueDataSource(DataSource):
         options = self.checked
         return PgQueueStreamReader(options, schemas.checked(options.table, schema))
 
-    def _for_writing(self, schema: StructType, *, overwrite: bool) -> Options:
+    def _for_writing(self, schema: StructType, *, overwrite: bool) -> PipelineOptions:
         """Checks everything that can be known before a task runs."""
         options = self.checked
         if overwrite:

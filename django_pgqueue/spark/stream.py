@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from django_pgqueue.spark.options import Options
+    from django_pgqueue.spark.options import PipelineOptions
 
 Offset = dict[str, Any]
 
@@ -32,7 +32,7 @@ Offset = dict[str, Any]
 class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream's reader, which lives on the driver as long as the stream; only ``read`` runs on executors."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: PipelineOptions, schema: StructType) -> None:
         if options.table != "attempts":
             message = "A stream can follow only the history (table attempts): waiting messages change, and are deleted."
             raise InvalidOption(message)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from django_pgqueue.spark.options import Options
+    from django_pgqueue.spark.options import PipelineOptions
     from django_pgqueue.spark.staging import Lines
 
 SHOWN = 5
@@ -31,7 +31,7 @@ SHOWN = 5
 class PgQueueWriter(DataSourceArrowWriter):
     """Writer of a batch.  Spark pickles it for the executors, so they share the epoch with the driver's commit."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: PipelineOptions) -> None:
         self.options = options
         self.epoch = Epoch(run_id=options.run_id or f"batch {uuid.uuid4()}")
 
@@ -48,7 +48,7 @@ class PgQueueWriter(DataSourceArrowWriter):
 class PgQueueStreamWriter(DataSourceStreamArrowWriter):
     """Writer of micro-batches.  Spark names the stream and the micro-batch to the tasks, not to the writer."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: PipelineOptions) -> None:
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -63,7 +63,7 @@ class PgQueueStreamWriter(DataSourceStreamArrowWriter):
             staging.discard(database.writing(self.options), epoch)
 
 
-def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> StagedRows:
+def write(options: PipelineOptions, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> StagedRows:
     """Stages all rows of a task in one transaction, or raises an error that names those that cannot become messages."""
     conninfo = database.writing(options)
     if staging.written(conninfo, epoch):
@@ -76,7 +76,7 @@ def write(options: Options, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> 
     return StagedRows(epoch=epoch, token=token, rows=rows, dead_letters=put_aside)
 
 
-def commit(options: Options, epoch: Epoch, messages: Sequence[WriterCommitMessage | None]) -> None:
+def commit(options: PipelineOptions, epoch: Epoch, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Enqueues the staged rows, on the driver, when all tasks have succeeded."""
     conninfo, staged = database.writing(options), [message for message in messages if isinstance(message, StagedRows)]
     if options.dead_letter_path is not None and not staging.written(conninfo, epoch):
@@ -84,7 +84,7 @@ def commit(options: Options, epoch: Epoch, messages: Sequence[WriterCommitMessag
     staging.enqueue(conninfo, epoch, staged)
 
 
-def current_epoch(options: Options) -> Epoch:
+def current_epoch(options: PipelineOptions) -> Epoch:
     """Returns the epoch of the micro-batch that this task belongs to.
 
     The query's id is in its checkpoint.  A new checkpoint counts its micro-batches from 0 again, so it has to be a new
@@ -101,7 +101,7 @@ def current_epoch(options: Options) -> Epoch:
     return Epoch(run_id=f"{options.run_id or 'stream'} {query}", number=int(number))
 
 
-def _lines(options: Options, intake: Intake, batches: Iterator[pa.RecordBatch], start: str) -> Iterator[Lines]:
+def _lines(options: PipelineOptions, intake: Intake, batches: Iterator[pa.RecordBatch], start: str) -> Iterator[Lines]:
     from django_pgqueue.spark import columns  # noqa: PLC0415 -- planning does without pyarrow
 
     for batch in batches:

@@ -10,18 +10,18 @@ import pytest
 from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
 from django_pgqueue.spark.messages import DeclaredTask
-from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.source import PgQueueDataSource
 from tests.support.pages import FOLDER
 
 
 def test_options_are_named_as_spark_names_them_in_any_case() -> None:
-    options = Options.of({"maxconnections": "4", "NUMPARTITIONS": "2", "table": "Messages"})
+    options = PipelineOptions.of({"maxconnections": "4", "NUMPARTITIONS": "2", "table": "Messages"})
     assert (options.max_connections, options.num_partitions, options.table) == (4, 2, "messages")
 
 
 def test_options_travel_to_executors() -> None:
-    options = Options.of({"tasks": "a.b, c.d", "columns": "id, queue"})
+    options = PipelineOptions.of({"tasks": "a.b, c.d", "columns": "id, queue"})
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301
 
 
@@ -45,7 +45,7 @@ def test_options_travel_to_executors() -> None:
 )
 def test_a_wrong_option_is_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOption, match=re.escape(said)) as caught:
-        Options.of(given)
+        PipelineOptions.of(given)
     assert "hunter2" not in str(caught.value)
 
 
@@ -73,7 +73,7 @@ def test_a_url_without_a_password_is_fine() -> None:
 def test_the_place_of_the_database_is_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAIN", "postgresql://me@main/shop")
     monkeypatch.setenv("REPLICA", "postgresql://me@replica/shop")
-    options = Options.of({"urlVariable": "MAIN", "replicaVariable": "REPLICA"})
+    options = PipelineOptions.of({"urlVariable": "MAIN", "replicaVariable": "REPLICA"})
     assert "host=replica" in database.reading(options)
     assert "host=main" in database.writing(options)
     assert "application_name=pgqueue-spark" in database.writing(options)
@@ -89,7 +89,7 @@ def unprovided() -> None:
 
 def test_a_provider_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://me@main/shop")
-    assert "host=vault" in database.writing(Options.of({"credentials": f"{__name__}.provided"}))
+    assert "host=vault" in database.writing(PipelineOptions.of({"credentials": f"{__name__}.provided"}))
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_a_provider_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_credentials_that_are_not_there_are_an_error_with_a_next_step(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOption, match=re.escape(said)):
-        database.reading(Options.of(given))
+        database.reading(PipelineOptions.of(given))
 
 
 def test_tasks_that_are_declared_bring_what_they_say() -> None:
-    options = Options.of({"tasks": '{"a.b": {"queue": "mail", "priority": 3, "max_attempts": 5}}'})
+    options = PipelineOptions.of({"tasks": '{"a.b": {"queue": "mail", "priority": 3, "max_attempts": 5}}'})
     assert options.tasks == {"a.b": DeclaredTask(queue="mail", priority=3, max_attempts=5)}
 
 
@@ -128,6 +128,6 @@ def test_a_schema_of_ones_own_has_known_columns_with_their_types() -> None:
 def test_the_page_has_every_option_with_its_default() -> None:
     text = (FOLDER / "data" / "spark.md").read_text().partition("\n## Options\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)?[^|]*\|", text, re.MULTILINE)
-    assert [name for name, _ in rows] == Options.names()
-    defaults = Options.of({name: default for name, default in rows if default})
-    assert defaults == Options()
+    assert [name for name, _ in rows] == PipelineOptions.names()
+    defaults = PipelineOptions.of({name: default for name, default in rows if default})
+    assert defaults == PipelineOptions()

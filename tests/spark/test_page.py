@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import database
-from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.tasks import task
 from tests.spark.conftest import finish
 from tests.support.pages import FOLDER, blocks
@@ -50,4 +50,4 @@ def test_the_blocks_of_the_page_run(
     secret = tmp_path / "secret"
     secret.write_text("postgresql://me@vault/shop\n")
     monkeypatch.setattr("builtins.open", lambda path: secret.open() if path == "/run/secrets/database_url" else None)
-    assert "host=vault" in database.writing(Options.of({"credentials": "shop.vault.database_url"}))
+    assert "host=vault" in database.writing(PipelineOptions.of({"credentials": "shop.vault.database_url"}))

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from django_pgqueue.spark import query, reader, slices
 from django_pgqueue.spark.errors import DatabaseUnavailable
-from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import ATTEMPTS
 from tests.spark.conftest import finish, numbers, without_old_pages
 from tests.support.sessions import token
@@ -94,7 +94,7 @@ def test_several_tasks_read_each_row_once_and_are_no_more_than_connections(spark
 def test_a_read_is_one_moment_whenever_its_tasks_run(queue: Session, connect: Connect, here: None) -> None:
     late = connect(autocommit=False)
     before, _ = finish(queue, 50), finish(late)
-    planned = reader.PgQueueReader(Options.of({"numPartitions": "3"}), StructType([ATTEMPTS["message_id"]]))
+    planned = reader.PgQueueReader(PipelineOptions.of({"numPartitions": "3"}), StructType([ATTEMPTS["message_id"]]))
     tasks = planned.partitions()
     late.commit()
     finish(queue, 50)
@@ -179,7 +179,7 @@ def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, options
 
 def test_a_server_that_goes_away_in_the_middle_is_an_error(queue: Session, here: None) -> None:
     finish(queue, 20_000, headers={"much": "x" * 2000})
-    reading = reader.PgQueueReader(Options.of({}), ATTEMPTS)
+    reading = reader.PgQueueReader(PipelineOptions.of({}), ATTEMPTS)
     batches = reading.read(slices.Slice(ranges=(slices.EVERYTHING,)))
     next(batches)
     queue.rows("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'pgqueue-spark'")

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from django_pgqueue.spark.errors import HistoryReplaced
-from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.follow import NOT_STARTED
 from django_pgqueue.spark.schema import chosen
 from django_pgqueue.spark.stream import PgQueueStreamReader
@@ -33,7 +33,7 @@ class Follower:
     """What Spark does with a stream reader, without Spark."""
 
     def __init__(self, **options: str) -> None:
-        parsed = Options.of(options)
+        parsed = PipelineOptions.of(options)
         self.reader = PgQueueStreamReader(parsed, chosen("attempts", ["message_id"]))
         self.offset = self.reader.initialOffset()
 

@@ -61,7 +61,7 @@ def of_the_driver() -> None:
 
 
 class OtherTextLoader(TextLoader):
-    def load(self, data: Buffer) -> str:
+    def load(self, data: Buffer) -> str:  # noqa: ARG002 -- psycopg calls it so
         return "another"
 
 

@@ -11,7 +11,7 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.worker.claim import unknown, versions
-from django_pgqueue.worker.claim.unknown import Unknown
+from django_pgqueue.worker.claim.unknown import UnknownMessages
 from django_pgqueue.worker.claim.versions import Versions
 from tests.support.site.tasks import write
 
@@ -34,7 +34,7 @@ class Worker:
         settings: Any = SimpleNamespace(queues=None, exclude_queues=(), burst=False, quarantine=False)
         session: Any = SimpleNamespace(statements=connection, consumer="w")
         polling: Any = SimpleNamespace(asleep=False, notified=lambda: None, ends_rest=lambda: None)
-        self.unknown = Unknown(
+        self.unknown = UnknownMessages(
             settings,
             session,
             fail_after_seconds=3600,

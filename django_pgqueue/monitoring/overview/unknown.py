@@ -15,7 +15,7 @@ from django_pgqueue.monitoring.overview.queries import rows
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
-    from django_pgqueue.functions import Parked
+    from django_pgqueue.functions import ParkedLine
 
 MAX_LINES, MAX_NEWEST, MAX_PARKED, MAX_REASON_CHARS = 1000, 10, 1000, 300
 """So many tasks of parked messages are read, and listed, and so many messages of each of these are counted."""
@@ -35,7 +35,7 @@ cross join lateral (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownTasks:
-    newest: list[UnknownTask]
+    newest: list[UnknownName]
     """Those that became unknown last come first: they stand for the deploy, or the typing error, of today."""
     more: Capped
     """So many others are not listed."""
@@ -52,7 +52,7 @@ class UnknownTasks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownTask:
+class UnknownName:
     """Messages that the workers that have claimed them do not know."""
 
     task: str
@@ -82,7 +82,7 @@ def tasks(now: dt.datetime, *, using: str) -> UnknownTasks:
         waits[line.queue] = max(_wait(line, now), waits.get(line.queue, dt.timedelta()))
     return UnknownTasks(
         newest=[
-            UnknownTask(
+            UnknownName(
                 task=line.task,
                 queue=line.queue,
                 count=Capped.of(messages[line.queue, line.task], MAX_PARKED),
@@ -96,7 +96,7 @@ def tasks(now: dt.datetime, *, using: str) -> UnknownTasks:
     )
 
 
-def _counted(lines: list[Parked], *, using: str) -> dict[tuple[str, str], int]:
+def _counted(lines: list[ParkedLine], *, using: str) -> dict[tuple[str, str], int]:
     asked = {
         "queues": [line.queue for line in lines],
         "tasks": [line.task for line in lines],
@@ -105,5 +105,5 @@ def _counted(lines: list[Parked], *, using: str) -> dict[tuple[str, str], int]:
     return {(queue, task): messages for queue, task, messages in rows(COUNTS, asked, using=using)} if lines else {}
 
 
-def _wait(line: Parked, now: dt.datetime) -> dt.timedelta:
+def _wait(line: ParkedLine, now: dt.datetime) -> dt.timedelta:
     return dt.timedelta(milliseconds=min(MAX_WAIT_MS, max(0, to_epoch_ms(now) - (line.unknown_since or 0))))

@@ -188,7 +188,7 @@ class HadoopFiles:
         return True
 
     def _renamed(self, context: Any, draft: Any, target: Any) -> bool:
-        options = self._jvm.org.apache.hadoop.fs.Options.Rename
+        options = self._jvm.org.apache.hadoop.fs.PipelineOptions.Rename
         none = self._jvm.java.lang.reflect.Array.newInstance(options.NONE.getClass(), 1)
         none[0] = options.NONE
         try:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from django_pgqueue.spark import database
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.reading import read_files
-from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.progress import Quiet
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def drop_exported(
     progress = progress or Quiet()
     lake = Lake.open(spark, path)
     dropped, kept = [], {}
-    with database.connect(database.writing(Options.of(options or {}))) as connection:
+    with database.connect(database.writing(PipelineOptions.of(options or {}))) as connection:
         for day in old_days(connection, keep_days):
             progress.step(f"comparing {day}")
             copied = fingerprint(lake, day)

@@ -14,7 +14,7 @@ from django_pgqueue.spark.lake.data_files import clear, publish, stage
 from django_pgqueue.spark.lake.direct_export import fill
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.files import LocalFiles
-from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.reader import PgQueueReader
@@ -89,7 +89,7 @@ def gathered(lake: Lake, options: Mapping[str, str], start: int, end: int, run: 
     """Stages the rows that the transactions from ``start`` until before ``end`` have written."""
     cut = {**options, "fromTransaction": str(start), "toTransaction": str(end)}
     if isinstance(lake.files, LocalFiles):
-        return fill(lake, PgQueueReader(Options.of(cut), ATTEMPTS), run)
+        return fill(lake, PgQueueReader(PipelineOptions.of(cut), ATTEMPTS), run)
     return stage(lake, registered(lake.spark).read.format("pgqueue").options(**cut).load(), "attempts", run)
 
 

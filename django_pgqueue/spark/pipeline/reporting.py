@@ -14,7 +14,7 @@ from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.data_files import clear, publish, stage
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.lake.schema import HISTOGRAM, SCHEMAS
-from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.export import run_name
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import writing
@@ -139,7 +139,7 @@ def copy(
     options: Mapping[str, str],
 ) -> None:
     """Replaces the reported hours in PostgreSQL, in one transaction."""
-    with database.connect(database.writing(Options.of(options))) as connection, connection.transaction():
+    with database.connect(database.writing(PipelineOptions.of(options))) as connection, connection.transaction():
         # One report at a time; readers of the tables see the previous one meanwhile.
         connection.execute("lock table pgqueue_report_hour in share row exclusive mode")
         cursor = connection.cursor()

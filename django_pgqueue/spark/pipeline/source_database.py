@@ -10,7 +10,7 @@ import psycopg
 from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
-from django_pgqueue.spark.options import Options
+from django_pgqueue.spark.options import PipelineOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,7 +76,7 @@ def writing(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
     The lock ends with its session, so a killed run leaves none.  Behind a pooler it may not exclude another run: then
     the manifest decides, which only one of two runs can make.
     """
-    with database.connect(database.reading(Options.of(options))) as connection:
+    with database.connect(database.reading(PipelineOptions.of(options))) as connection:
         lock = f"pgqueue_lake {lake.manifest().lake_id}"
         taken = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (lock,)).fetchone()
         if not taken or not taken[0]:

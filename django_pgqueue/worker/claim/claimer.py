@@ -20,9 +20,9 @@ from django_pgqueue.worker.claim.idleness import Idleness
 from django_pgqueue.worker.claim.prefetch import MAX_CLAIMED, SHORT_SECONDS, Prefetch
 from django_pgqueue.worker.claim.rest import Rest
 from django_pgqueue.worker.claim.turns import Turns
-from django_pgqueue.worker.claim.unknown import Unknown
+from django_pgqueue.worker.claim.unknown import UnknownMessages
 from django_pgqueue.worker.claim.versions import Versions
-from django_pgqueue.worker.run.outcome import Unknown as GivenBack
+from django_pgqueue.worker.run.outcome import GivenBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ class Claimer:
         self.on_claim = on_claim
         self.held = Held(settings, session, parts)
         self.versions = Versions(session, options.version)
-        self.unknown = Unknown(
+        self.unknown = UnknownMessages(
             settings,
             session,
             fail_after_seconds=options.unknown_task_seconds,

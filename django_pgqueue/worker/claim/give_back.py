@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from django_pgqueue.consumer.session import Session
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.claim.prefetch import Prefetch
-    from django_pgqueue.worker.claim.unknown import Unknown
+    from django_pgqueue.worker.claim.unknown import UnknownMessages
     from django_pgqueue.worker.claim.versions import Versions
     from django_pgqueue.worker.run.threads import Slots
     from django_pgqueue.worker.settings import WorkerSettings
@@ -36,7 +36,7 @@ class GiveBack:
         slots: Slots,
         polling: Polling,
         prefetch: Prefetch,
-        unknown: Unknown,
+        unknown: UnknownMessages,
         versions: Versions,
         forget: Callable[[Received], None],
     ) -> None:

@@ -79,7 +79,7 @@ class Reading:
         self.after, self.again_at, self.found = FIRST, None, False
 
 
-class Unknown:
+class UnknownMessages:
     """Called by the process's thread alone.  Parked messages are a hint away from a worker that knows them: their
     parking wakes it, its row's refresh tells it that there are some, and while it has room it looks each second.
     """

@@ -15,10 +15,10 @@ from django_pgqueue.worker.run.outcome import (
     Committed,
     Deferred,
     Failed,
+    GivenBack,
     Retried,
     RolledBack,
     Succeeded,
-    Unknown,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MAX_LINE_CHARS = 2_000
 """The length of an error's message in a log line.  The whole of it stands in the history."""
 
 
-class Facts:
+class LoggedFacts:
     """The data of a log line about an attempt.  Other formatters find it in the record: all that it shows is safe."""
 
     __slots__ = ("end", "hidden")
@@ -77,10 +77,10 @@ class Facts:
 def log_end(end: EndedAttempt, settings: Options) -> None:
     """Logs an ended attempt.  The error text of a sensitive task stands in the history, and in no log."""
     is_well = isinstance(end.outcome, (Succeeded, Committed))
-    if isinstance(end.outcome, Unknown) or (is_well and not logger.isEnabledFor(logging.INFO)):
+    if isinstance(end.outcome, GivenBack) or (is_well and not logger.isEnabledFor(logging.INFO)):
         return  # what is given back has one line for each task, and not for each message
     hidden = not is_well and sensitive.hides_error(end.message.task, settings)
-    about = {"pgqueue": Facts(end, hidden=hidden)}
+    about = {"pgqueue": LoggedFacts(end, hidden=hidden)}
     message, task, run_ms = (
         end.message,
         in_a_line(end.message.task),

@@ -14,10 +14,10 @@ from django_pgqueue.worker.run.outcome import (
     Deferred,
     EndedAttempt,
     Failed,
+    GivenBack,
     Retried,
     RolledBack,
     Succeeded,
-    Unknown,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def record(
     otherwise = {}
     successes = []
     ended = list(ended)
-    unknown = [(end.message, end.outcome.error.message) for end in ended if isinstance(end.outcome, Unknown)]
+    unknown = [(end.message, end.outcome.error.message) for end in ended if isinstance(end.outcome, GivenBack)]
     if unknown:
         functions.message_park(connection, unknown, worker=worker)
     for end in ended:
@@ -107,7 +107,7 @@ def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | 
             return "failed" if functions.message_fail(connection, message, error=error, **times) else None
         case Cancelled(error):
             return "cancelled" if functions.message_cancelled(connection, message, error=error, **times) else None
-        case Committed() | Succeeded() | Unknown():
+        case Committed() | Succeeded() | GivenBack():
             return end.outcome.status
 
 

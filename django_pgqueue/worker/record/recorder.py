@@ -15,7 +15,7 @@ from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.record.record import record
-from django_pgqueue.worker.run.outcome import Committed, EndedAttempt, Failed, Succeeded, Unknown
+from django_pgqueue.worker.run.outcome import Committed, EndedAttempt, Failed, GivenBack, Succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -240,7 +240,7 @@ def _batches(ends: list[EndedAttempt]) -> Iterator[list[EndedAttempt]]:
     for end in ends:
         if isinstance(end.outcome, (Succeeded, Committed)):
             successes.append(end)
-        elif isinstance(end.outcome, Unknown):
+        elif isinstance(end.outcome, GivenBack):
             unknown.append(end)
         else:
             yield [end]

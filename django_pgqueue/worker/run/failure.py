@@ -17,7 +17,7 @@ from django_pgqueue.functions import Error
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.worker.run.outcome import Cancelled, Deferred, Failed, Outcome, Retried, RolledBack, Unknown
+from django_pgqueue.worker.run.outcome import Cancelled, Deferred, Failed, GivenBack, Outcome, Retried, RolledBack
 from django_pgqueue.worker.run.result import earlier_attempts
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
 def _not_begun(execution: Execution, exception: UnknownTask, error: Error) -> Outcome | None:
     if is_a(exception, TaskBeingImported):  # no fault of the task: as many attempts as one that raises Retry
         return Retried(error, retry.DEFAULT.seconds(attempt=execution.message.attempt), None, retry.ASKED_ATTEMPTS)
-    return Unknown(error) if execution.args is None and execution.gives_back else None
+    return GivenBack(error) if execution.args is None and execution.gives_back else None
 
 
 def _add_error(execution: Execution, error: TaskError) -> None:

@@ -53,7 +53,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class GivenBack:
     """Not begun, because this worker does not know the task, or the arguments do not fit: others may."""
 
     status: ClassVar[str] = "parked"
@@ -76,7 +76,7 @@ class RolledBack:
     error: Error
 
 
-Outcome = Succeeded | Committed | Retried | Deferred | Failed | Cancelled | RolledBack | Unknown
+Outcome = Succeeded | Committed | Retried | Deferred | Failed | Cancelled | RolledBack | GivenBack
 
 
 @dataclass(slots=True)
