@@ -223,6 +223,10 @@ class Upgrade(migrations.Migration):
     afterwards: ClassVar[Sequence[str]] = ()
     """What takes long and keeps nobody waiting, each outside of a transaction, and without harm when it is repeated:
     create index concurrently if not exists …, alter table … validate constraint …"""
+    before_the_way_back: ClassVar[Sequence[str]] = ()
+    """What writes many rows: after the functions have changed and before the tables are locked.  It may be repeated."""
+    after_the_way_back: ClassVar[Sequence[str]] = ()
+    """What reads whole tables, as in ``afterwards``."""
 
     def apply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
         if not is_meant(self, schema_editor, collect_sql=collect_sql):
@@ -247,15 +251,24 @@ class Upgrade(migrations.Migration):
 
     def unapply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
         if not is_meant(self, schema_editor, collect_sql=collect_sql):
-            return super().unapply(project_state, schema_editor, collect_sql)
+            shown = schema_editor.collect_sql
+            self._run(schema_editor, self.before_the_way_back if shown else ())
+            state = super().unapply(project_state, schema_editor, collect_sql)
+            self._run(schema_editor, self.after_the_way_back if shown else ())
+            return state
         with alone(schema_editor.connection):
             self._downgrade(schema_editor)
         return project_state
 
     def _downgrade(self, schema_editor: Any) -> None:
         found = installed.installed_here(schema_editor.connection)
-        if found is None or not found.is_after(self.since):
-            return
+        is_due = found is not None and found.is_after(self.since)
+        if is_due:
+            self._send_backwards(schema_editor)
+        if is_due or (found is not None and found.version == self.since):
+            self._run(schema_editor, self.after_the_way_back)
+
+    def _send_backwards(self, schema_editor: Any) -> None:
         backwards = [(one, self._collected(schema_editor, one.database_backwards)) for one in reversed(self.operations)]
         # The functions first, in a transaction of their own: a call of a newer function that waits for the lock would
         # go on after the commit, and miss the columns that are gone.  They are made once more after that, because
@@ -264,7 +277,12 @@ class Upgrade(migrations.Migration):
         if functions:
             self._send(schema_editor, chain(*functions))
             time.sleep(IN_FLIGHT_SECONDS)
+        self._run(schema_editor, self.before_the_way_back)
         self._send(schema_editor, chain(*(statements for _, statements in backwards)))
+
+    def _run(self, schema_editor: Any, statements: Iterable[str]) -> None:
+        for statement in statements:
+            schema_editor.execute(statement, params=None)
 
     def _do_afterwards(self, schema_editor: Any) -> None:
         for statement in self.afterwards:

@@ -13,15 +13,15 @@ alter table pgqueue_worker add column lacks text[],
         check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750);
 """
 # What is parked becomes ready again, at the place that it had.
-UNPARK = """
-update pgqueue_message m
+UNPARK = """update pgqueue_message m
 set dequeue_at = case when m.alone_at is null then coalesce(m.unknown_since, m.parked_at) else 9223372036854775807 end,
     alone_at = case when m.alone_at is not null then coalesce(m.unknown_since, m.parked_at) end,
     in_line = m.alone_at is null, parked_at = null
-where m.parked_at is not null and m.unlock_at is null;
-"""
-NEVER_PARKED = f"""
-{UNPARK}
+from (
+    select p.id from pgqueue_message p where p.parked_at is not null and p.unlock_at is null order by p.id for update
+) as parked
+where m.id = parked.id"""
+NEVER_PARKED = """
 alter table pgqueue_message drop column unknown_since, drop column parked_at;
 alter table pgqueue_worker drop column lacks;
 """
@@ -62,6 +62,11 @@ class Migration(Upgrade):
         "alter table pgqueue_message validate constraint pgqueue_message_counts_range",
         "alter table pgqueue_message validate constraint pgqueue_message_names_short",
     )
+    before_the_way_back = (UNPARK,)
+    after_the_way_back = (
+        "alter table pgqueue_message validate constraint pgqueue_message_counts_range",
+        "alter table pgqueue_message validate constraint pgqueue_message_names_short",
+    )
 
     operations = [
         # Messages that a worker does not know are parked.
@@ -85,7 +90,7 @@ class Migration(Upgrade):
                 COUNTS.format(columns="attempt, max_attempts, checks, max_lost"),
             ],
             reverse_sql=[
-                COUNTS.format(columns="attempt, max_attempts, checks").replace(" not valid", ""),
+                COUNTS.format(columns="attempt, max_attempts, checks"),
                 "alter table pgqueue_message drop column max_lost",
             ],
             state_operations=[
@@ -100,7 +105,7 @@ class Migration(Upgrade):
                 VERSION_OF_WORKER,
             ],
             reverse_sql=[
-                NAMES.format(lengths=LENGTHS).replace(" not valid", ""),
+                NAMES.format(lengths=LENGTHS),
                 "alter table pgqueue_message drop column version",
                 "alter table pgqueue_worker drop column version",
             ],

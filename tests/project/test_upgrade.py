@@ -308,17 +308,21 @@ def test_all_that_an_upgrade_changes_is_sent_at_once(conninfo: str) -> None:
     changes = re.compile(r"\b(create|alter|drop) (or replace )?(function|table|index|trigger)\b")
     with empty_database(conninfo, "at_once") as database:
         migrate(database, to="0001_initial")
-        later = {statement for migration in upgrade_sql.upgrades() for statement in migration.afterwards}
+        later = {one for migration in upgrade_sql.upgrades() for one in migration.afterwards}
         later |= {upgrade.drop_unfinished(name) for name in map(upgrade.index_of, later) if name is not None}
+        later |= {one for migration in upgrade_sql.upgrades() for one in migration.after_the_way_back}
         there = [sent for sent in migrate(database) if changes.search(sent) and sent not in later]
-        back = [statement for statement in migrate(database, to="0001_initial") if changes.search(statement)]
-    afterwards = [statement for migration in upgrade_sql.upgrades() for statement in migration.afterwards]
-    assert len([statement for statement in there if statement not in afterwards]) == len(upgrade_sql.upgrades())
+        back = [sent for sent in migrate(database, to="0001_initial") if changes.search(sent) and sent not in later]
+    assert len(there) == len(upgrade_sql.upgrades())
     # Back, the functions change first, while the columns that they use are still there.
     of_tables = [statement for statement in back if f"drop function if exists {VERSION}()" in statement]
     assert len(of_tables) == len(upgrade_sql.upgrades())
     of_functions = [statement for statement in back if statement not in of_tables]
     assert [statement for statement in of_functions if re.search("^alter table", statement, re.MULTILINE)] == []
+    for statement in [*there, *of_tables]:  # nothing reads or writes a whole table under the lock
+        assert re.findall(r"^(?:update|delete|validate) .*", statement, re.MULTILINE) == []
+        on_messages = re.findall(r"^alter table pgqueue_message\n[^;]* check [^;]*;", statement, re.MULTILINE)
+        assert [one for one in on_messages if not re.search(r"not valid\s*;$", one)] == []
 
 
 def test_psql_sends_all_that_an_upgrade_changes_at_once(conninfo: str) -> None:
@@ -382,9 +386,11 @@ def test_upgrades_that_start_together_wait_for_each_other_and_for_nothing_else(c
         started = [threads.submit(upgrade_it, old) for _ in range(3)]
         wait_until(lambda: session.one(waiting) == 3, "all wait", 60)
         session.rows("set statement_timeout = '30s'")
-        session.rows("create index concurrently built_ix on pgqueue_message (content)")
-        session.rows("drop index concurrently built_ix")
-        session.rows(upgrade.END_ALONE)
+        try:
+            session.rows("create index concurrently built_ix on pgqueue_message (content)")
+            session.rows("drop index concurrently built_ix")
+        finally:
+            session.rows(upgrade.END_ALONE)
         assert [one.result(120) for one in started] == [""] * 3
         assert described(session) == described(of_today)
 

@@ -27,7 +27,7 @@ RUN_BY_TEST_BACKUP = {"pg_dump", "pg_restore", "pg_basebackup", "createdb", "vac
 def problem(command: str) -> str | None:
     """What is wrong with a line of a ``sh`` block; None: nothing that could be found without running it."""
     words = shlex.split(command, comments=True)
-    while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words.pop(0)
     match words:
         case [] | ["python", "manage.py", *_]:
