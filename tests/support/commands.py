@@ -38,6 +38,8 @@ def problem(command: str) -> str | None:
             return group_problem(group) or next(filter(None, map(extra_problem, wanted)), None)
         case ["python" | ".venv/bin/python", "-m", "pip", "install", *wanted]:
             return next(filter(None, map(extra_problem, wanted)), None)
+        case ["$EDITOR", *files]:
+            return next(filter(None, map(missing, files)), None)
         case _:
             file = needed_file(words)
             return missing(file) if file else f"nobody knows how to check {words[0]!r}: teach tests/support/commands.py"
@@ -50,7 +52,7 @@ def needed_file(words: list[str]) -> str | None:
             return f"{folder}/__main__.py"
         case [".venv/bin/python", "-m", "example_project.development.embedded_postgres", *_]:
             return "example_project/development/embedded_postgres/__main__.py"
-        case ["python", "-m", module] if module.startswith("tests."):
+        case ["python", "-m", module, *_] if module.startswith("tests."):
             return f"{module.replace('.', '/')}.py"
         case ["python", "-m", "properdocs", "build", "--strict", "-f", file] | ["psql", "-f", file]:
             return file
