@@ -6,6 +6,10 @@ import contextlib
 import select
 import socket
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Wakeup:
@@ -36,18 +40,18 @@ class Wakeup:
 
     def wait(self, seconds: float, *files: int) -> set[int]:
         """Waits until ``wake``, or until one of ``files`` can be read, and returns those."""
-        readable, _, _ = select.select([self._number, *files], [], [], max(0.0, seconds))
+        found = readable([self._number, *files], max(0.0, seconds))
         self.is_waiting = False
-        if self._number in readable:
+        if self._number in found:
             with contextlib.suppress(BlockingIOError):
                 self._read.recv(4096)
-        return set(readable) - {self._number}
+        return found - {self._number}
 
     def pause(self, seconds: float) -> None:
         """Lets the other threads run; ``wake`` does not end it.  Not time.sleep, which fails where libfaketime moves
         the clock.  It waits for a socket to which nobody sends: Windows refuses to wait for none.
         """
-        select.select([self._write], [], [], seconds)
+        readable([self._write.fileno()], seconds)
 
     def close(self) -> None:
         # Not between the two lines of wake(): the number of a closed file may soon be that of another one.
@@ -55,3 +59,16 @@ class Wakeup:
             self._closed = True
             self._read.close()
             self._write.close()
+
+
+def readable(files: Sequence[int], seconds: float | None) -> set[int]:
+    """Waits until one of ``files`` can be read, and returns those; None: however long that takes.
+
+    select() refuses the numbers from 1024 on, which files get where a process has many open, as one with async jobs.
+    """
+    if not hasattr(select, "poll"):  # Windows, where it refuses none
+        return set(select.select(files, [], [], seconds)[0])
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return {file for file, _ in poll.poll(None if seconds is None else seconds * 1000)}

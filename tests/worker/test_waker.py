@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+import pytest
 
 from django_pgqueue.consumer.wakeup import Wakeup
-
-if TYPE_CHECKING:
-    import socket
 
 
 def test_it_ends_a_wait_and_may_be_used_when_it_is_closed() -> None:
@@ -17,6 +17,25 @@ def test_it_ends_a_wait_and_may_be_used_when_it_is_closed() -> None:
     assert waker.wait(30) == set()
     waker.close()
     waker.wake()
+
+
+def test_the_numbers_of_its_files_may_be_large() -> None:
+    """A process with many open files gives such numbers, also to a connection that is opened again."""
+    resource = pytest.importorskip("resource")
+    fcntl = pytest.importorskip("fcntl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < 2048:
+        pytest.skip("no more files may be open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    waker = Wakeup()
+    try:
+        sender, near = socket.socketpair()
+        with sender, near, socket.socket(fileno=fcntl.fcntl(near, fcntl.F_DUPFD, 1024)) as far:
+            sender.send(b"!")
+            assert waker.wait(30, far.fileno()) == {far.fileno()}
+    finally:
+        waker.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Late:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ from django.db import connections
 
 from django_pgqueue.consumer.errors import CONNECTION_ERRORS
 from django_pgqueue.consumer.forks import end_children, guarded
+from django_pgqueue.consumer.wakeup import readable
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.worker.health.monitor import Monitor
 from django_pgqueue.worker.process import WorkerProcess
@@ -120,7 +120,7 @@ class Supervisor:
                 while self._work_is_left():
                     self._start_missing()
                     self._be_watched()
-                    select.select([read, self.news[0]], [], [], self._seconds_until_start())
+                    readable([read, self.news[0]], self._seconds_until_start())
                     with contextlib.suppress(BlockingIOError):
                         os.read(read, 4096)
                     self._look_after_processes()
