@@ -213,7 +213,7 @@ class UnknownMessages:
 
     def look_if_due(self) -> None:
         now = time.monotonic()
-        is_awake = not (self.polling.asleep or self.settings.burst)
+        is_awake = not (self.polling.asleep or self.polling.rests or self.settings.burst)
         if self._is_told or (is_awake and now >= self._next_look):
             self._is_told = False
             self._next_look = now + LOOK_EVERY_SECONDS
