@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
 if TYPE_CHECKING:
     from random import Random
@@ -34,6 +35,9 @@ where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and c.
 order by 1, 2
 """
 LONG = "x" * 100_000
+GROWS = "[" + "1e131071," * 130 + "1]"
+"""2 kB of jsonb with a text of 17 MB, which is more than the queue takes."""
+ROLES = ["none", "pgqueue_producer", "pgqueue_consumer", "pgqueue_reader", "pgqueue_admin"]
 DEEP = "[" * 4000 + "]" * 4000
 NAMES = [
     "", "default", "mail", "acme", "a.b", "w1", "orders", "finished", "succeeded", "keep", "replace", "debounce",
@@ -51,7 +55,8 @@ TIMES = [
 ]  # fmt: skip
 DATES = ["today", "infinity", "-infinity", "4713-01-01 BC", "5874897-12-31", "9999-12-31", "2020-02-30", "2020-02-03"]
 JSONS = [
-    "null", "{}", "[]", "7", '"text"', "true", "1e400", DEEP, f'"{LONG}"', '{"args": [], "kwargs": {}}',
+    "null", "{}", "[]", "7", '"text"', "true", "1e400", "1e131071", GROWS, DEEP, f'"{LONG}"',
+    '{"args": [], "kwargs": {}}',
     '[{"content": 1}]', '{"args": 7}', '[{"content": 1, "queue": null, "priority": 1e9}]', '[{"content": null}, 7]',
     '[{"content": 1, "unique_key": "k", "task": "a.b"}]',
     '[{"content": 1, "channel": "acme"}, {"content": 2, "channel": "acme", "dequeue_at": -1}]',
@@ -104,6 +109,21 @@ class Fuzzer:
         )
         self.do(changed, [self.value(column.type)])
 
+    def change_role(self) -> None:
+        """Roles that the login does not have are refused."""
+        self.do(sql.SQL("set role {}").format(sql.Identifier(self.chance.choice(ROLES))), [])
+
+    def in_a_transaction(self) -> None:
+        """Several calls that stand or fall together, some of them in a savepoint."""
+        with self.session.connection.transaction() as outer:
+            for _ in range(self.chance.randrange(1, 6)):
+                with self.session.connection.transaction() as inner:
+                    self.call()
+                    if self.session.connection.info.transaction_status == TransactionStatus.INERROR:
+                        raise psycopg.Rollback(inner)
+            if self.chance.random() < 0.5:
+                raise psycopg.Rollback(outer)
+
     def do(self, statement: Any, values: list[Any]) -> None:
         """It may be refused, in whatever words, and nothing worse."""
         self.calls += 1
@@ -135,6 +155,8 @@ class Fuzzer:
             return None
         if type_.endswith("[]"):
             number = self.chance.choice([0, 1, 2, 3, 50])
+            if type_ in ("bigint[]", "integer[]") and self.chance.random() < 0.1:
+                return "{" + ",".join(map(str, range(self.chance.choice([2_000, 100_001, 300_000])))) + "}"
             return "{" + ",".join(self._quoted(type_[:-2]) for _ in range(number)) + "}"
         if type_ == "bigint" and self.ids and self.chance.random() < 0.3:
             return str(self.chance.choice(self.ids))

@@ -68,8 +68,11 @@ def test_whatever_a_role_does_the_others_go_on(guarded: Guarded, who: str, seed:
         session.rows("set statement_timeout = '20s'")
         session.rows("set pgqueue.now = '300000000000000'")
         fuzzer = Fuzzer(session, chance)
-        for _ in range(CALLS):
-            (fuzzer.write if chance.random() < 0.3 else fuzzer.call)()
+        while fuzzer.calls < CALLS:
+            [deed] = chance.choices(
+                [fuzzer.call, fuzzer.write, fuzzer.change_role, fuzzer.in_a_transaction], [60, 28, 6, 6]
+            )
+            deed()
     assert (fuzzer.done > CALLS / 50) == (who != "nobody"), f"{fuzzer.done} of {fuzzer.calls} were not refused"
     with guarded.session("producer") as producer, guarded.session("consumer") as consumer:
         innocent = everything_can_be_enqueued(producer)

@@ -23,6 +23,9 @@ POISON = (
     ("{}", "tests.proofs.reliability.tasks.MANY"),
     ("{}", "'; drop table pgqueue_message; --"),
     ('{"args": ["' + "x" * 2_000_000 + '"], "kwargs": {}}', NOTE),
+    # jsonb of 5 and 140 kB, with texts of 40 MB, and of more than PostgreSQL can send.
+    ('{"args": [' + "1e131071," * 300 + '1], "kwargs": {}}', NOTE),
+    ('{"args": [' + "1e131071," * 9000 + '1], "kwargs": {}}', NOTE),
 )
 
 
