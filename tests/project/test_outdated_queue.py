@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from contextlib import suppress
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,8 @@ ENTRANCES: dict[str, Callable[[], Any]] = {
     "qbind": lambda: command("qbind"),
     "qworker": lambda: command("qworker", "--burst", "--processes", "1"),
     "qworker --dry-run": lambda: command("qworker", "--dry-run"),
-} | {name: lambda name=name: page(name) for name in ADMIN}  # type: ignore[misc]
+    **{name: partial(page, name) for name in ADMIN},
+}
 
 
 @pytest.mark.usefixtures("old_queue")

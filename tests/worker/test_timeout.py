@@ -19,11 +19,12 @@ from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 from django_pgqueue.worker.settings import MAX_RETIRING
 from tests.support.address import conninfo
+from tests.support.diary import MAX_WAIT_SECONDS
 from tests.support.fixtures.consumers import another_transaction
 from tests.support.pooler import Pooler
 from tests.support.site import slow
 from tests.support.site.receivers import listening
-from tests.support.site.slow import MAX_WAIT_SECONDS, TIMEOUT_SECONDS
+from tests.support.site.slow import TIMEOUT_SECONDS
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
 

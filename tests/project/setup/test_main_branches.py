@@ -14,9 +14,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from example_project.environment import Environment
 
 from django_pgqueue.distribution import DISTRIBUTION
+from example_project.development.environment import Environment
 from tests.project.setup.installations import Installation, NotInstalled, build_wheel
 from tests.support.databases import empty_database
 
