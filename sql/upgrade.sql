@@ -106,7 +106,10 @@ begin
     loop
         begin
             perform set_config('lock_timeout', least(v_lock_ms, v_last_ms::integer) || 'ms', true);
-            lock table pgqueue_worker, pgqueue_message in access exclusive mode;
+            lock table pgqueue_message in access exclusive mode;
+            -- Who has used that table goes on with another one: a long wait with a lock in hand would be a deadlock.
+            perform set_config('lock_timeout', '20ms', true);
+            lock table pgqueue_worker in access exclusive mode;
             exit;
         exception when lock_not_available then
             if clock_timestamp() > v_give_up_at then
@@ -114,7 +117,7 @@ begin
                 from (
                     select distinct a.pid, a.state, a.xact_start
                     from pg_locks l join pg_stat_activity a on a.pid = l.pid
-                    where l.relation = any (array['pgqueue_worker', 'pgqueue_message']::regclass[]) and l.granted
+                    where l.relation = any (array['pgqueue_message', 'pgqueue_worker']::regclass[]) and l.granted
                       and a.pid <> pg_backend_pid()
                 ) as o;
                 raise exception 'the queue was in use for more than 60 seconds, by %', v_others

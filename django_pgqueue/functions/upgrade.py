@@ -77,7 +77,10 @@ begin
     loop
         begin
             perform set_config('lock_timeout', least(v_lock_ms, v_last_ms::integer) || 'ms', true);
-            lock table {tables} in access exclusive mode;
+            lock table {first} in access exclusive mode;
+            -- Who has used that table goes on with another one: a long wait with a lock in hand would be a deadlock.
+            perform set_config('lock_timeout', '{first_ms}ms', true);
+            {others}
             exit;
         exception when lock_not_available then
             if clock_timestamp() > v_give_up_at then
@@ -166,8 +169,10 @@ $$;"""
 def lock(tables: Sequence[str]) -> str:
     """Returns the statement that locks ``tables`` until the end of the transaction, without a queue behind it."""
     names = ", ".join(f"'{table}'" for table in tables)
+    first, *others = tables
     return LOCK.format(
-        tables=", ".join(tables),
+        first=first,
+        others=f"lock table {', '.join(others)} in access exclusive mode;" if others else "",
         names=names,
         first_ms=FIRST_WAIT_MS,
         last_ms=LAST_WAIT_MS,
@@ -219,7 +224,8 @@ class Upgrade(migrations.Migration):
     atomic = False  # it has transactions of its own, and what was done without being recorded is not done again
     since: ClassVar[str]
     locks: ClassVar[Sequence[str]] = ()
-    """The tables that the operations alter, or on which they make triggers or indexes: the most used one last."""
+    """The tables that the operations alter, or on which they make triggers or indexes.  The first one is what long
+    transactions begin with: no other is waited for as long."""
     afterwards: ClassVar[Sequence[str]] = ()
     """What takes long and keeps nobody waiting, each outside of a transaction, and without harm when it is repeated:
     create index concurrently if not exists …, alter table … validate constraint …"""

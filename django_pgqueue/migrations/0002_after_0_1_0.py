@@ -53,7 +53,7 @@ alter table pgqueue_worker add column version text, add constraint pgqueue_worke
 class Migration(Upgrade):
     dependencies = [("django_pgqueue", "0001_initial")]
     since = "0.1.0"
-    locks = ("pgqueue_worker", "pgqueue_message")
+    locks = ("pgqueue_message", "pgqueue_worker")
     afterwards = (
         """create index concurrently if not exists pgqueue_message_parked_ix on pgqueue_message
     (queue, task, parked_at, id) where parked_at is not null and task is not null""",

@@ -549,6 +549,34 @@ def test_where_transactions_overlap_an_upgrade_may_wait_for_longer(conninfo: str
             user.result(60)
 
 
+def test_an_upgrade_that_waits_long_holds_nothing_meanwhile(conninfo: str) -> None:
+    """A transaction that has enqueued reads the workers after that: it would be a deadlock."""
+    with (
+        empty_database(conninfo, "busy") as database,
+        session_in(database) as upgrading,
+        session_in(database) as user,
+        session_in(database) as session,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        install(upgrading)
+        upgrading.rows("set pgqueue.upgrade_lock_ms = 60000")
+        user.rows("set statement_timeout = '20s'")
+        with user.connection.transaction():
+            user.rows("delete from pgqueue_message")
+            locks = upgrade.lock(upgrade_sql.upgrades()[-1].locks).replace(
+                f"v_lock_ms integer := {upgrade.FIRST_WAIT_MS}", "v_lock_ms integer := 60000"
+            )
+            waits = threads.submit(upgrading.rows, locks)
+            wait_until(
+                lambda: (
+                    session.one("select count(*) from pg_locks where pid = %s and not granted", [upgrading.pid]) == 1
+                ),
+                "the upgrade waits",
+            )
+            user.rows("select count(*) from pgqueue_worker")
+        waits.result(60)
+
+
 # The same, with releases that are made up: a copy of sql/ and of the migrations, which ship and change.
 
 

@@ -18,6 +18,8 @@ from django.db import transaction
 
 from tests.support.site import tasks
 
+OPEN_SECONDS = float(sys.argv[2])  # how long a transaction goes on after it has enqueued
+
 
 def close(ended: threading.Event) -> None:
     sys.stdin.read()
@@ -27,6 +29,7 @@ def close(ended: threading.Event) -> None:
 def enqueue(word: str) -> Any:
     with transaction.atomic():
         made = tasks.write_row.enqueue(word)
+        time.sleep(OPEN_SECONDS)
     print(word, flush=True)
     return made
 

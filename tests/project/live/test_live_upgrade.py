@@ -55,8 +55,8 @@ class Deployment:
         flags = ("--threads", "4", "--queues", "default", *arguments)
         return self.manage(code, "qworker", *flags)
 
-    def enqueuer(self, code: Path, name: str) -> Program:
-        return self.start(code, "-c", ENQUEUER, name)
+    def enqueuer(self, code: Path, name: str, *, open_seconds: float = 0) -> Program:
+        return self.start(code, "-c", ENQUEUER, name, str(open_seconds))
 
     def migrated(self, *target: str) -> None:
         done = self.manage(self.new, "migrate", "django_pgqueue", *target)
@@ -117,11 +117,14 @@ def deployment(conninfo: str, tmp_path: Path) -> Iterator[Deployment]:
             made.stop_all()
 
 
-def test_nothing_is_lost_and_nothing_runs_twice(deployment: Deployment) -> None:
+def test_nothing_is_lost_and_nothing_runs_twice(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With transactions that overlap: the upgrade may wait for longer than they take."""
+    monkeypatch.setenv("PGOPTIONS", "-c pgqueue.upgrade_lock_ms=10000")
     session = deployment.session
     kept, schema = deployment.kept(), described(session)
     assert session.one("select count(*) from pgqueue_message where queue = 'kept'") > 99_000
     old_worker, old_web = deployment.worker(deployment.old), deployment.enqueuer(deployment.old, "old web")
+    slow_webs = [deployment.enqueuer(deployment.old, f"slow web {n}", open_seconds=0.3) for n in range(3)]
     deployment.goes_on("before the upgrade")
 
     early = deployment.worker(deployment.new)  # the order of a deploy went wrong
@@ -153,10 +156,10 @@ def test_nothing_is_lost_and_nothing_runs_twice(deployment: Deployment) -> None:
     assert deployment.kept() == kept
     deployment.goes_on("old code, after the way back")
 
-    assert old_web.ends() == 0
+    assert [web.ends() for web in (old_web, *slow_webs)] == [0] * 4
     wait_until(deployment.is_drained, "all jobs have run", 120)
     assert old_worker.stops() == 0
-    assert deployment.written() == Counter(chain(*map(enqueued, (old_web, early_web, new_web))))
+    assert deployment.written() == Counter(chain(*map(enqueued, (old_web, *slow_webs, early_web, new_web))))
     ends = "select distinct status, attempt from pgqueue_attempt where queue = 'default'"
     assert [tuple(row) for row in session.rows(ends)] == [("succeeded", 1)]
 
