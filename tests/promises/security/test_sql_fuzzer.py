@@ -113,7 +113,8 @@ def prepare(owner: Session) -> None:
     first = owner.create("first")
     owner.call("pgqueue_message_create_after", after_ids=[first], content="then")
     owner.call("pgqueue_message_create_unique", unique_key="k", content="once")
-    held = owner.dequeue(2, worker="w1")
+    # Without the content: the one that another role has left may be nested too deeply for Python.
+    held = owner.rows("select id, attempt, worker from pgqueue_message_dequeue(p_limit => 2, p_worker => 'w1')")
     owner.value("pgqueue_message_fail", **token(held[0]), error="no")
 
 
