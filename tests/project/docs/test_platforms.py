@@ -19,6 +19,25 @@ def test_what_the_page_calls_needed_is_in_the_code(feature: str, path: str) -> N
     assert feature in (ROOT / path).read_text(encoding="utf-8").lower()
 
 
+ROWS = [
+    (title, row)
+    for title in ("PostgreSQL as a service", "Poolers", "Other databases")
+    for row in re.findall(r"^\| (\*\*.+) \|$", section("operate/platforms", title), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("row", [row for _, row in ROWS], ids=[row.split("**")[1] for _, row in ROWS])
+def test_each_platform_has_a_source(row: str) -> None:
+    name, works, _, source = row.split(" | ")
+    assert re.match(r"\*{0,2}(yes|no|not tried)\b", works), f"{name}: does it work?"
+    assert re.search(r"\[[^]]+\]\(https://[^)]+\)", source), f"{name} has no source"
+
+
+def test_the_tables_of_platforms_were_found() -> None:
+    found = {title: sum(of == title for of, _ in ROWS) for title, _ in ROWS}
+    assert found == {"PostgreSQL as a service": 8, "Poolers": 8, "Other databases": 5}
+
+
 def test_the_table_of_needs_was_found() -> None:
     assert len(NEEDED) > 15
 
