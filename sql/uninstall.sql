@@ -87,7 +87,7 @@ drop function if exists pgqueue_attempt_append;
 drop function if exists pgqueue_attempt_error(text);
 drop function if exists pgqueue_worker_gone(text, bigint);
 drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text);
-drop function if exists pgqueue_worker_lacks(text, text[]);
+drop function if exists pgqueue_worker_lacks(text, text[], text[]);
 drop function if exists pgqueue_worker_version(text, text);
 drop function if exists pgqueue_version_key(text);
 drop function if exists pgqueue_worker_wake_by(text, boolean, bigint);

@@ -148,7 +148,10 @@ $$\;
 alter table pgqueue_message add column unknown_since bigint, add column parked_at bigint\;
 alter table pgqueue_worker add column lacks text[],
     add constraint pgqueue_worker_lacks_few
-        check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750)\;
+        check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750),
+    add column refuses text[],
+    add constraint pgqueue_worker_refuses_few
+        check (cardinality(refuses) <= 50 and octet_length(array_to_string(refuses, '')) <= 12750)\;
 alter table pgqueue_message add column max_lost smallint\;
 alter table pgqueue_message
     drop constraint pgqueue_message_counts_range,
@@ -447,8 +450,9 @@ as $$
 -- Their dequeue_at is out of reach, and one less than that of messages that wait for others: so both can be counted
 -- by index.
 -- A raw message is ready again, because its consumers know no tasks.  One that was asked to stop is cancelled.
--- Wakes all sleeping workers of these queues that have not recorded that they lack the task (pgqueue_worker.lacks): the
--- payload of that notification is empty, and no queue has such a name.
+-- Wakes all sleeping workers of these queues that have not recorded that they lack the task (pgqueue_worker.lacks), or,
+-- of unknown messages, that they refuse its arguments (refuses): the payload of that notification is empty, and no queue
+-- has such a name.
 -- Locks rows of pgqueue_message in the order of ids; reads pgqueue_worker without a row lock.
 declare
     v_now bigint := pgqueue_now();
@@ -475,8 +479,8 @@ begin
         select from unnest(v_queues, v_tasks, v_versions) as p (queue, task, version)
         where (w.queues is null or p.queue = any (w.queues)) and p.queue <> all (w.exclude_queues)
           and p.task <> all (coalesce(w.lacks, '{}'))
-          and (p.version is null
-               or pgqueue_version_key(w.version) collate "C" >= pgqueue_version_key(p.version) collate "C")
+          and case when p.version is null then p.task <> all (coalesce(w.refuses, '{}'))
+                   else pgqueue_version_key(w.version) collate "C" >= pgqueue_version_key(p.version) collate "C" end
     );
     return query select n from unnest(v_ours) as n;
 end
@@ -534,7 +538,7 @@ create or replace function pgqueue_message_parked_calls(
     p_after_parked_at bigint default -9223372036854775808,
     p_after_id bigint default -9223372036854775808,
     p_limit integer default 500
-) returns table (p_id bigint, p_parked_at bigint, p_args integer, p_kwargs text[], p_version text)
+) returns table (p_id bigint, p_parked_at bigint, p_args integer, p_kwargs text[], p_version text, p_unknown boolean)
 language sql stable
 set search_path from current
 set enable_seqscan = off
@@ -544,15 +548,16 @@ set jit = off
 as $$
     -- Returns with what arguments a parked task is to be called, in the order of (parked_at, id), up to p_limit, from the
     -- one after (p_after_parked_at, p_after_id) on: how many have no name, and the names of the others, of which the
-    -- first 1000 are enough, and which version has enqueued it.  The former two are null where the content is no call.
+    -- first 1000 are enough, which version has enqueued it, and whether a worker could not take it.  The former two are
+    -- null where the content is no call.
     -- A worker that knows the task, but could not take the arguments of some message, or leaves some to workers of a
     -- later version, reads here which ones are its own, and unparks these.  Reads pgqueue_message along pgqueue_message_parked_ix.
     select m.id, m.parked_at,
            case when c.is_call then jsonb_array_length(m.content -> 'args') end,
            case when c.is_call then array(select k from jsonb_object_keys(m.content -> 'kwargs') as k limit 1000) end,
-           m.version
+           m.version, m.unknown_since is not null
     from (
-        select m.id, m.parked_at, m.content, m.version from pgqueue_message m
+        select m.id, m.parked_at, m.content, m.version, m.unknown_since from pgqueue_message m
         where m.parked_at is not null and m.queue = p_queue and m.task = p_task
           and (m.parked_at, m.id) > (p_after_parked_at, p_after_id)
         order by m.queue, m.task, m.parked_at, m.id
@@ -631,10 +636,10 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 -- Fails parked messages that no worker has known for p_seconds, of each pair of p_queues and p_tasks an equal share of
--- p_limit.  Returns how many.  Their error names the living workers of the queue, all of which lack the task, and the
--- last reason.
--- While a living worker of the queue may know a task, because it does not record it in pgqueue_worker.lacks, none of
--- its messages fails: that worker may only be busy.  A worker records 50 tasks: where it lacks more, the next ones follow
+-- p_limit.  Returns how many.  Their error names the living workers of the queue, all of which lack the task or refuse
+-- its arguments, and the last reason.
+-- While a living worker of the queue may take a task, because it does not record it in pgqueue_worker.lacks or refuses,
+-- none of its messages fails: that worker may only be busy.  A worker records 50 tasks: where it lacks more, the next ones follow
 -- when the messages of these are gone.  A worker that has not been seen for a minute, and has not announced so long a
 -- silence, is gone.  A message that was parked within the last minute has that time to be found by those who lack some
 -- messages of the task, and not all.  Where no worker lives, nobody was asked, and nothing fails.
@@ -656,7 +661,7 @@ begin
             order by m.queue, m.task, m.unknown_since limit 1
         ) as h
         cross join lateral (
-            select count(*) filter (where p.task <> all (coalesce(w.lacks, '{}'))) as others,
+            select count(*) filter (where p.task <> all (coalesce(w.lacks || w.refuses, '{}'))) as others,
                    count(*) as workers,
                    left(string_agg(format('%s on %s', w.id, w.hostname), ', '), 2000) as names
             from pgqueue_worker w
@@ -690,17 +695,20 @@ begin
     return v_failed;
 end
 $$\;
-create or replace function pgqueue_worker_lacks(p_id text, p_lacks text[]) returns void
+create or replace function pgqueue_worker_lacks(p_id text, p_lacks text[], p_refuses text[] default '{}') returns void
 language sql
 set search_path from current
 as $$
-    -- Records which tasks of parked messages a worker does not know, or whose arguments it cannot take; the first 50 of
-    -- them are stored.  Their parking does not wake it, and they may fail while it lives (pgqueue_message_unknown_fail).
+    -- Records which tasks of parked messages a worker does not know (p_lacks), and of which ones that it knows it can take
+    -- the arguments of no parked message (p_refuses); the first 50 of each are stored.  Unknown messages of all these do
+    -- not wake it, and may fail while it lives (pgqueue_message_unknown_fail).  Workers of earlier versions leave
+    -- messages of tasks that it refuses to it, because it may take the next one, and those of tasks that it lacks not.
     -- A worker calls this after pgqueue_worker_seen, for as long as it lacks anything and once more when it does not.
     -- Writes its row only where it changes.
     update pgqueue_worker w
-    set lacks = nullif(p_lacks[:50], '{}')
-    where w.id = p_id and w.lacks is distinct from nullif(p_lacks[:50], '{}')
+    set lacks = n.lacks, refuses = n.refuses
+    from (select nullif(p_lacks[:50], '{}') as lacks, nullif(p_refuses[:50], '{}') as refuses) as n
+    where w.id = p_id and (w.lacks, w.refuses) is distinct from (n.lacks, n.refuses)
 $$\;
 create or replace function pgqueue_version_key(p_version text) returns text
 language sql immutable

@@ -38,6 +38,8 @@ class Received:
     headers: str | None
     state: str | None
     version: str | None = None
+    unknown: bool = False
+    """A worker has given it back, because it could not take it, and no attempt has begun since."""
     kept: bool = False
     """True while the transaction of an atomic task holds the row (``pgqueue_message_keep``): no heartbeat or progress
     may change it then."""
@@ -63,7 +65,7 @@ class Floor:
 
 COLUMNS = """
 id, attempt, max_attempts, priority, queue, channel, task, worker, dequeue_at, created_at, locked_at,
-content::text, headers::text, state::text, version
+content::text, headers::text, state::text, version, unknown_since is not null
 """
 CONTENT = COLUMNS.split(",").index("\ncontent::text")
 
@@ -86,7 +88,7 @@ DEQUEUE_UNFLUSHED = (
 # The first row has the time that the statement waited for its turn.  The others are claimed after that.
 DEQUEUE_IN_TURN = (
     """
-select turn.waited_ms, null, null, null, null, null, null, null, null, null, null, null, null, null, null
+select turn.waited_ms, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null
 from (
     select set_config('synchronous_commit', 'off', true), pgqueue_message_await_turn(%s::text[], %s) as waited_ms
 ) as turn

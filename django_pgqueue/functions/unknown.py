@@ -46,6 +46,8 @@ class ParkedCall(NamedTuple):
     """The number of arguments without a name; None: the content is no call."""
     kwargs: list[str] | None
     version: str | None
+    unknown: bool
+    """A worker has given it back, because it could not take it."""
 
 
 def message_park(

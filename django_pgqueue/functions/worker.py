@@ -93,10 +93,10 @@ def worker_seen(
         return Company(1 + others, int(has_room) + with_room, quarantine_waits, has_parked)
 
 
-def worker_lacks(connection: Connection, worker: str, lacks: Sequence[str]) -> None:
-    """Records which tasks of parked messages the worker does not know."""
+def worker_lacks(connection: Connection, worker: str, lacks: Sequence[str], refuses: Sequence[str] = ()) -> None:
+    """Records which tasks of parked messages the worker does not know, and of which ones it can take no arguments."""
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_worker_lacks(%s, %s::text[])", (worker, list(lacks)))
+        cursor.execute("select pgqueue_worker_lacks(%s, %s::text[], %s::text[])", (worker, list(lacks), list(refuses)))
 
 
 def worker_version(connection: Connection, worker: str, version: str) -> None:
@@ -112,10 +112,11 @@ class Deployed(NamedTuple):
     queues: list[str] | None
     exclude_queues: list[str]
     lacks: list[str] | None
+    refuses: list[str] | None
 
 
 DEPLOYED = """
-select distinct w.version, w.queues, w.exclude_queues, w.lacks
+select distinct w.version, w.queues, w.exclude_queues, w.lacks, w.refuses
 from pgqueue_worker w
 where w.tasks and w.version is not null
   and (w.seen_at > pgqueue_clock() - interval '1 minute' or w.silent_until > pgqueue_now())
@@ -123,7 +124,7 @@ where w.tasks and w.version is not null
 
 
 def workers_deployed(connection: Connection) -> list[Deployed]:
-    """Returns the versions of the living workers, with what they serve and lack."""
+    """Returns the versions of the living workers, with what they serve, lack and refuse."""
     with connection.cursor() as cursor:
         cursor.execute(DEPLOYED)
         return [Deployed(*row) for row in cursor.fetchall()]

@@ -10,7 +10,10 @@ PARK = """
 alter table pgqueue_message add column unknown_since bigint, add column parked_at bigint;
 alter table pgqueue_worker add column lacks text[],
     add constraint pgqueue_worker_lacks_few
-        check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750);
+        check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750),
+    add column refuses text[],
+    add constraint pgqueue_worker_refuses_few
+        check (cardinality(refuses) <= 50 and octet_length(array_to_string(refuses, '')) <= 12750);
 """
 # What is parked becomes ready again, at the place that it had.
 UNPARK = """update pgqueue_message m
@@ -23,7 +26,7 @@ from (
 where m.id = parked.id"""
 NEVER_PARKED = """
 alter table pgqueue_message drop column unknown_since, drop column parked_at;
-alter table pgqueue_worker drop column lacks;
+alter table pgqueue_worker drop column lacks, drop column refuses;
 """
 
 COUNTS = """
@@ -81,6 +84,9 @@ class Migration(Upgrade):
                     "message", "parked_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)
                 ),
                 migrations.AddField("worker", "lacks", django_pgqueue.models.fields.NamesField(blank=True, null=True)),
+                migrations.AddField(
+                    "worker", "refuses", django_pgqueue.models.fields.NamesField(blank=True, null=True)
+                ),
             ],
         ),
         # max_lost: how often a worker may die while it runs a message.

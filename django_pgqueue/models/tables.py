@@ -115,6 +115,7 @@ class Worker(models.Model):
     queues = NamesField(null=True, blank=True)
     exclude_queues = NamesField(blank=True)
     lacks = NamesField(null=True, blank=True)
+    refuses = NamesField(null=True, blank=True)
     version = models.TextField(null=True, blank=True)  # noqa: DJ001
     silent_until = EpochField(null=True, blank=True)
 

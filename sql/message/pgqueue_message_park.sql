@@ -20,8 +20,9 @@ as $$
 -- Their dequeue_at is out of reach, and one less than that of messages that wait for others: so both can be counted
 -- by index.
 -- A raw message is ready again, because its consumers know no tasks.  One that was asked to stop is cancelled.
--- Wakes all sleeping workers of these queues that have not recorded that they lack the task (pgqueue_worker.lacks): the
--- payload of that notification is empty, and no queue has such a name.
+-- Wakes all sleeping workers of these queues that have not recorded that they lack the task (pgqueue_worker.lacks), or,
+-- of unknown messages, that they refuse its arguments (refuses): the payload of that notification is empty, and no queue
+-- has such a name.
 -- Locks rows of pgqueue_message in the order of ids; reads pgqueue_worker without a row lock.
 declare
     v_now bigint := pgqueue_now();
@@ -48,8 +49,8 @@ begin
         select from unnest(v_queues, v_tasks, v_versions) as p (queue, task, version)
         where (w.queues is null or p.queue = any (w.queues)) and p.queue <> all (w.exclude_queues)
           and p.task <> all (coalesce(w.lacks, '{}'))
-          and (p.version is null
-               or pgqueue_version_key(w.version) collate "C" >= pgqueue_version_key(p.version) collate "C")
+          and case when p.version is null then p.task <> all (coalesce(w.refuses, '{}'))
+                   else pgqueue_version_key(w.version) collate "C" >= pgqueue_version_key(p.version) collate "C" end
     );
     return query select n from unnest(v_ours) as n;
 end

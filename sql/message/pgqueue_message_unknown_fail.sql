@@ -13,10 +13,10 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 -- Fails parked messages that no worker has known for p_seconds, of each pair of p_queues and p_tasks an equal share of
--- p_limit.  Returns how many.  Their error names the living workers of the queue, all of which lack the task, and the
--- last reason.
--- While a living worker of the queue may know a task, because it does not record it in pgqueue_worker.lacks, none of
--- its messages fails: that worker may only be busy.  A worker records 50 tasks: where it lacks more, the next ones follow
+-- p_limit.  Returns how many.  Their error names the living workers of the queue, all of which lack the task or refuse
+-- its arguments, and the last reason.
+-- While a living worker of the queue may take a task, because it does not record it in pgqueue_worker.lacks or refuses,
+-- none of its messages fails: that worker may only be busy.  A worker records 50 tasks: where it lacks more, the next ones follow
 -- when the messages of these are gone.  A worker that has not been seen for a minute, and has not announced so long a
 -- silence, is gone.  A message that was parked within the last minute has that time to be found by those who lack some
 -- messages of the task, and not all.  Where no worker lives, nobody was asked, and nothing fails.
@@ -38,7 +38,7 @@ begin
             order by m.queue, m.task, m.unknown_since limit 1
         ) as h
         cross join lateral (
-            select count(*) filter (where p.task <> all (coalesce(w.lacks, '{}'))) as others,
+            select count(*) filter (where p.task <> all (coalesce(w.lacks || w.refuses, '{}'))) as others,
                    count(*) as workers,
                    left(string_agg(format('%s on %s', w.id, w.hostname), ', '), 2000) as names
             from pgqueue_worker w

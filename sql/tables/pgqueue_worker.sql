@@ -5,10 +5,11 @@
 -- waits for a notification on the notification channel 'pgqueue_' || id, and is renewed at each poll: when it expires,
 -- a worker that died asleep is no longer woken.  has_room: the worker is awake, has idle slots and polls every few
 -- milliseconds, so no other worker needs to be woken.  problem: what it cannot do at present (maintenance without the
--- rights, say); the rest of its work goes on.  lacks: tasks of parked messages that it does not know, or whose arguments
--- it cannot take; at most 50.  version: that of the deploy that it runs, where its settings name one.  silent_until
--- (epoch ms) is set while the worker rests: it has nothing to do, says nothing before that time, and is alive all the
--- same.  Everything that would be due before its next look wakes it (pgqueue_worker_wake_by).
+-- rights, say); the rest of its work goes on.  lacks: tasks of parked messages that it does not know; refuses: tasks that
+-- it knows, but it can take the arguments of none of their parked messages; at most 50 each.  version: that of the deploy
+-- that it runs, where its settings name one.  silent_until (epoch ms) is set while the worker rests: it has nothing to
+-- do, says nothing before that time, and is alive all the same.  Everything that would be due before its next look wakes
+-- it (pgqueue_worker_wake_by).
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,
@@ -23,6 +24,7 @@ create table pgqueue_worker (
     queues         text[],
     exclude_queues text[] not null default '{}',
     lacks          text[],
+    refuses        text[],
     version        text,
     silent_until   bigint,
     -- 'pgqueue_' || id is the name of a notification channel, which has less than 64 bytes.
@@ -35,6 +37,7 @@ create table pgqueue_worker (
         and cardinality(queues) <= 1000 and cardinality(exclude_queues) <= 1000),
     constraint pgqueue_worker_version_short check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_lacks_few check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750),
+    constraint pgqueue_worker_refuses_few check (cardinality(refuses) <= 50 and octet_length(array_to_string(refuses, '')) <= 12750),
     constraint pgqueue_worker_times_of_calendar check (started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
         and seen_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);

@@ -251,8 +251,12 @@ def test_a_flood_of_arguments_that_nobody_takes_does_not_hide_those_that_fit(sta
     new = start("--threads", "2", PGQUEUE_TEST_IMPORTS=SHOP)
     succeed(*ids, by=id_of(new))
     assert Message.objects.count() == 3000
-    lacks = "select count(*) from pgqueue_worker where tasks and %s = any (lacks)"
-    wait_until(lambda: session.value(lacks, GREET) == 2, "both have recorded that they lack the rest")
+    they = "select count(*) from pgqueue_worker where %s = any (lacks) or %s = any (refuses)"
+    wait_until(lambda: session.value(they, GREET, GREET) == 2, "both have recorded that they lack or refuse the rest")
+    those = (
+        "select array[array_agg(id) filter (where lacks is not null), array_agg(id) filter (where refuses is not null)]"
+    )
+    assert session.value(those + " from pgqueue_worker where tasks") == [[id_of(old)], [id_of(new)]]
     assert (old.stop(), new.stop()) == (0, 0)
 
 

@@ -83,12 +83,13 @@ def park_by_another(*ids: int, is_unknown: bool = True) -> None:
     functions.message_park(connection, [(message, "a reason") for message in held], worker="other", unknown=is_unknown)
 
 
-def deploy(version: str, *, seen: str = "now()") -> None:
+def deploy(version: str, *, seen: str = "now()", refuses: str | None = None) -> None:
     with connection.cursor() as cursor:
         cursor.execute("delete from pgqueue_worker where id = %s", [version])
-        row = f"(%s, {seen}, 1, 1, 'h', %s)"
+        row = f"(%s, {seen}, 1, 1, 'h', %s, %s)"
         cursor.execute(
-            f"insert into pgqueue_worker (id, seen_at, pid, slots, hostname, version) values {row}", [version, version]
+            f"insert into pgqueue_worker (id, seen_at, pid, slots, hostname, version, refuses) values {row}",
+            [version, version, None if refuses is None else [refuses]],
         )
 
 
@@ -101,7 +102,7 @@ def test_all_of_it_is_read_again_later_and_later(worker: Worker) -> None:
     assert waits[:10] == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600]
     assert set(waits[10:]) == {600}
     assert worker.claim() == [], "nothing was claimed for that"
-    assert worker.unknown.lacks == [TASK]
+    assert worker.unknown.refuses == [TASK]
 
 
 def test_what_is_parked_meanwhile_and_fits_is_taken_with_the_next_look(worker: Worker) -> None:
@@ -111,10 +112,10 @@ def test_what_is_parked_meanwhile_and_fits_is_taken_with_the_next_look(worker: W
     fits, fits_not = create("a"), create(*range(8))
     park_by_another(fits, fits_not)
     worker.looks(1)
-    assert worker.unknown.lacks == [], "no message of the task may fail before this one is taken"
+    assert worker.unknown.refuses == [], "no message of the task may fail before this one is taken"
     assert [message.id for message in worker.claim()] == [fits]
     worker.looks(1)
-    assert worker.unknown.lacks == [TASK]
+    assert worker.unknown.refuses == [TASK]
 
 
 def test_what_is_no_call_is_taken_too_because_it_fails_wherever_it_runs(worker: Worker) -> None:
@@ -133,7 +134,7 @@ def test_what_seemed_to_fit_and_was_refused_is_not_tried_again(worker: Worker) -
     worker.refuse(message)
     worker.looks(5000)
     assert not worker.unknown.wants
-    assert worker.unknown.lacks == [TASK]
+    assert worker.unknown.refuses == [TASK]
 
 
 def test_when_nothing_is_parked_any_more_nothing_is_lacked(worker: Worker) -> None:
@@ -143,7 +144,7 @@ def test_when_nothing_is_parked_any_more_nothing_is_lacked(worker: Worker) -> No
     worker.looks(3)
     functions.message_cancel(connection, [message.id])
     worker.looks(3)
-    assert worker.unknown.lacks == []
+    assert worker.unknown.lacks == worker.unknown.refuses == []
 
 
 def test_any_number_of_names_is_a_bounded_number_of_lines_in_the_log(
@@ -172,7 +173,7 @@ def test_a_line_of_another_queue_that_is_gone_keeps_no_message_from_failing(work
     worker.unknown.refused(other, "cannot take these arguments")
     functions.message_fail(connection, other, error=functions.Error.of("elsewhere"))
     worker.looks(3)
-    assert worker.unknown.lacks == [TASK]
+    assert worker.unknown.refuses == [TASK]
 
 
 def test_its_own_messages_are_found_behind_any_number_of_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +187,7 @@ def test_its_own_messages_are_found_behind_any_number_of_later_ones(monkeypatch:
     park_by_another(refused, older)
     worker.looks(1)
     assert {message.id for message in worker.claim()} == {refused, older}
-    assert worker.unknown.lacks == []
+    assert worker.unknown.lacks == worker.unknown.refuses == []
 
 
 def test_a_sleeper_that_is_told_reads_as_many_lines_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,3 +220,40 @@ def test_what_was_left_is_its_own_when_no_later_worker_lives(monkeypatch: pytest
     deploy("2", seen="now() - interval '61 seconds'")
     worker.looks(2)
     assert [message.id for message in worker.claim()] == [second]
+
+
+def test_what_was_left_to_it_and_does_not_fit_is_tried_once_so_that_it_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = Worker(monkeypatch, "2")
+    create(*range(9))
+    worker.refuse(*worker.claim())
+    worker.looks(3)
+    left = create(*range(8), version="2")
+    park_by_another(left, is_unknown=False)
+    worker.looks(1)
+    assert worker.unknown.refuses == [], "it has not tried this one"
+    [message] = worker.claim()
+    assert (message.id, message.unknown) == (left, False)
+    worker.refuse(message)
+    worker.looks(1000)
+    assert worker.claim() == []
+    assert worker.unknown.refuses == [TASK]
+
+
+def test_what_the_later_workers_refuse_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(monkeypatch, "1")
+    deploy("2")
+    left, refused = create("a", version="2"), create("b", version="2")
+    park_by_another(left, is_unknown=False)
+    park_by_another(refused)
+    worker.looks(1000)
+    assert worker.claim() == [], "a worker lives that may take both"
+    deploy("2", refuses=TASK)
+    worker.looks(2)
+    [message] = worker.claim()
+    assert (message.id, message.unknown) == (refused, True)
+    assert worker.unknown.versions.sort([message]) == ([message], [])
+    deploy("3")
+    worker.looks(1)
+    assert worker.unknown.versions.sort([message])[0] == [], "a later one may take it"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.support.fixtures.workers import Session, Start
 
 OLD, NEW = "2024.9.1", "2024.10.1"
+SHOP = "tests.worker.versions.shop"
+GREET = SimpleNamespace(module_path=f"{SHOP}.greet")
 
 
 def run(start: Start, version: str | None, *arguments: str, **parameters: Any) -> Any:
@@ -144,6 +146,50 @@ def test_a_newer_worker_that_lacks_many_other_tasks_is_waited_for(start: Start, 
     assert not Attempt.objects.exists()
 
 
+def test_a_newer_worker_that_refuses_some_arguments_is_waited_for(start: Start, session: Session) -> None:
+    presence(session, NEW, refuses=[write.module_path])
+    run(start, OLD)
+    message_id = create(session, "x")
+    wait_until(lambda: left(message_id) == 1 or Attempt.objects.exists(), "it is left, or has run")
+    assert not Attempt.objects.exists()
+
+
+def test_arguments_that_nobody_takes_do_not_open_the_task_to_older_workers(
+    start: Start, session: Session, diary: Diary
+) -> None:
+    new = run(start, NEW, "--threads", "1")
+    unfit = [create(session, 1, 2, 3, 4, 5)]
+    old = run(start, OLD)
+    both = [[write.module_path]] * 2
+    refuses = "select array_agg(refuses) from pgqueue_worker where refuses is not null"
+    wait_until(lambda: session.value(refuses) == both, "both have recorded that they refuse it")
+    held = create(session, "x", task=hold)
+    started(diary, "x")
+    ids = [create(session, f"{n}") for n in range(5)]
+    unfit.append(create(session, 1, 2, 3, 4))
+    wait_until(lambda: left(*ids, unfit[1]) == 6, "all are left to the newer worker")
+    diary.allow("x-1")
+    assert runners(held, *ids) == {id_of(new)}
+    unknown = Message.objects.filter(pk__in=unfit, unknown_since__isnull=False)
+    wait_until(lambda: unknown.count() == 2, "it has refused the other one, too")
+    wait_until(lambda: session.value(refuses) == both, "both have recorded it")
+    assert (old.stop(), new.stop()) == (0, 0)
+
+
+def test_what_the_newer_worker_refuses_runs_on_an_older_one_that_takes_it(start: Start, session: Session) -> None:
+    old, new = (
+        run(start, version, PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION=code)
+        for version, code in ((OLD, "1"), (NEW, "2"))
+    )
+    of_old, of_new = [], []
+    for n in range(20):
+        of_old.append(create(session, f"customer {n}", task=GREET))
+        of_new.append(create(session, f"customer {n}", "Hi", task=GREET))
+    assert runners(*of_old) == {id_of(old)}
+    assert runners(*of_new) == {id_of(new)}
+    assert (old.stop(), new.stop()) == (0, 0)
+
+
 def test_a_worker_without_a_version_takes_everything(start: Start, session: Session) -> None:
     presence(session, NEW)
     worker = run(start, None)
@@ -243,8 +289,8 @@ def test_of_what_is_left_arguments_that_nobody_takes_are_unknown_in_the_end(star
     ids = [create(session, f"{n}") for n in range(3)]
     wait_until(lambda: left(*ids) == 3, "all are left to the newer worker")
     refuse(session, 1, 2, 3, 4, 5)
-    lacks = "select coalesce(lacks, '{}') from pgqueue_worker where id = %s"
-    wait_until(lambda: session.value(lacks, id_of(old)) == [write.module_path], "it has recorded it")
+    refuses = "select coalesce(refuses, '{}') from pgqueue_worker where id = %s"
+    wait_until(lambda: session.value(refuses, id_of(old)) == [write.module_path], "it has recorded it")
     assert old.stop() == 0
 
 

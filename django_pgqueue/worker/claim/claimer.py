@@ -90,6 +90,7 @@ class Claimer:
         )
         registration.version = self.versions.own
         registration.lacks = lambda: self.unknown.lacks
+        registration.refuses = lambda: self.unknown.refuses
         registration.on_seen = lambda company: self.unknown.seen(has_parked=company.has_parked)
         self.prefetch = Prefetch(settings.threads, ahead=not settings.quarantine)
         self.floors = Floors()

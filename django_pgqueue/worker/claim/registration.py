@@ -46,6 +46,8 @@ class Registration:
         self.problem = problem
         self.lacks: Callable[[], list[str]] = list
         """Returns the tasks of parked messages that the worker does not know."""
+        self.refuses: Callable[[], list[str]] = list
+        """Returns those that it knows, and of which it can take the arguments of no parked message."""
         self.version: str | None = None
         """That of the deploy, where its settings name one."""
         self.on_seen: Callable[[functions.Company], None] = lambda _: None
@@ -133,9 +135,10 @@ class Registration:
 
     def _record_lacks(self, connection: Connection) -> None:
         """The function writes only what has changed, and the row may be a new one."""
-        if (lacks := self.lacks()) or self._has_lacked:
-            functions.worker_lacks(connection, self.id, lacks)
-        self._has_lacked = bool(lacks)
+        lacks, refuses = self.lacks(), self.refuses()
+        if lacks or refuses or self._has_lacked:
+            functions.worker_lacks(connection, self.id, lacks, refuses)
+        self._has_lacked = bool(lacks or refuses)
 
     def announced(self, rests: bool, *, seconds: float) -> None:
         """Takes note that the row says that the worker rests, for so many seconds.  Without a row it says nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
@@ -64,16 +64,16 @@ class Reading:
     """All are read again at this time, by the monotonic clock; None: they are being read."""
     found: bool = False
     """It has found calls that this worker can take since it began with the first."""
-    left: str | None = None
-    """The latest version of the messages that are left to its workers."""
+    left: dict[bool, str] = field(default_factory=dict)
+    """The latest version of the messages that are left to its workers: of the unknown ones, and of the others."""
     is_done: bool = False
     """It has read all of them, and none is left that this worker can take."""
     read_at: float = 0.0
     seen: float = 0.0
 
-    def leave(self, version: str) -> None:
-        if self.left is None or key(version) > key(self.left):
-            self.left = version
+    def leave(self, version: str, *, unknown: bool) -> None:
+        if unknown not in self.left or key(version) > key(self.left[unknown]):
+            self.left[unknown] = version
 
     def restart(self) -> None:
         self.after, self.again_at, self.found = FIRST, None, False
@@ -135,9 +135,14 @@ class UnknownMessages:
 
     @property
     def lacks(self) -> list[str]:
-        """The tasks of which this worker can take no parked message."""
+        """The tasks of parked messages that this worker does not know."""
+        return sorted(task for task, lacking in self._lacking.items() if lacking.by_name)
+
+    @property
+    def refuses(self) -> list[str]:
+        """The tasks that this worker knows, and of which it can take the arguments of no parked message."""
         busy = {line.task for line, reading in self._readings.items() if not reading.is_done}
-        return sorted(task for task, lacking in self._lacking.items() if lacking.by_name or task not in busy)
+        return sorted(task for task, lacking in self._lacking.items() if not lacking.by_name and task not in busy)
 
     # After a claim
 
@@ -182,7 +187,7 @@ class UnknownMessages:
         for message in messages:
             if message.version is not None:
                 reading = self._readings.setdefault(functions.Line(message.queue, message.task or ""), Reading())
-                reading.leave(message.version)
+                reading.leave(message.version, unknown=message.unknown)
                 reading.seen = now
 
     def _note(self, task: str, reason: str, *, by_name: bool) -> None:
@@ -278,11 +283,13 @@ class UnknownMessages:
             del self._lacking[line.task]
             lacking = None
         reading = self._readings.get(line)
-        if reading is not None and reading.left is not None and not self.versions.leaves(line, reading.left):
-            reading.left = None  # no worker of that version lives any more
+        if reading is not None and not all(
+            self.versions.leaves(line, latest, unknown=unknown) for unknown, latest in reading.left.items()
+        ):  # no worker of that version lives any more, or those that live have refused what is unknown
+            reading.left = {}
             reading.restart()
         if version is not None and self.versions.leaves(line, version):
-            self._readings.setdefault(line, Reading()).leave(version)
+            self._readings.setdefault(line, Reading()).leave(version, unknown=False)
         if lacking is None and not self._has_left(line):
             self._lacked.discard(line)
             if line not in self.wanted:
@@ -295,7 +302,7 @@ class UnknownMessages:
 
     def _has_left(self, line: Line) -> bool:
         reading = self._readings.get(line)
-        return reading is not None and reading.left is not None
+        return reading is not None and bool(reading.left)
 
     def _read(self, line: Line, now: float) -> None:
         if len(self.fitting) >= MAX_FITTING:
@@ -328,15 +335,20 @@ class UnknownMessages:
 
     def _fitting(self, line: Line, reading: Reading, calls: Sequence[ParkedCall]) -> list[int]:
         fitting, parameters = [], registry.parameters(line.task)
-        leaves = {version: self.versions.leaves(line, version) for version in {call.version for call in calls}}
-        for version, is_left in leaves.items():
+        leaves = {
+            (version, unknown): self.versions.leaves(line, version, unknown=unknown)
+            for version, unknown in {(call.version, call.unknown) for call in calls}
+        }
+        for (version, unknown), is_left in leaves.items():
             if version is not None and is_left:
-                reading.leave(version)
+                reading.leave(version, unknown=unknown)
         for call in calls:
-            if leaves[call.version] or call.id in self._refused:
+            if leaves[call.version, call.unknown] or call.id in self._refused:
                 continue
             refusal = None
-            if call.args is not None:
+            # What was only left to this worker is tried once, whatever its arguments: given back, it is unknown.  So
+            # another worker may take it, and it fails in the end.
+            if call.args is not None and call.unknown:
                 refusal = parameters.refusal(range(call.args), dict.fromkeys(call.kwargs or ()))
             if refusal is None:
                 fitting.append(call.id)
@@ -346,11 +358,11 @@ class UnknownMessages:
 
     def _forget(self, since: float) -> None:
         """Forgets what has no parked message any more."""
-        before = self.lacks
+        before = self.lacks, self.refuses
         self._lacking = {task: lacking for task, lacking in self._lacking.items() if lacking.seen >= since}
         self._readings = {line: reading for line, reading in self._readings.items() if reading.seen >= since}
         self._lacked = {line for line in self._lacked if line.task in self._lacking}
-        if self.lacks != before:
+        if (self.lacks, self.refuses) != before:
             self.changed()
 
     def _serves(self, queue: str) -> bool:

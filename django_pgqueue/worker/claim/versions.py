@@ -46,18 +46,20 @@ class Versions:
         taken, left = [], []
         for message in messages:
             line, version = Line(message.queue, message.task or ""), message.version
-            if version is not None and self.leaves(line, version):
+            if version is not None and self.leaves(line, version, unknown=message.unknown):
                 left.append((message, self._reason(version)))
             else:
                 taken.append(message)
         return taken, left
 
-    def leaves(self, line: Line, version: str | None) -> bool:
-        """Whether this worker leaves messages of the version to a living worker of it, or of a later one."""
+    def leaves(self, line: Line, version: str | None, *, unknown: bool = False) -> bool:
+        """Whether this worker leaves messages of the version to a living worker of it, or of a later one.  ``unknown``:
+        some worker could not take them, so they are left to none that refuses all such messages of the task.
+        """
         if version is None or not self._is_later(version):
             return False
         self._read()
-        return self._lives(line, version)
+        return self._lives(line, version, unknown=unknown)
 
     def _is_later(self, version: str) -> bool:
         return self.own is not None and version != self.own and key(version) > self._own_key
@@ -73,11 +75,12 @@ class Versions:
             self._deployed = functions.workers_deployed(self.session.statements)
             self._read_at = now
 
-    def _lives(self, line: Line, version: str) -> bool:
-        """Whether a worker lives that serves the queue, has the version or a later one, and may know the task."""
+    def _lives(self, line: Line, version: str, *, unknown: bool) -> bool:
+        """Whether a worker lives that serves the queue, has the version or a later one, and may take the task."""
         wanted = key(version)
         for one in self._deployed:
             serves = (one.queues is None or line.queue in one.queues) and line.queue not in one.exclude_queues
-            if serves and line.task not in (one.lacks or ()) and key(one.version) >= wanted:
+            takes = line.task not in (one.lacks or ()) and not (unknown and line.task in (one.refuses or ()))
+            if serves and takes and key(one.version) >= wanted:
                 return True
         return False

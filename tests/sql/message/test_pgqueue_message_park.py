@@ -32,7 +32,9 @@ def parked(session: Session, **columns: Any) -> int:
     return message_id
 
 
-def register(session: Session, worker: str, *, lacks: Sequence[str] = (), **columns: Any) -> None:
+def register(
+    session: Session, worker: str, *, lacks: Sequence[str] = (), refuses: Sequence[str] = (), **columns: Any
+) -> None:
     defaults: dict[str, Any] = {
         "queues": None,
         "exclude_queues": [],
@@ -42,7 +44,7 @@ def register(session: Session, worker: str, *, lacks: Sequence[str] = (), **colu
         "asleep_ms": 10_000,
     }
     session.call("pgqueue_worker_seen", id=worker, **(defaults | columns))
-    session.call("pgqueue_worker_lacks", id=worker, lacks=list(lacks))
+    session.call("pgqueue_worker_lacks", id=worker, lacks=list(lacks), refuses=list(refuses))
 
 
 def test_no_dequeue_sees_it_and_no_attempt_is_used(session: Session) -> None:
@@ -159,9 +161,10 @@ def test_a_raw_message_is_only_given_back(session: Session) -> None:
 def test_it_wakes_the_sleeping_workers_that_may_know_it(connect: Connect) -> None:
     session, ear = (
         connect(),
-        Listener(connect(), *(f"pgqueue_{name}" for name in ("lacks", "knows", "w1", "other", "raw"))),
+        Listener(connect(), *(f"pgqueue_{name}" for name in ("lacks", "refuses", "knows", "w1", "other", "raw"))),
     )
     register(session, "lacks", lacks=["t"])
+    register(session, "refuses", refuses=["t"])
     register(session, "knows", lacks=["u"])
     register(session, "w1")
     register(session, "other", queues=["mail"])

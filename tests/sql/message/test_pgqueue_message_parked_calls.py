@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sql.message.test_pgqueue_message_park import parked
-from tests.support.sessions import NOON
+from tests.support.sessions import NOON, tokens
 
 if TYPE_CHECKING:
     from tests.support.sessions import Session
@@ -26,14 +26,22 @@ def test_it_has_the_number_of_arguments_and_the_names_of_the_others(session: Ses
     first = parked(session, content=call(1, [2]))
     second = parked(session, content=call(b=1, a={}))
     [one, two] = calls(session)
-    assert one == (first, NOON, 2, [], None)
+    assert one == (first, NOON, 2, [], None, True)
     assert (two[0], two[2], sorted(two[3])) == (second, 0, ["a", "b"])
 
 
 def test_it_has_the_version_that_has_enqueued_it(session: Session) -> None:
     parked(session, version="2024.10.1")
-    [(*_, version)] = calls(session)
+    [(*_, version, _)] = calls(session)
     assert version == "2024.10.1"
+
+
+def test_it_says_whether_a_worker_could_not_take_it(session: Session) -> None:
+    parked(session)
+    session.create(task="t")
+    left = session.dequeue(1, worker="w1", tasks=True)
+    session.call("pgqueue_message_park", **tokens(left), reasons=["later"], unknown=False)
+    assert {row[0]: row[-1] for row in calls(session)} == {row[0]: row[0] != left[0].id for row in calls(session)}
 
 
 @pytest.mark.parametrize(
@@ -61,5 +69,5 @@ def test_pages_follow_each_other(session: Session) -> None:
 
 def test_of_many_names_the_first_thousand_are_enough(session: Session) -> None:
     parked(session, content=call(**{f"n{n}": 1 for n in range(2000)}))
-    [(*_, names, _)] = calls(session)
+    [(*_, names, _, _)] = calls(session)
     assert len(names) == 1000

@@ -24,7 +24,7 @@ def test_it_fails_with_the_workers_that_lack_it_and_the_last_reason(session: Ses
     message_id = parked(session)
     session.set_clock(NOON + 59_999)
     register(session, "w1", lacks=["t"])
-    register(session, "w2", lacks=["s", "t"], hostname="there")
+    register(session, "w2", lacks=["s"], refuses=["t"], hostname="there")
     assert fail(session, "t") == 0
     session.set_clock(NOON + 60_000)
     assert fail(session, "t") == 1

@@ -156,3 +156,18 @@ def test_only_workers_of_its_version_are_woken(connect: Connect) -> None:
     listener.heard(session)  # of the enqueue
     park(session, message_id)
     assert sorted(channel for channel, _ in listener.heard(session)) == ["pgqueue_later", "pgqueue_same"]
+
+
+def test_those_that_refuse_some_arguments_of_the_task_are_woken_and_those_that_lack_it_are_not(
+    connect: Connect,
+) -> None:
+    session = connect()
+    listener = Listener(connect(), "pgqueue_lacks", "pgqueue_refuses")
+    for name in ("lacks", "refuses"):
+        worker(session, name, "2", asleep_ms=60_000)
+        session.call("pgqueue_worker_lacks", **{"id": name, "lacks": [], name: ["t"]})
+    worker(session, "old", "1")
+    message_id = session.create(task="t", version="2")
+    listener.heard(session)  # of the enqueue
+    park(session, message_id)
+    assert listener.heard(session) == [("pgqueue_refuses", "")]

@@ -27,6 +27,15 @@ def test_it_is_recorded_until_the_worker_lacks_nothing(session: Session) -> None
     assert worker(session).lacks is None
 
 
+def test_a_task_that_it_knows_and_whose_arguments_it_cannot_take_is_recorded_apart(session: Session) -> None:
+    see(session)
+    for lacks, refuses in (["a"], ["b"]), (["a"], ["c"]), ([], ["c"]):
+        session.call("pgqueue_worker_lacks", id="host-1", lacks=lacks, refuses=refuses)
+        assert (worker(session).lacks or [], worker(session).refuses) == (lacks, refuses)
+    lack(session)
+    assert worker(session).refuses is None
+
+
 def test_what_is_recorded_already_is_not_written_again(session: Session) -> None:
     version = "select xmin::text from pgqueue_worker"
     see(session)
@@ -40,6 +49,8 @@ def test_the_first_fifty_are_stored(session: Session) -> None:
     see(session)
     lack(session, *[f"t{n:02}" for n in range(60)])
     assert worker(session).lacks == [f"t{n:02}" for n in range(50)]
+    session.call("pgqueue_worker_lacks", id="host-1", lacks=[], refuses=[f"t{n:02}" for n in range(60)])
+    assert worker(session).refuses == [f"t{n:02}" for n in range(50)]
 
 
 def test_a_worker_without_a_row_gets_none(session: Session) -> None:
@@ -48,7 +59,8 @@ def test_a_worker_without_a_row_gets_none(session: Session) -> None:
     assert worker(session).lacks is None
 
 
-def test_a_list_without_an_end_is_refused(session: Session) -> None:
+@pytest.mark.parametrize("column", ["lacks", "refuses"])
+def test_a_list_without_an_end_is_refused(session: Session, column: str) -> None:
     see(session)
     with pytest.raises(psycopg.errors.CheckViolation):
-        lack(session, "x" * 20_000)
+        session.call("pgqueue_worker_lacks", **{"id": "host-1", "lacks": [], column: ["x" * 20_000]})
